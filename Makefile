@@ -70,7 +70,7 @@ test-times: ## Where the last run was slower or faster than the one before; BEFO
 test-recorded: recordings $(DEV) ## Descriptions of servers against recorded trees, NETDRA_FIXTURES=folder; not in `make test`
 	$(PYTEST) tests/recorded
 
-DRAWN := $(addprefix test_,scheduler_agreement.py slices_accepted.py kubectl_yaml.py hollow.py validate_agreement.py) \
+DRAWN := $(addprefix test_,scheduler_agreement.py pod_networks.py slices_accepted.py kubectl_yaml.py hollow.py validate_agreement.py) \
   $(addprefix sandboxes/test_,any_order.py refusing_kernel.py) $(addprefix pods/networks/test_,workloads.py edited.py)
 explore: $(DEV) system testbed ## All that is drawn, anew and longer: properties, parsers of foreign bytes (NETDRA_FUZZ_SECONDS each), pods (root, Go)
 	NETDRA_DRAW=anew $(PYTEST) tests/unit tests/kernel $(addprefix tests/cluster/,$(DRAWN))
@@ -80,10 +80,11 @@ test-upgrade: $(DEV) system testbed ## Pods live through an upgrade from the las
 	@$(PYTHON) -m testbed.former $(FROM)
 	@$(PYTEST) tests/upgrade
 
-soak: $(DEV) system testbed ## 200 random pods and faults on a real node, 20 updates of the driver; NETDRA_SOAK_RUNS, NETDRA_SOAK_SEED (root, Go)
+soak: $(DEV) system testbed ## 200 random pods and faults on a real node, 10,000 claims for addresses, 20 updates of the driver; NETDRA_SOAK_RUNS, NETDRA_SOAK_SEED (root, Go)
 	NETDRA_SOAK_RUNS=$${NETDRA_SOAK_RUNS:-200} NETDRA_SOAK_AWAY=$${NETDRA_SOAK_AWAY:-60} \
 	  NETDRA_SOAK_SEED=$${NETDRA_SOAK_SEED:-$$RANDOM} \
 	  $(PYTEST) tests/cluster/pods/test_soak.py
+	NETDRA_ADDRESS_CLAIMS=$${NETDRA_ADDRESS_CLAIMS:-10000} $(PYTEST) tests/cluster/test_pod_networks.py -k whoever_dies
 	@$(PYTHON) -m image --prepare
 	NETDRA_UPDATES=$${NETDRA_UPDATES:-20} $(PYTEST) tests/cluster/install/test_rolling_update.py
 

@@ -1,4 +1,4 @@
-"""The cost of addresses of PodNetworks: the time until a claim has one, and the memory of a network with many.
+"""The cost of addresses of PodNetworks: Prepare, the time until a claim has one, and the memory of a network with many.
 
 Claims are allocated at a steady pace, as the scheduler would, while a network already has many addresses. The time is
 taken from the answer to the allocation to the watch event of the PodAddress.
@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
+from bench import preparing
 from bench.figures import Figure
 from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
@@ -25,9 +26,10 @@ from tests.cluster.conftest import serve_kinds
 from tests.cluster.daemons import running_controller
 
 KEPT, CLAIMS, PER_MINUTE = 50_000, 1_000, 1_000
+ROUNDS = 25
 MOST_MILLISECONDS, MOST_MEMORY = 300.0, 150.0
 PATIENCE = 900.0
-QUICK = {"KEPT": 50, "CLAIMS": 20}
+QUICK = {"KEPT": 50, "CLAIMS": 20, "ROUNDS": 3}
 
 _ADDRESS = "networking.dra.io/v1alpha1/PodAddress"
 _NETWORK = "networking.dra.io/v1alpha1/PodNetwork"
@@ -41,7 +43,7 @@ def run() -> list[Figure]:
     with ControlPlane() as plane, closing(plane.client()) as api:
         serve_kinds(plane, api)
         with running_controller(plane, api) as controller, open_workspace(api) as workspace:
-            return _measured(plane, workspace, controller)
+            return [*preparing.measured(plane, workspace, ROUNDS), *_measured(plane, workspace, controller)]
 
 
 def _measured(plane: ControlPlane, workspace: Workspace, controller: Process) -> list[Figure]:

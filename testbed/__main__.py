@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from testbed import prometheus
 from testbed.build import BuildError, component, ensure
 from testbed.components import COMPONENTS, NEEDS
 from testbed.openstack import environment as openstack
@@ -31,12 +32,14 @@ def main() -> int:
             ensure_packages(runtimes=arguments.need == "runtimes", browser=arguments.need == "browser")
             ensure_watches()
             return 0
-        named = [component(name) for name in arguments.names if name != OPENSTACK]
+        named = [component(name) for name in arguments.names if name not in (OPENSTACK, prometheus.PACKAGE)]
         every = not arguments.names
         for wanted in [known for known in COMPONENTS if known.needed_by == arguments.need] if every else named:
             print(ensure(wanted))
         if OPENSTACK in arguments.names or (every and arguments.need == "tests"):
             print(*openstack.ensure(), sep="\n")
+        if prometheus.PACKAGE in arguments.names or (every and arguments.need == "tests"):
+            print(prometheus.ensure())
     except (BuildError, MissingPackagesError) as problem:
         print(f"testbed: {problem}", file=sys.stderr)
         return 1

@@ -1,4 +1,4 @@
-"""The way to an API server: its address and the authority that signs whoever may talk to it.
+"""Access to an API server: its address, and the authority that signs its clients' certificates.
 
 `ControlPlane` is one that it has started itself; `joined` finds one that another process has, as the tests in the
 SR-IOV machine do, whose control plane runs outside.
@@ -21,13 +21,13 @@ _FILE = "access.json"
 
 
 class Access:
-    """Clients of an API server, for the administrator and for anybody else.
+    """Clients of an API server, for the administrator and for other users.
 
     Attributes:
         server: the API server's URL.
         authority: signs the servers' and all clients' certificates.
-        feature_gates: those that differ from the release's, for whoever joins.
-        patience: seconds that clients wait for what should come about, unless they are told otherwise.
+        feature_gates: those that differ from the release's, for each component that joins.
+        patience: seconds that clients wait for a condition by default.
     """
 
     server: str

@@ -181,7 +181,7 @@ class Api:
             namespace: only there; in all of them if none is named.
             labels: only what this label selector matches.
             fields: only what this field selector matches.
-            since: the resource version after which to begin; without one, with what is there.
+            since: the resource version after which to begin; without one, with the present objects.
             timeout: seconds without any event after which `TimeoutError` is raised.
         """
         query = _options(labels=labels, fields=fields) | {"watch": "true", "resourceVersion": since}

@@ -195,7 +195,7 @@ def go_program() -> str:
     """The path of a Go that can build all components, be it by fetching a newer one of itself.
 
     Raises:
-        BuildError: none exists, or it is too old; the text states what is needed.
+        BuildError: none exists, or it is too old; the text has the required version.
     """
     needed = f"the test bed is built with Go {GO_TEXT} or newer (Kubernetes {KUBERNETES_VERSION} needs it)"
     go = shutil.which("go", path=f"{os.environ.get('PATH', '')}:{GO_FOLDER}")

@@ -1,7 +1,7 @@
-"""The CDI cache of a runtime with the oldest library that can be had: the library itself, in a program of its own.
+"""The CDI cache of a runtime with the oldest available library: the library itself, in a program of its own.
 
-Used where a runtime is played. The library inspects its folder when the kernel tells it of a change, and remembers what
-it saw: what it answers is what a container would get at that moment.
+Used by tests with a simulated runtime. The library inspects its folder when the kernel reports a change, and caches the
+contents: its answer is the devices that a container would get at that moment.
 """
 
 from __future__ import annotations

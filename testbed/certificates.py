@@ -18,7 +18,7 @@ _DAYS = "30"
 
 
 class CertificateError(Exception):
-    """The openssl program failed; the text has the command and what it stated."""
+    """The openssl program failed; the text has the command and its output."""
 
 
 @dataclass(frozen=True)

@@ -30,12 +30,12 @@ def schema(chart: Path) -> Schema:
 
 
 def values(chart: Path) -> str:
-    """The text of values.yaml: every value with its default, and what it is for."""
+    """The text of values.yaml: every value with its default and its purpose."""
     return _HEAD + "\n".join(_block(schema(chart), 0)) + "\n"
 
 
 def readme(chart: Path) -> str:
-    """The text of README.md: what somebody wrote of the chart, and the table of its values."""
+    """The text of README.md: its handwritten part, and the table of the chart's values."""
     written = (chart / "README.md").read_text().partition(_BEGIN)[0]
     rows = [f"| `{path}` | {_cell(default)} | {text} |" for path, default, text in leaves(schema(chart))]
     table = "\n".join(("| value | default | what |", "| --- | --- | --- |", *rows))

@@ -1,4 +1,4 @@
-"""Debian's Chromium without a window: a page is opened, keys are pressed, and what it computed is read.
+"""Debian's Chromium without a window: a test opens a page, presses keys, and reads the computed result.
 
 Used by the tests of the console. It is driven by the DevTools protocol over two pipes, so it opens no port, and it
 resolves no name: a page that asks another host fails, and the request is in `requests`.

@@ -1,4 +1,4 @@
-"""What the components of a control plane are started with: settings and wiring in, command lines out.
+"""The command lines of a control plane's components, made from settings and wiring.
 
 Called by `testbed.control_plane`. Pure: nothing is started or written here.
 """
@@ -19,14 +19,14 @@ _UNTHROTTLED = ("--kube-api-qps=5000", "--kube-api-burst=10000")
 
 @dataclass(frozen=True)
 class Settings:
-    """What distinguishes one control plane from another; the defaults are those of the release.
+    """The settings that distinguish control planes; the defaults are those of the release.
 
     Attributes:
         feature_gates: given to every Kubernetes component.
         runtime_config: API versions to switch on or off (`api/all=true`, `resource.k8s.io/v1beta1=true`).
         scheduler: whether kube-scheduler runs.
         controller_manager: whether kube-controller-manager runs. Without it nothing makes service accounts or claims
-            from templates, deletes what a namespace holds, collects garbage, or sees nodes come and go.
+            from templates, deletes the objects of a namespace, collects garbage, or watches nodes join and leave.
         arguments: further arguments by component, which win over those given here.
         address: the address that everything listens on.
         hosts: further names and addresses that the serving certificate is valid for.

@@ -1,4 +1,4 @@
-"""What the test bed is made of: each component's version and how its Go programs are built.
+"""The components of the test bed: each one's version and how its Go programs are built.
 
 Read by `testbed.build`. A component is built once per machine and kept under its version, so that raising a version
 here is all that is needed to get the new one. Of container runtimes and of Kubernetes there are several: the first is
@@ -72,7 +72,7 @@ class Component:
         return minor(self.version)
 
     def is_called(self, name: str) -> bool:
-        """Whether it is meant by a name: its own, or with its minor version (`containerd-2.4`)."""
+        """Whether a name refers to it: its own, or with its minor version (`containerd-2.4`)."""
         return name in (self.name, f"{self.name}-{self.minor}")
 
 
@@ -228,6 +228,14 @@ COMPONENTS: tuple[Component, ...] = (
         version="v3.1.2",
         programs={"registry": "github.com/distribution/distribution/v3/cmd/registry"},
         requires=("github.com/distribution/distribution/v3 v3.1.2",),
+    ),
+    # CoreDNS with the plugins that a test needs: the module's own program has those of three clouds as well.
+    Component(
+        name="coredns",
+        version="v1.15.0",
+        programs={"coredns": "./coredns"},
+        requires=("github.com/coredns/coredns v1.15.0",),
+        source="coredns.go",
     ),
     Component(
         name="actionlint",

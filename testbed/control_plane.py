@@ -29,7 +29,7 @@ class ControlPlane(Access):
     Attributes:
         settings: what it was made from.
         folder: logs, certificates, kubeconfig files and etcd's data.
-        processes: the components by program name, each after those that it needs, and what `run` has started.
+        processes: the components by program name, each after those that it needs, and the programs that `run` started.
     """
 
     folder: Path
@@ -39,7 +39,7 @@ class ControlPlane(Access):
 
         Args:
             settings: gates, components and arguments.
-            folder: where to leave the logs for somebody to read later; without one, the files are in a temporary
+            folder: where to leave the logs for later reading; without one, the files are in a temporary
                 folder that goes with the control plane.
         """
         self.settings = settings or Settings()
@@ -70,7 +70,7 @@ class ControlPlane(Access):
     def __exit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Kill everything, for nobody needs the data any more."""
+        """Kill everything: the data is not needed any more."""
         self._undo.close()
 
     @property
@@ -121,7 +121,7 @@ class ControlPlane(Access):
         return {name: process.log.stat().st_size for name, process in self.processes.items()}
 
     def log_tails(self, since: Mapping[str, int], lines: int = 40) -> dict[str, str]:
-        """The end of each component's log, of what was written after the given sizes."""
+        """The end of each component's log, from the given sizes on."""
         return {name: process.log_tail(lines, since.get(name, 0)) for name, process in self.processes.items()}
 
     def _wire(self, ports: Ports) -> Wiring:

@@ -72,7 +72,7 @@ class Crio(Runtime):
 
 
 def _configuration(runc: Path, policy: Path, hook_seconds: float) -> str:
-    """The configuration file: what differs from the defaults, and what would be the machine's."""
+    """The configuration file: the settings that differ from the defaults, and those that would be the machine's."""
     timeout = f'nri_plugin_request_timeout = "{hook_seconds:g}s"' if hook_seconds else ""
     conmon = shutil.which("conmon")
     if conmon is None:

@@ -60,11 +60,10 @@ class Driver:
         Args:
             node: where; its kubelet and containerd are there already.
             kubeconfig: the API server, and as whom it is talked to.
-            instance: what tells it from another one of the node.
+            instance: distinguishes it from another one of the node.
             port: where it serves its metrics on the node.
             options: further ones of `netdra node`.
-            capabilities: those that it and what it runs have alone, as a container's list has them; all where none are
-                named.
+            capabilities: the only ones of it and its children, as in a container's list; all of them if it is empty.
         """
         self.node = node
         self._kubeconfig = kubeconfig
@@ -121,7 +120,7 @@ class Driver:
         self.start(fault)
 
     def recover(self) -> None:
-        """Have it run, and without a fault point, whatever a test has left of it."""
+        """Make it run without a fault point, from every state that a test can leave."""
         if self.process.pid is None:
             self.start()
         elif self._fault or self.process.is_stopped():
@@ -140,19 +139,19 @@ class Driver:
         return self._get("/readyz?verbose") is not None
 
     def metrics(self) -> str:
-        """What it measures, as Prometheus reads it."""
+        """Its metrics, as Prometheus reads them."""
         return self._get("/metrics") or ""
 
     def left(self) -> list[str]:
-        """What there is on the node of any pod or claim: files and leases, by their paths."""
+        """The remains of pods and claims on the node: files and leases, by their paths."""
         return left(self.node)
 
     def until_nothing_is_left(self) -> None:
-        """Wait until there is nothing of any pod or claim on the node."""
+        """Wait until nothing of any pod or claim is left on the node."""
         until_nothing_is_left(self.node)
 
     def recorder(self, name: str) -> Recorder:
-        """A CNI plugin that does as it is told."""
+        """A CNI plugin that behaves as the test configures it."""
         return Recorder(self.plugins, name)
 
     def _get(self, path: str) -> str | None:
@@ -164,7 +163,7 @@ class Driver:
 
 
 def _with_alone(capabilities: Sequence[str]) -> tuple[str, ...]:
-    """What a command is run by to have these capabilities and no others, as in a container."""
+    """The wrapper that runs a command with these capabilities and no others, as in a container."""
     if not capabilities:
         return ()
     named = ",".join(("-all", *(f"+{capability.lower()}" for capability in capabilities)))
@@ -172,7 +171,7 @@ def _with_alone(capabilities: Sequence[str]) -> tuple[str, ...]:
 
 
 def left(node: Node) -> list[str]:
-    """What there is on a node of any pod or claim: files and leases, by their paths."""
+    """The remains of pods and claims on a node: files and leases, by their paths."""
     return sorted(
         str(path.relative_to(node.folder))
         for pattern in _KEPT
@@ -182,5 +181,5 @@ def left(node: Node) -> list[str]:
 
 
 def until_nothing_is_left(node: Node) -> None:
-    """Wait until there is nothing of any pod or claim on a node."""
+    """Wait until nothing of any pod or claim is left on a node."""
     until(lambda: not left(node), "nothing to be left on the node", seconds=_WITHIN, detail=lambda: left(node))

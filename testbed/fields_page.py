@@ -58,7 +58,7 @@ def _rows(path: str, schema: Schema, *, required: bool) -> Iterator[str]:
 
 
 def _type(schema: Schema) -> tuple[str, Schema, str]:
-    """The name of a type, the schema that has its fields, and what a path gets for the way to them."""
+    """The name of a type, the schema that has its fields, and the suffix of a path that leads to them."""
     if schema.get("type") == "array":
         kind, inner, suffix = _type(schema["items"])
         return f"[]{kind}", inner, f"[]{suffix}"

@@ -35,7 +35,7 @@ def kubectl(kubeconfig: Path, *arguments: str, text: str = "") -> str:
 
 
 def denial(kubeconfig: Path, *arguments: str, text: str = "") -> str:
-    """What kubectl states of a request that is refused, or "" if it is not."""
+    """The error that kubectl prints for a rejected request, "" if it is accepted."""
     try:
         kubectl(kubeconfig, *arguments, text=text)
     except KubectlError as problem:

@@ -55,7 +55,8 @@ class Kubelet:
             plane: where it registers.
             feature_gates: on top of those of the control plane.
             administrator: it has an administrator's credentials. With a node's own, the API server now and then refuses
-                its first read of a claim, and the kubelet asks again only after a minute, which is none of a driver's.
+                its first read of a claim, and the kubelet asks again only after a minute, which is not a driver's
+                fault.
 
         Raises:
             ProcessError: it did not become ready.

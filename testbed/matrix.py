@@ -1,6 +1,6 @@
 """`python -m testbed.matrix [NAME ...]`: tests of pods on every container runtime and every version of Kubernetes.
 
-Called by `make test-runtimes`. What came of each is kept in `build/runtimes.json`, and the table in docs/nri.md is
+Called by `make test-runtimes`. The results of each are kept in `build/runtimes.json`, and the table in docs/nri.md is
 written from it; with names only those are run, and the others' results stay as they are.
 """
 
@@ -45,7 +45,7 @@ _LOOK_SECONDS = 0.5
 
 @dataclass
 class Found:
-    """What came of one group of tests.
+    """The results of one group of tests.
 
     Attributes:
         passed: how many.
@@ -101,7 +101,7 @@ def _place(name: str, runtime: Component, kubernetes: Component) -> Place:
 
 
 def table(found: Iterable[Place]) -> str:
-    """What was found, as the page shows it."""
+    """The results, as the page shows them."""
     lines = [
         f"| runtime | Kubernetes | {' | '.join(GROUPS)} |",
         f"| --- | --- |{' --- |' * len(GROUPS)}",
@@ -134,7 +134,7 @@ def written(page: str, text: str) -> str:
 
 
 def judged(outcomes: Sequence[Outcome]) -> dict[str, Found]:
-    """What came of each group."""
+    """The results of each group."""
     found = {group: Found() for group in GROUPS}
     for each in outcomes:
         group = next(name for name, files in GROUPS.items() if each.test.startswith(tuple(files)))
@@ -191,7 +191,7 @@ def _run(place: Place, tests: Sequence[str], suffix: str) -> list[Outcome]:
 
 
 def _kept(known: Sequence[Place]) -> list[Place]:
-    """The same places with what was found before, of those whose versions are the same."""
+    """The same places with their earlier results, where the versions are the same."""
     read = json.loads(KEPT.read_text()) if KEPT.exists() else []
     before = {
         each["name"]: Place(**{**each, "found": {name: Found(**found) for name, found in each["found"].items()}})
@@ -206,7 +206,7 @@ def _kept(known: Sequence[Place]) -> list[Place]:
 
 
 def _keep(place: Place) -> None:
-    """Keep what was found of one place beside what others find meanwhile, and write the page once all is there."""
+    """Keep the results of one place beside those of others, and write the page once all are complete."""
     with locked("matrix"):
         kept = [place if each.name == place.name else each for each in _kept(places())]
         KEPT.write_text(json.dumps([asdict(each) for each in kept], indent=1) + "\n")
@@ -215,7 +215,7 @@ def _keep(place: Place) -> None:
 
 
 def main(names: Sequence[str]) -> int:
-    """Run what is named, or all, write what was found, and return the exit code."""
+    """Run the named places, or all, write the results, and return the exit code."""
     known = places()
     unknown = set(names) - {each.name for each in known}
     if unknown:

@@ -2,7 +2,7 @@
 
 Used by `testbed.containerd` and `testbed.kubelet`, and by tests that make the node's interfaces. A node has namespaces
 for its network, mounts, processes, host name and cgroups: its programs have their default paths, its interfaces are the
-test's to make, several nodes run side by side, and with its first process all that runs on it ends, whatever failed.
+test's to make, several nodes run side by side, and with its first process all that runs on it ends, after any failure.
 A node that is alone has the machine's own network and cgroups, with the hardware in it: the SR-IOV machine is one.
 """
 
@@ -46,7 +46,7 @@ class Node:
         name: its host name, and its name as a Kubernetes node.
         address: where it is reached, on its network.
         alone: whether it has the machine's own network and cgroups.
-        folder: logs, and what is in the node's /run (`folder/run`), /var/lib (`lib`) and /var/log (`log`): a socket
+        folder: logs, and the node's /run (`folder/run`), /var/lib (`lib`) and /var/log (`log`): a socket
             that a program of the node makes in /run can be reached there from outside.
         processes: what `start` has started, by name.
     """
@@ -117,7 +117,7 @@ class Node:
         return self._pid
 
     def path(self, inside: str) -> Path:
-        """How a path of the node is opened from outside, whatever is mounted there (`/var/run/netns/cni-...`)."""
+        """How a path of the node is opened from outside, with the node's mounts (`/var/run/netns/cni-...`)."""
         # /var/run is a link to /run, and an absolute link leads from the caller's root, not from the one it is in.
         return Path(f"/proc/{self._pid}/root{inside.replace('/var/run/', '/run/', 1)}")
 
@@ -179,7 +179,7 @@ class Node:
         return {name: process.log.stat().st_size for name, process in self.processes.items()}
 
     def log_tails(self, since: Mapping[str, int], lines: int = 40) -> dict[str, str]:
-        """The end of each program's log, of what was written after the given sizes."""
+        """The end of each program's log, from the given sizes on."""
         return {name: process.log_tail(lines, since.get(name, 0)) for name, process in self.processes.items()}
 
     def _init(self, groups: Sequence[Path]) -> Process:
@@ -204,9 +204,9 @@ class Node:
 
 
 def _make_cgroups(name: str) -> list[Path]:
-    """A cgroup for the node in each hierarchy, below the one that we are in (cgroups(7)).
+    """A cgroup for the node in each hierarchy, below that of this process (cgroups(7)).
 
-    Its name must be nobody else's on this machine, where other tests may run: a group with processes cannot be removed.
+    Its name must be unique on this machine, where other tests may run: a group with processes cannot be removed.
     """
     own = dict(line.split(":", 2)[1:] for line in Path("/proc/self/cgroup").read_text(encoding="ascii").splitlines())
     groups = []

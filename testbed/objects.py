@@ -1,6 +1,6 @@
 """Kubernetes objects that tests need around those of netdra: nodes that are only API objects, namespaces, pods.
 
-Called by `testbed.workspace`, the cluster tests and the benchmarks. What these functions wait for, they watch for.
+Called by `testbed.workspace`, the cluster tests and the benchmarks. These functions wait by a watch.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def pod(namespace: str, name: str, claims: Mapping[str, str] | None = None, *, n
 
 
 def scheduling(found: Object | None) -> tuple[str, str]:
-    """What the scheduler has decided of a pod: (node, "") or ("", why it does not fit), and ("", "") before."""
+    """The scheduler's decision on a pod: (node, "") or ("", why it does not fit), and ("", "") before."""
     conditions = (found or {}).get("status", {}).get("conditions", [])
     decided = next((condition for condition in conditions if condition["type"] == "PodScheduled"), None)
     if found is None or decided is None:

@@ -1,12 +1,13 @@
-"""A stand-in for OVN-Kubernetes' CNI program, `ovn-k8s-cni-overlay`, which behaves as that is documented.
+"""A replacement for OVN-Kubernetes' CNI program, `ovn-k8s-cni-overlay`, which follows its documentation.
 
 The real one only hands its request to OVN-Kubernetes' daemon of the node, which needs OVN, its controllers and a
-cluster. What matters to a caller is here, in a program with real netdevs and, where there is one, a real Open vSwitch:
+cluster. The caller's view is here, in a program with real netdevs and, where one runs, a real Open vSwitch:
 
 - it waits for no one: the pod's annotation for the network must be there (`annotate`, in the place of the controllers);
-- without `topology` it attaches the default network, whatever else the configuration has;
-- with `deviceID` it moves the netdev of that PCI address into the pod, under the pod's MAC and MTU 1400, and then looks
-  for the representor. Where none exists, as for a PF, ADD fails, and DEL brings the netdev back under another name;
+- without `topology` it attaches the default network and ignores the rest of the configuration;
+- with `deviceID` it moves the netdev of that PCI address into the pod, under the pod's MAC and MTU 1400, and then
+  searches for the representor. Where none exists, as for a PF, ADD fails, and DEL brings the netdev back under another
+  name;
 - without, it makes a veth pair and plugs the host's end into `br-int`, with the network's name and the definition's.
 """
 
@@ -103,7 +104,7 @@ class Port:
 
 
 class OvnKubernetes:
-    """The program in a folder of the CNI path, and what it knows."""
+    """The program in a folder of the CNI path, and its data."""
 
     def __init__(self, folder: Path) -> None:
         self.program = Recorder(folder, TYPE, versions=("0.3.1", "0.4.0", "1.0.0"))
@@ -119,12 +120,12 @@ class OvnKubernetes:
         shutil.rmtree(self._state)
 
     def annotate(self, pod: str, nad: str, mac: str, address: str) -> None:
-        """Say what `k8s.ovn.org/pod-networks` of a pod (`namespace/name`) states of a network."""
+        """Set the entry of a network in a pod's annotation `k8s.ovn.org/pod-networks` (pod: `namespace/name`)."""
         with (self._state / "annotations" / pod.replace("/", "_")).open("a") as file:
             file.write(f"{nad} {mac} {address}\n")
 
     def has_function(self, address: str, netdev: str = "", representor: str = "") -> None:
-        """Say which netdev a PCI address has, where the machine has no such function, and which representor."""
+        """Set the netdev of a PCI address, for machines without such a function, and the representor."""
         if netdev:
             (self._state / "netdevs" / address).write_text(netdev)
         if representor:

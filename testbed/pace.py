@@ -1,7 +1,7 @@
 """How slow the machine is at the moment, measured in units of work, and time limits that are stretched by it.
 
 Used by tests that assert how long something takes at most: the limit is about netdra, and other work on the machine
-must neither break it nor be a reason to drop it. `python -m testbed.pace` tells what a unit takes now.
+must neither break it nor be a reason to drop it. `python -m testbed.pace` prints the present time of a unit.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ print(*(f"{begun} {ended}" for begun, ended in units), sep="\\n")
 
 @dataclass
 class Pace:
-    """What was measured while a block ran; known when it has ended.
+    """The measurements of a block; complete when it has ended.
 
     Attributes:
         units: when each unit of work began and ended, in seconds; one before the block, one after it.
@@ -69,7 +69,7 @@ class Pace:
     def slowness(self) -> float:
         """How many times as long as on the idle reference machine work takes; between 1 and `MOST`.
 
-        Each unit tells of the time since the one before. So a machine that works at half its pace and one that stands
+        Each unit covers the time since the one before. So a machine that works at half its pace and one that stands
         still for half of the time are both twice as slow.
         """
         if not self.units:
@@ -122,10 +122,10 @@ def within(seconds: float, what: str, *, after: float = 0.0) -> Iterator[Pace]:
     Args:
         seconds: the limit on an idle machine.
         what: what takes the time, in the error.
-        after: seconds that pass before on any machine, such as a time-out that must run out.
+        after: seconds that pass before on any machine, such as a timeout that must expire.
 
     Raises:
-        AssertionError: it took longer; the text has the limit, the stretch and what it was measured by.
+        AssertionError: it took longer; the text has the limit, the stretch and its measurements.
     """
     with measured() as pace:
         yield pace
@@ -138,7 +138,7 @@ def within(seconds: float, what: str, *, after: float = 0.0) -> Iterator[Pace]:
 
 
 def stretched(seconds: float) -> float:
-    """A time-out that a test gives netdra: what is ample on an idle machine, stretched by how slow this one is now."""
+    """A timeout that a test sets for netdra: ample on an idle machine, stretched by how slow this one is now."""
     with measured() as pace:
         time.sleep(_GLANCE_SECONDS)
     return seconds * pace.slowness

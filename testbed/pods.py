@@ -1,6 +1,6 @@
 """Pods that really run: make them in a workspace's namespace, wait for them by watch, and look into them.
 
-Used by the tests of real pods and by the benchmarks. What is inside a pod is read by iproute2 in its network namespace
+Used by the tests of real pods and by the benchmarks. The inside of a pod is read by iproute2 in its network namespace
 and by programs in its containers, not by netdra.
 """
 
@@ -78,7 +78,7 @@ class Pods:
         """Wait for an event of a pod with a reason (`FailedCreatePodSandBox`) and a text in its message.
 
         Raises:
-            TimeoutError: there was none; the text has those that there were.
+            TimeoutError: it was not found; the text has the pod's events.
         """
 
         def of_reason(events: list[Object]) -> bool:
@@ -106,7 +106,7 @@ class Pods:
         return self.containerd.crictl("pods", *options).strip()
 
     def ip(self, name: str, *arguments: str) -> Any:
-        """What `ip -j -d` prints in a pod's network namespace, decoded; None if it prints nothing."""
+        """The decoded output of `ip -j -d` in a pod's network namespace; None if it prints nothing."""
         printed = self.run_inside(name, "ip", "-j", "-d", *arguments)
         return json.loads(printed) if printed.strip() else None
 
@@ -136,7 +136,7 @@ class Pods:
         return container_of(self.api.get(POD, name, self.namespace))
 
     def claim_status(self, claim: str) -> list[Object]:
-        """What drivers have written of a claim's devices (`status.devices`)."""
+        """The drivers' statuses of a claim's devices (`status.devices`)."""
         devices: list[Object] = self.api.get(CLAIM, claim, self.namespace)["status"].get("devices", [])
         return devices
 

@@ -54,7 +54,7 @@ class Process:
             name: what the program is called in errors and reports.
             command: the program and its arguments.
             log: the file that its output is appended to.
-            ready: whether it does its work now; asked often, so it must answer or give up quickly.
+            ready: whether it does its work now; called often, so it must return quickly.
             environment: variables on top of our own.
             wrapped: the command is one like nsenter or unshare, which enters namespaces and runs the program as its
                 child: then `pid`, `memory` and all signals are that child's.
@@ -170,7 +170,7 @@ class Process:
         return next((int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmRSS:")), 0)
 
     def log_tail(self, lines: int = 40, since: int = 0) -> str:
-        """The last lines of the log, of what was written after a byte offset."""
+        """The last lines of the log after a byte offset."""
         try:
             with self.log.open("rb") as log:
                 end = log.seek(0, 2)
@@ -238,7 +238,7 @@ class Ports:
     """Free ports on one address, held for as long as this object is open.
 
     A port is held by a socket that is bound and never listens: with SO_REUSEADDR a server can still listen on it,
-    while the kernel gives it to nobody who asks for any free port. So a server that is killed finds its port again.
+    while the kernel never assigns it as any free port. So a server that is killed gets its port again.
     """
 
     def __init__(self, address: str) -> None:
@@ -246,7 +246,7 @@ class Ports:
         self._holders: list[socket.socket] = []
 
     def take(self) -> int:
-        """A port that nobody else uses."""
+        """A port that no other process uses."""
         family = socket.AF_INET6 if ":" in self.address else socket.AF_INET
         holder = socket.socket(family, socket.SOCK_STREAM)
         self._holders.append(holder)

@@ -23,7 +23,7 @@ def generate(into: Path) -> list[Path]:
     """Write the code of every file in `protos/` to its package below `into`.
 
     Returns:
-        Paths below `into` of what was written: `NAME_pb2.py` and `NAME_pb2.pyi` for each `NAME.proto`.
+        Paths below `into` of the written files: `NAME_pb2.py` and `NAME_pb2.pyi` for each `NAME.proto`.
 
     Raises:
         subprocess.CalledProcessError: a file is not a valid protobuf; the compiler has stated on stderr why.

@@ -1,4 +1,4 @@
-"""A CNI plugin for tests that writes down how it was called, and does what the test tells it to for each verb.
+"""A CNI plugin for tests that records its calls, and behaves for each verb as the test configures it.
 
 It is a shell script, so it is a real program with a real stdin, environment, exit status and process group. It stands
 where no real plugin can be made to show a fault, and for plugins that a test only wants to see called.
@@ -72,7 +72,7 @@ class Recorder:
     def calls(self, *verbs: str) -> list[Call]:
         """The calls so far, in their order; of these verbs only, if any is given, and never VERSION unasked.
 
-        A call that was ended before it was written down is none: on a busy machine STATUS may run out of its time so.
+        A call that was killed before it was recorded is missing: on a busy machine STATUS may time out so early.
         """
         found = []
         for folder in sorted((self._state / "calls").iterdir(), key=lambda entry: int(entry.name)):

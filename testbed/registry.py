@@ -1,7 +1,7 @@
 """`python -m testbed.registry ARCHIVE PORT`: an image registry with one image, for a runtime that takes no archives.
 
-Serves what an OCI image layout in a tar file has (the distribution specification's pull, without TLS) on loopback, to
-`testbed.crio`; whatever name and tag are asked for, the image is that one.
+Serves the OCI image layout of a tar file (the distribution specification's pull, without TLS) on loopback, to
+`testbed.crio`; every name and tag is that image.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def contents(archive: Path) -> dict[str, bytes]:
 
 
 def handler(files: dict[str, bytes]) -> type[BaseHTTPRequestHandler]:
-    """What answers a runtime."""
+    """The handler of a runtime's requests."""
     (manifest,) = json.loads(files["index.json"])["manifests"]
 
     class Handler(BaseHTTPRequestHandler):

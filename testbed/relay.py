@@ -99,7 +99,7 @@ def _both_ways(one: socket.socket, other: socket.socket) -> None:
 
 
 def _pass_on(source: socket.socket, target: socket.socket) -> None:
-    """Everything, until one side ends: then the other one is told."""
+    """Pass everything on until one side ends, then end the other one."""
     with suppress(OSError):
         while content := source.recv(_BYTES):
             target.sendall(content)

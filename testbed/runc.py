@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def main(arguments: list[str]) -> None:
-    """Mend the bundle if there is one, and be runc."""
+    """Adapt the bundle if one is named, and become runc."""
     for place, argument in enumerate(arguments):
         if argument in ("--bundle", "-b"):
             _mend(Path(arguments[place + 1], "config.json"))

@@ -1,6 +1,6 @@
-"""A real container runtime on a node: pods without a kubelet, by the CRI alone, whichever runtime it is.
+"""A real container runtime on a node: pods without a kubelet, by the CRI alone, on any runtime.
 
-What is the same of `testbed.containerd` and `testbed.crio`; `testbed.runtimes` starts the one that is wanted. All
+The common part of `testbed.containerd` and `testbed.crio`; `testbed.runtimes` starts the selected one. All
 is where a runtime has it by default, but in the node's own folders: the NRI socket is /run/nri/nri.sock, CDI
 specifications are read in /var/run/cdi.
 """
@@ -97,7 +97,7 @@ class Runtime:
         return container
 
     def netns(self, sandbox: str) -> str:
-        """The path of a sandbox's network namespace on the node: what an NRI plugin is told; `node.path` opens it."""
+        """The path of a sandbox's network namespace on the node, as an NRI plugin gets it; `node.path` opens it."""
         spec = json.loads(self.crictl("inspectp", sandbox))["info"]["runtimeSpec"]
         (path,) = (each["path"] for each in spec["linux"]["namespaces"] if each["type"] == "network")
         return str(path)

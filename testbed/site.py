@@ -1,7 +1,7 @@
-"""A cluster of one node in which netdra's own pods run: what a real cluster has beside a control plane and a kubelet.
+"""A cluster of one node in which netdra's own pods run: a control plane and a kubelet with the rest of a real cluster.
 
-Used by the tests of `tests/cluster/install`. Beside what `testbed.control_plane`, `testbed.containerd` and
-`testbed.kubelet` start there is: the API server's Service address on the node, for pods with a service account; a way
+Used by the tests of `tests/cluster/install`. Added to the processes of `testbed.control_plane`, `testbed.containerd`
+and `testbed.kubelet` are: the API server's Service address on the node, for pods with a service account; a way
 from the API server to pods and to the kubelet, for webhooks, `kubectl exec` and `kubectl logs`; mounts of the node that
 containers see come and go; netdra's image; and a folder of CNI plugins that is the node's own.
 """

@@ -1,4 +1,4 @@
-"""What the tests need of a machine: Debian packages, and room for watches; nothing is done where it is there."""
+"""The requirements of the tests on a machine: Debian packages, and room for watches; present ones are kept."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class MissingPackagesError(Exception):
 
 
 def ensure_packages(*, runtimes: bool = False, browser: bool = False) -> list[str]:
-    """Install what is missing, and return the names of what was installed.
+    """Install missing packages, and return the names of the installed ones.
 
     Args:
         runtimes: also what runtimes need that are not started by `make test`.

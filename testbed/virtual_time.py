@@ -1,6 +1,6 @@
-"""An event loop whose clock jumps to the next timer, for tests of what waits: hours pass in no time, in order.
+"""An event loop whose clock jumps to the next timer, for tests of code that waits: hours pass in no time, in order.
 
-Only for code whose every wait is a timer or another task: there is nothing outside to wait for.
+Only for code whose every wait is a timer or another task: it must not wait for an outside event.
 """
 
 from __future__ import annotations

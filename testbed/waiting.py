@@ -1,6 +1,6 @@
-"""Waiting for what cannot be watched, and an account of what was waited for and how long.
+"""Waits for conditions that cannot be watched, and an account of the waits and their lengths.
 
-Used by the test bed wherever it waits, and by tests. The account is what `make test` shows of its slowest tests.
+Used by the test bed wherever it waits, and by tests. `make test` shows the account for its slowest tests.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def until(
     """Ask again and again until the answer is true, and return it.
 
     Args:
-        holds: what is asked.
-        subject: what is waited for, in the account and in the error.
+        holds: the question.
+        subject: the name of the wait, in the account and in the error.
         seconds: how long at most.
         detail: what else the error states, asked at the end.
 
@@ -88,7 +88,7 @@ async def until_async(
     seconds: float = PATIENCE,
     detail: Callable[[], object] | None = None,
 ) -> None:
-    """`until` for what happens in the same event loop; what is asked may be a coroutine.
+    """`until` for events in the same event loop; the question may be a coroutine.
 
     Raises:
         TimeoutError: as `until`.
@@ -122,7 +122,7 @@ async def awaited(event: Awaitable[T], subject: str, *, seconds: float = PATIENC
 
 
 def _pause(asked: float) -> float:
-    """How long to wait before asking again: twice what asking took, since what is awaited often needs the same core."""
+    """How long to wait before asking again: twice as long as asking took, since the work often needs the same core."""
     return min(max(_PAUSE, 2 * (time.monotonic() - asked)), _MOST_PAUSE)
 
 

@@ -21,7 +21,7 @@ _MARKER = "marker.testbed"
 
 
 class Workspace:
-    """What one test has of a control plane; `open_workspace` makes and ends it.
+    """One test's part of a control plane; `open_workspace` makes and ends it.
 
     Attributes:
         api: the administrator's client.
@@ -98,14 +98,14 @@ class Workspace:
         return objects.scheduling(decided)
 
     def wait_placed(self, name: str, node: str) -> None:
-        """Wait until the scheduler has put a pod on a node, also if it first does not know of a class that is new."""
+        """Wait until the scheduler has put a pod on a node, also if it first does not know a new class."""
         self.api.wait_for(POD, name, lambda found: objects.scheduling(found)[0] == node, namespace=self.namespace)
 
     def place(self, *requests: Object, node: str, constraints: list[Object] | None = None) -> tuple[str, str]:
         """Make a claim, and a pod of the same name that uses it, and have them scheduled onto a node.
 
         The name is new each time: under one that was used before, the scheduler could still see the former claim, and
-        judge by what was allocated then. With a new one it has seen every release before it.
+        judge by its allocation. With a new one it has seen every release before it.
 
         Returns:
             (name, "") if they fit. ("", the scheduler's reason) if not, and both are gone again.

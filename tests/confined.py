@@ -2,7 +2,7 @@
 
 A pytest plugin, loaded by `tests/conftest.py` for every level. An audit hook (PEP 578) hears of each path that this
 process and its forks open, list, make, change or hand to a program. It does not hear of `stat`, which reads no file,
-nor of what programs do that a test starts.
+nor of the actions of programs that a test starts.
 
 A path may be touched in the checkout, in the test bed's cache, in temporary folders, and where the operating system,
 Python, Go and the programs on PATH are.
@@ -87,7 +87,7 @@ PLACES = pytest.StashKey[Places]()
 class Confined:
     """The plugin: it listens while tests are collected and run, and fails those that touch a path outside.
 
-    Paths go through a file, because a fork of the test's process has no other way to tell of them.
+    Paths go through a file, because a fork of the test's process has no other way to report them.
     """
 
     def __init__(self, places: Places) -> None:
@@ -100,7 +100,7 @@ class Confined:
         sys.addaudithook(self._hook())
 
     def _hook(self) -> Callable[[str, tuple[object, ...]], None]:
-        """What Python calls for each event: hundreds of thousands of times in a run, mostly for others than these."""
+        """Python calls it for each event: hundreds of thousands of times in a run, mostly for others than these."""
         watched = frozenset((*_PATHS, _STARTS_A_PROGRAM))
 
         def hear(event: str, arguments: tuple[object, ...]) -> None:
@@ -126,7 +126,7 @@ class Confined:
         os.close(descriptor)
 
     def _touched(self, by: str) -> str:
-        """What was touched since the last time, "" if nothing was."""
+        """The paths touched since the last time, "" without any."""
         if self._file.stat().st_size == self._told:
             return ""
         with self._file.open("rb") as file:
@@ -168,7 +168,7 @@ class Confined:
     def pytest_make_collect_report(
         self, collector: pytest.Collector
     ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-        """What a module touches when it is imported fails the module."""
+        """Fail a module that touches a path when it is imported."""
         self._listens = True
         try:
             report = yield
@@ -208,7 +208,7 @@ def _installed(checkout: Path, home: Path) -> Iterator[str]:
 
 
 def _handed_on(program: object, arguments: object, folder: object) -> Iterator[object]:
-    """What a program is given: where it is, the absolute paths among its arguments, and its working folder."""
+    """The paths of a program's start: where it is, the absolute paths among its arguments, and its working folder."""
     yield program
     yield folder
     for argument in arguments if isinstance(arguments, list | tuple) else ():

@@ -1,4 +1,4 @@
-"""What all levels have in common: where tests may look, what they draw from, and what `make test` is told of them."""
+"""The common part of all levels: the allowed paths, the seed of random tests, and the report for `make test`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HYPOTHESIS = "hypothesispytest"
 # Before the plugin of hypothesis, which reads the option in its own.
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Draw from one number in all processes of a run, and tell what becomes of each test."""
+    """Use one seed in all processes of a run, and report the outcome of each test."""
     os.environ["NETDRA_SEED"] = str(draws.seed())  # that of processes which run a part of these tests, too
     if config.pluginmanager.has_plugin(_HYPOTHESIS):
         _have_hypothesis_draw(config)

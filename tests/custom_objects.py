@@ -1,4 +1,4 @@
-"""An object of each kind that the API server takes, and changes to them that it refuses with what it states of them.
+"""An object of each kind that the API server accepts, and changes to them that it refuses, with its errors.
 
 Used by the cluster's tests of the definitions and by those of `netdra validate`, which refuses the same.
 """

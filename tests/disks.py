@@ -96,8 +96,8 @@ def _mounted(path: Path, *arguments: str) -> Iterator[Disk]:
 class Faults:
     """Errors of the writes below a folder in this process, from the nth on.
 
-    What counts as a write: all that changes a file or a folder, and for EROFS and EIO each opening for writing, too. A
-    full disk refuses what needs room and nothing else.
+    A write is each call that changes a file or a folder, and for EROFS and EIO also each opening for writing. A
+    full disk refuses only calls that need room.
 
     Attributes:
         folder: where writes fail.

@@ -1,4 +1,4 @@
-"""What random tests draw from: a number that is the same in each run of a commit, and another one in the next commit.
+"""The seed of random tests: a number that is the same in each run of a commit, and another one in the next commit.
 
 So a commit that passed passes again, and the commits together see many cases. `make explore` draws from chance, and
 more (NETDRA_DRAW=again); NETDRA_SEED=NUMBER repeats a run.

@@ -1,4 +1,4 @@
-"""Random single edits of correct objects: the examples, what is generated from them, and an object of each kind.
+"""Random single edits of correct objects: the examples, objects generated from them, and an object of each kind.
 
 Drawn by the unit tests of `netdra validate`, and by those that compare it with a cluster.
 """
@@ -157,7 +157,7 @@ def other_values(draw: random.Random, value: Any) -> Any:
 
 
 def edited(draw: random.Random, value: Object) -> tuple[str, Object]:
-    """An object with one edit, and what the edit was."""
+    """An object with one edit, and the edit in words."""
     new = copy.deepcopy(value)
     path = draw.choice(editable(new))
     *way, last = path

@@ -1,6 +1,6 @@
-"""Bytes of others with mistakes in them, and what a parser may make of them: an answer or its own error, in time.
+"""Bytes of others with mistakes in them, and a parser's allowed outcomes: an answer or its own error, in time.
 
-The bytes are sound messages with mistakes, since bytes from chance alone are refused at the first. In `make test` each
+The bytes are valid messages with mistakes, since bytes from chance alone are refused at the first. In `make test` each
 parser has a second; `make explore` draws again and gives each `NETDRA_FUZZ_SECONDS` (60).
 """
 
@@ -67,7 +67,7 @@ def changed(chance: random.Random, sound: bytes, words: tuple[bytes, ...]) -> by
 
 
 def drawn(name: str, parser: Parser) -> Iterator[bytes]:
-    """What was found before, and then messages with mistakes for as long as a parser has."""
+    """The earlier failures, and then messages with mistakes for as long as a parser has."""
     chance = random.Random(f"{draws.seed()} {name}")
     yield from parser.found
     end = time.monotonic() + SECONDS
@@ -76,7 +76,7 @@ def drawn(name: str, parser: Parser) -> Iterator[bytes]:
 
 
 def outcome(parser: Parser, data: bytes) -> str:
-    """The errors in what a parser makes of bytes, or ""."""
+    """The error of a parser on bytes, or ""."""
     for _ in range(TRIES):
         begun = time.thread_time()
         try:

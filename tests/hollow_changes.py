@@ -1,6 +1,6 @@
-"""Changes of policies, and what slices and statuses must state after each: for `bench.hollow` and its test.
+"""Changes of policies, and the slices and statuses required after each: for `bench.hollow` and its test.
 
-What is asked of the API server here goes by the test bed's own client, not by netdra's.
+Requests to the API server here use the test bed's own client, not netdra's.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ _LOW = f'device.attributes["dra.networking"].type == "vf" && {_PF1} && device.at
 
 @dataclass(frozen=True)
 class Change:
-    """A change of a policy, and what its status must state in the end.
+    """A change of a policy, and the status that it must have in the end.
 
     Attributes:
-        name: what is changed, for the figure.
+        name: the change in words, for the figure.
         policy: the policy's name.
-        spec: what is changed in its spec.
+        spec: the changes in its spec.
         devices: how many devices of a node it then makes.
         failing: whether it fails on every node.
-        slices: how many of a node's slices come out differently; what one policy adds, all others' devices carry, too.
+        slices: how many of a node's slices come out differently; one policy's additions are in all devices, too.
     """
 
     name: str
@@ -105,7 +105,7 @@ def stored_ports(api: Api, nodes: Iterable[str]) -> dict[str, str]:
 
 
 def wait_status(api: Api, policy: str, nodes: int, devices: int, *, failing: bool, others: int = 0) -> Object:
-    """Wait until a policy's rollout reports that all nodes have it, and what it comes to; the rollout.
+    """Wait until a policy's rollout reports that all nodes have it, and its result; the rollout.
 
     Args:
         api: the administrator's client.

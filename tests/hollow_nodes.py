@@ -1,9 +1,9 @@
 """Many nodes without a machine that publish as real ones do: recorded interfaces through netdra's own publishing half.
 
 Used by `bench.hollow` and `tests/cluster/test_hollow.py`. Each node has its own publisher, its own connections and its
-own watch of its slices. What they share is one process, one copy of the policies, and the pass that makes slices of
+own watch of its slices. They share one process, one copy of the policies, and the pass that makes slices of
 policies and interfaces: these are the same everywhere, so it is made once, and each node's slices are these under its
-own name. On real nodes that pass is a few milliseconds of each node's own CPU; here it would be all that is measured.
+own name. On real nodes that pass is a few milliseconds of each node's own CPU; here it would dominate the measurement.
 Where nodes have labels, CustomDevices state something else of each, so each makes a pass of its own.
 """
 
@@ -53,12 +53,12 @@ class Quiet:
         return True
 
     def device_file(self, _: str) -> DeviceFile:
-        """There is no device file."""
+        """Device files do not exist."""
         return DeviceFile(missing=True)
 
 
 class Pattern:
-    """What every node offers, made as a node daemon makes it, for a node of no name of its own."""
+    """The devices that every node offers, made as a node daemon makes them, for a node of no name of its own."""
 
     NAME = "hollow"
 
@@ -72,7 +72,7 @@ class Pattern:
         return self._offering.update(self._inventory, {}, (), Quiet(), time.monotonic(), registered).slices
 
     def report(self) -> NodeNetworkStatus:
-        """What the last pass came to."""
+        """The result of the last pass."""
         return replace(self._offering.report(), features=gates.on(Features()))
 
     def renamed(self, pools: Mapping[str, Slices], node: str) -> dict[str, Slices]:
@@ -118,7 +118,7 @@ class HollowNodes:
     Attributes:
         connect: makes a client of the API server: each node has one of its own, for in one pool of connections each
             request inspects all of them.
-        told: when the last node was told what to publish last, as `time.monotonic`.
+        told: when the last node got its last slices to publish, as `time.monotonic`.
         nodes: by name.
         policies: the cluster's.
         labels: by node; with them CustomDevices are applied.

@@ -1,7 +1,7 @@
 """A kernel that refuses: an errno, at a system call that netdra's code for pods makes, for some calls in a row.
 
-The calls are replaced where Python has them (`os`, `io`, `fcntl`, sockets, `netdra.kernel.libc`), so whatever netdra
-opens, reads, asks or starts can fail, in any thread; calls of others, such as the event loop and the API client, do
+The calls are replaced where Python has them (`os`, `io`, `fcntl`, sockets, `netdra.kernel.libc`), so every open, read,
+request or start of netdra can fail, in any thread; calls of others, such as the event loop and the API client, do
 not. Which of netdra's modules a call belongs to is read from the stack.
 """
 
@@ -51,7 +51,7 @@ _CALLS: tuple[tuple[Any, tuple[str, ...]], ...] = (
 
 @dataclass
 class Refusal:
-    """Which calls fail; `first` 0 is none. Any thread may count.
+    """The calls that fail; `first` 0 means no failure. Any thread may count.
 
     Attributes:
         number: the errno.

@@ -1,4 +1,4 @@
-"""What a local user with connections to the device registry can do to the daemon's memory, kind by kind."""
+"""Attacks of a local user with connections to the device registry on the daemon's memory, kind by kind."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PATIENCE_SECONDS = 0.002
 
 
 class Speech:
-    """What a program sends on each of its connections."""
+    """The messages that a program sends on each of its connections."""
 
     def __init__(self, window: int) -> None:
         self.http2 = H2Connection()

@@ -1,4 +1,4 @@
-"""What `make test` reads of a level while it runs: one line of JSON for each test, with what it waited for.
+"""The report of a level that `make test` reads while it runs: one line of JSON for each test, with its waits.
 
 A pytest plugin, registered by the top conftest; it writes to the file that NETDRA_REPORT names, and nothing without
 one. `testbed.suite.results` reads it. Where tests are spread over processes, the one that spreads them writes.
@@ -36,7 +36,7 @@ class Reporter:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: object, ids: Sequence[str]) -> None:
-        """Tests that run in other processes; each of them tells the same."""
+        """Tests that run in other processes; each of them reports the same ones."""
         self._announce(len(ids))
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
@@ -53,7 +53,7 @@ class Reporter:
             self._write(**_told(phases))
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
-        """Write what has not come to its end, such as a test whose process died, and that it is over."""
+        """Report tests that have not ended, such as one whose process died, and the end of the level."""
         for phases in self._phases.values():
             self._write(**_told(phases))
         self._write(exit=int(exitstatus))

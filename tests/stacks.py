@@ -1,4 +1,4 @@
-"""NICs with what stands on them (VLANs, macvlans, bonds, bridges), and who may be used beside whom: decision D24.
+"""NICs with their upper devices (VLANs, macvlans, bonds, bridges), and which may be used together: decision D24.
 
 The unit tests add counters up over these, the cluster tests have the real scheduler place pods on them. `Truth` states
 in words of networking what may be in use together; it knows no counters.
@@ -39,7 +39,7 @@ class Upper:
 
 @dataclass(frozen=True)
 class Stack:
-    """A machine: PFs by name with how many VFs each has, what stands on them, how each is offered, what is excluded."""
+    """A machine: PFs by name with how many VFs each has, their upper devices, how each is offered, the exclusions."""
 
     pfs: dict[str, int]
     uppers: tuple[Upper, ...] = ()
@@ -54,7 +54,7 @@ class Stack:
         return (*self.pfs, *vfs, *(each.name for each in self.uppers))
 
     def inventory(self) -> Inventory:
-        """The interfaces with the relations that the kernel would tell."""
+        """The interfaces with the relations that the kernel would report."""
         above: dict[str, list[str]] = {name: [] for name in self.names}
         masters: dict[str, str] = {}
         uses: dict[str, list[str]] = {name: [] for name in self.names}
@@ -99,7 +99,7 @@ class Stack:
         return found + [exclude(f"x-{place}", named(name)) for place, name in enumerate(sorted(self.excluded))]
 
     def exposed(self) -> ExposureResult:
-        """What netdra makes of it."""
+        """The devices that netdra makes of it."""
         return expose(self.inventory(), self.policies())
 
     def below(self, name: str) -> set[str]:
@@ -127,7 +127,7 @@ def policy_of(way: Way, name: str, cel: str) -> DeviceExposurePolicy:
 
 
 class Truth:
-    """Who may be used beside whom on a machine."""
+    """Which devices of a machine may be used together."""
 
     def __init__(self, stack: Stack, devices: Iterable[ExposedDevice]) -> None:
         self._stack = stack

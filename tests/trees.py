@@ -127,7 +127,7 @@ class Tree:
 
 
 def sriov_machine(root: Path) -> Tree:
-    """A machine with most of what there is: two PFs behind switches, VFs with and without netdev, bridge, VLAN, bond.
+    """A machine with most kinds of devices: two PFs behind switches, VFs with and without netdev, bridge, VLAN, bond.
 
     ens1 (0000:41:00.0, four VFs with a stride of two): VF 0 has the netdev ens1v0, a port of br0; VF 1 is under
     vfio-pci; VF 2 is in a pod; VF 3 has the netdev renamed0. ens2 is on a 32-bit PCI domain without a NUMA node.

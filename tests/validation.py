@@ -1,4 +1,4 @@
-"""Mistakes as `tests/mistakes` has them, and what `netdra validate` prints; for unit tests and those with a cluster.
+"""Mistakes as `tests/mistakes` has them, and the output of `netdra validate`; for unit tests and those with a cluster.
 
 A file has `objects` by name, and `mistakes`: an object `in` which the text `write` is written `as` something else,
 or a whole `text`. `by` is who reports it first in a cluster: `apiserver`, `webhook` (also as a warning), `prepare`

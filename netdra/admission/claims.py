@@ -19,9 +19,10 @@ from netdra.model import suggestions
 from netdra.model.claim import DeviceClaim, DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.errors import UNREADABLE
 from netdra.model.findings import Finding, Path
-from netdra.model.names import DRIVER
+from netdra.model.names import DRIVER, network_of_class
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.topology import NetworkTopology
+from netdra.rules import network_requests
 from netdra.rules.claims import check_claim, check_repeated
 from netdra.topology.selectors import Written, device_claim, expressions
 
@@ -82,8 +83,10 @@ def decisive(request: AdmissionRequest, cluster: Cluster) -> frozenset[str]:
 
 
 def _is_ours(wanted: DeviceClaim, cluster: Cluster) -> bool:
-    """Whether a claim names a class of a topology, or brings configuration for netdra."""
+    """Whether a claim names a class of a topology or of a PodNetwork, or brings configuration for netdra."""
     if any(config.opaque is not None and config.opaque.driver == DRIVER for config in wanted.config):
+        return True
+    if any(map(network_of_class, _classes(wanted))):
         return True
     classes = (cluster.classes.get(name) for name in _classes(wanted))
     return any(device_class is not None and topologies_of_class(device_class) for device_class in classes)
@@ -168,6 +171,7 @@ def warnings(claim: ResourceClaim | ResourceClaimTemplate, cluster: Cluster) -> 
             what = f'{named}, request "{request.name}": with adminAccess, netdra does not attach the device to the pod'
             yield Finding(what=what, path=(*path, "requests", at, "exactly", "adminAccess"))
     yield from check_repeated(claim, _asked(wanted, cluster))
+    yield from network_requests.warnings(named, wanted, path, cluster.topologies, cluster.classes)
     yield from of_single_vfs(claim, cluster.policies.values())
     yield from of_left_out_facts(claim, cluster.policies.values())
     yield from _guesses(claim, cluster)

@@ -29,6 +29,7 @@ from netdra.model.topology import NetworkTopology
 from netdra.rules.limits import is_claim_within
 from netdra.rules.networks import Range, ranges
 from netdra.rules.schemas import plugins
+from netdra.rules.taken_ranges import TakenRange
 from netdra.topology.classes import class_name, known_classes, parameters
 from netdra.topology.selectors import choices, device_claim
 from netdra.vocabulary import AddedNames
@@ -56,6 +57,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         offers: the devices that nodes report, by the attributes that the topology or claim that is written asks for.
         rivals: of the policy that is written: the others of its rank; None if `policies` has all of them.
         pod_networks: the PodNetworks, of a topology that is written those that its steps name.
+        taken: of the PodNetwork that is written, the ranges that are used for something else.
     """
 
     topologies: Mapping[str, NetworkTopology] = {}
@@ -71,6 +73,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     offers: Offers = Offers()
     rivals: Rivals | None = None
     pod_networks: Mapping[str, PodNetwork] = {}
+    taken: tuple[TakenRange, ...] = ()
 
 
 NOTHING = Cluster()
@@ -290,7 +293,7 @@ def _of_topology(request: AdmissionRequest, cluster: Cluster, index: ClusterInde
 
 
 def _of_pod_network(_: AdmissionRequest, cluster: Cluster, __: ClusterIndex) -> Cluster:
-    return Cluster(pod_networks=cluster.pod_networks)
+    return Cluster(pod_networks=cluster.pod_networks, taken=cluster.taken)
 
 
 def _of_claim(request: AdmissionRequest, cluster: Cluster, index: ClusterIndex) -> Cluster:

@@ -10,9 +10,10 @@ waits for more than two.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -22,31 +23,35 @@ from netdra.admission.cluster import Cluster, ClusterIndex, topologies_of_class
 from netdra.admission.nodes import Nodes
 from netdra.exposure.foresight import folded, referenced_attributes
 from netdra.kube.client import Client
-from netdra.kube.errors import NotFoundError
+from netdra.kube.errors import ApiError, NotFoundError
 from netdra.kube.reflector import Reflector
 from netdra.kube.resources import (
     CLAIM_STATES,
     CLAIM_TEMPLATES,
     CUSTOM_DEVICES,
     DEVICE_CLASSES,
+    NEUTRON_PORTS,
     NODE_INTERFACES,
     NODES,
     POD_NETWORKS,
     POLICIES,
     RESOURCE_CLAIMS,
     SCHEMAS,
+    SERVICE_CIDRS,
     TOPOLOGIES,
     KubernetesObject,
     Resource,
 )
 from netdra.kube.store import Change, Store
 from netdra.model.claim import ClaimState, DeviceClass, ResourceClaim, ResourceClaimTemplate
+from netdra.model.core import ServiceCIDR
 from netdra.model.custom_device import CustomDevice
 from netdra.model.pod_network import PodNetwork
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
-from netdra.rules import shipped
+from netdra.rules import shipped, taken_ranges
+from netdra.rules.taken_ranges import TakenRange
 from netdra.topology.classes import known_classes
 from netdra.topology.users import is_attached, topologies_of
 
@@ -54,6 +59,10 @@ Classes = Mapping[str, DeviceClass]
 T = TypeVar("T", bound=KubernetesObject)
 PAGE = 100
 """Claims of a page: a claim has up to 1.5 MiB, and a page of them is in memory."""
+NODES_AT_ONCE = 64
+"""How many nodes are compared with a PodNetwork until other requests have their turn."""
+PORTS_SECONDS = 2.0
+"""How long the author of a PodNetwork waits at most for a comparison with the subnets of Neutron."""
 MOST_REST = 2.0
 """Seconds between two lists of claims at most."""
 
@@ -171,6 +180,7 @@ class Copy:
         self.custom_devices: Store[CustomDevice] = Store()
         self.classes: Store[DeviceClass] = Store()
         self.pod_networks: Store[PodNetwork] = Store()
+        self.service_cidrs: Store[ServiceCIDR] = Store()
         self.nodes = Nodes()
         stores = self.topologies, self.schemas, self.policies, self.custom_devices, self.classes
         self._stores: tuple[Store[Any], ...] = stores
@@ -199,6 +209,7 @@ class Copy:
                     Reflector(self._client, DEVICE_CLASSES, self.classes),
                     # Where the server does not know these kinds, verdicts do without.
                     Reflector(self._client, POD_NETWORKS, self.pod_networks, vital=False),
+                    Reflector(self._client, SERVICE_CIDRS, self.service_cidrs, vital=False),
                     Reflector(self._client, NODE_INTERFACES, self.nodes.reports, vital=False),
                     Reflector(self._client, NODES, self.nodes.nodes, vital=False),
                 )
@@ -228,6 +239,20 @@ class Copy:
                 pod_networks=dict(self.pod_networks.objects),
             )
         return self._cluster
+
+    async def taken(self, network: PodNetwork) -> tuple[TakenRange, ...]:
+        """The ranges that overlap with a network's and are used for something else, as far as they can be read."""
+        chain = itertools.chain.from_iterable
+        found = [*taken_ranges.near(network, chain(map(taken_ranges.of_services, self.service_cidrs.objects.values())))]
+        nodes = [*self.nodes.nodes.objects.values()]
+        for at in range(0, len(nodes), NODES_AT_ONCE):
+            found += taken_ranges.near(network, chain(map(taken_ranges.of_node, nodes[at : at + NODES_AT_ONCE])))
+            await asyncio.sleep(0)
+        with suppress(ApiError, TimeoutError):  # without Neutron, the webhook has no right to list them
+            async with asyncio.timeout(PORTS_SECONDS):
+                ports = await self._client.gather(NEUTRON_PORTS, lambda port: (*taken_ranges.of_port(port),))
+                found += taken_ranges.near(network, dict.fromkeys(chain(ports)))
+        return (*found,)
 
     async def with_users(self, topology: str) -> Cluster:
         """The cluster, with the claims that use a topology and have it in a pod, as the API server has them now.

@@ -25,7 +25,7 @@ from netdra.model.pod_network import PodNetwork
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
-from netdra.rules import pod_networks
+from netdra.rules import pod_networks, taken_ranges
 from netdra.rules.classes import check_class
 from netdra.rules.limits import is_class_within
 from netdra.topology import graph
@@ -147,7 +147,8 @@ def _pod_network(request: AdmissionRequest, cluster: Cluster) -> Verdict:
     if wrong := pod_networks.check(new):
         return Verdict(tuple(finding.text for finding in wrong))
     others = [network for name, network in sorted(cluster.pod_networks.items()) if name != new.name]
-    near = (finding for name, finding in pod_networks.overlaps([*others, new]) if name == new.name)
+    near = [finding for name, finding in pod_networks.overlaps([*others, new]) if name == new.name]
+    near += taken_ranges.overlaps(new, cluster.taken)
     return Verdict(warnings=tuple(finding.text for finding in near))
 
 

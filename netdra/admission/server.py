@@ -29,12 +29,14 @@ from netdra.admission.workers import Workers, busy
 from netdra.kube.errors import ApiError
 from netdra.model.custom_device import CustomDevice
 from netdra.model.errors import UNREADABLE, InvalidInputError
+from netdra.model.pod_network import PodNetwork
 from netdra.model.topology import NetworkTopology
 from netdra.ops.bounded import BoundedServer, Certificate, ConnectionLimits
 from netdra.ops.http import Answer, HTTPRequest, listening, plain
 from netdra.ops.metrics import Values, measured
 from netdra.ops.process import Process
 from netdra.ops.server import PROBES, probed
+from netdra.rules.taken_ranges import unnamed
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +113,7 @@ class Webhook:
                 return replace(verdict, warnings=(*verdict.warnings, *more))
             if request.kind.kind == CLASS:
                 return await self._here(request, self._copy.cluster, client, size)
-            cluster = await self._with_users(request, client, size)
+            cluster = await self._with_lists(request, client, size)
             async with self._workers.turns.turn(client, size):
                 return await self._by_worker(request, cluster, trusted=trusted)
         except ApiError as problem:
@@ -132,19 +134,31 @@ class Webhook:
             await asyncio.sleep(0)  # connections that have something to read come before the next turn
             return verdict
 
-    async def _with_users(self, request: AdmissionRequest, client: str, size: int) -> Cluster:
-        """The cluster, with the users of a topology that is about to get other steps.
+    async def _with_lists(self, request: AdmissionRequest, client: str, size: int) -> Cluster:
+        """The cluster, with the users of a topology that is about to get other steps, or ranges near a PodNetwork's.
 
         Raises:
             ApiError: the API server did not answer.
             NoTurnError: too many others wait.
         """
+        if request.kind.kind == PodNetwork.__name__ and not request.too_deep:
+            return await self._with_taken(request, client, size)
         if request.kind.kind != NetworkTopology.__name__ or not is_reshaped(request):
             return self._copy.cluster
         async with self._lists.turn(client, size):
             cluster = await self._copy.with_users(request.name)
         # A client that only reaches the port must not learn the claims' names.
         return replace(cluster, users=tuple("" for _ in cluster.users)) if client else cluster
+
+    async def _with_taken(self, request: AdmissionRequest, client: str, size: int) -> Cluster:
+        cluster = self._copy.cluster
+        with suppress(*UNREADABLE):
+            network = msgspec.json.decode(request.object, type=PodNetwork)
+            async with self._lists.turn(client, size):
+                taken = await self._copy.taken(network)
+            # A client that only reaches the port must not learn the names of nodes and networks.
+            return replace(cluster, taken=(*map(unnamed, taken),) if client else taken)
+        return cluster
 
     async def _by_worker(self, request: AdmissionRequest, cluster: Cluster, *, trusted: bool) -> Verdict:
         """A review in a worker, with the part of the cluster that it needs; the client has its turn."""

@@ -13,7 +13,7 @@ from contextlib import closing, suppress
 
 import msgspec
 
-from netdra.chain import checkpoint, files, flow, holders, order, other_links
+from netdra.chain import checkpoint, duplicates, files, flow, holders, order, other_links
 from netdra.chain import site as sites
 from netdra.chain.checkpoint import (
     BadCheckpointError,
@@ -108,6 +108,8 @@ def _run(executor: Executor, settings: ChainSettings, started: float) -> AttachR
             stop_on_failure=True,
             interrupt=executor.interrupt,
         )
+        if not failed:
+            failed = duplicates.settle(executor.tasks, executor.journal.saved.header.plans, executor.site)
         if not failed:
             links = other_links.made(executor.journal.saved, executor.site.pod)
             executor.journal.append(Complete(links=tuple(sorted(links))))

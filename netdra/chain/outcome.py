@@ -29,6 +29,8 @@ class DeviceOutcome(msgspec.Struct, frozen=True, kw_only=True):
         device_nodes: the files through which it is used, for a device without an interface.
         numbers: major and minor of those files that are given by them, by path.
         port: its port in Neutron, if it has one.
+        pod_network: the PodNetwork that it is on: its own step's, else that of the steps on top of it; "" without one,
+            or with several.
     """
 
     claim: ClaimReference
@@ -39,6 +41,7 @@ class DeviceOutcome(msgspec.Struct, frozen=True, kw_only=True):
     device_nodes: tuple[str, ...] = ()
     numbers: Mapping[str, tuple[int, int]] = {}
     port: PlannedPort | None = None
+    pod_network: str = ""
 
 
 def device_outcomes(plans: Sequence[Plan], steps: Sequence[StepReport]) -> tuple[DeviceOutcome, ...]:
@@ -102,6 +105,7 @@ def _of_plan(plan: Plan, reports: Mapping[str, StepReport]) -> Iterator[DeviceOu
             device_nodes=tuple(dict.fromkeys(node for device in given for node in device.device_nodes)),
             numbers={node: device.number for device in given if device.number for node in device.device_nodes},
             port=root.port,
+            pod_network=_pod_network(root, stack),
         )
 
 
@@ -122,6 +126,13 @@ def _standing_on(plan: Plan, root: PlannedStep) -> list[PlannedStep]:
             names.add(step.name)
             stack.append(step)
     return stack
+
+
+def _pod_network(root: PlannedStep, stack: Sequence[PlannedStep]) -> str:
+    if root.pod_network:
+        return root.pod_network
+    names = {step.pod_network for step in stack} - {""}
+    return names.pop() if len(names) == 1 else ""
 
 
 def _handed_out(root: PlannedStep, results: Sequence[StepResult], roots: Sequence[PlannedStep]) -> Iterator[StepDevice]:

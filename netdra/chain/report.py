@@ -5,6 +5,7 @@ Made by `attach`, `detach` and `check`; shown by the command line and the daemon
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -13,6 +14,43 @@ from netdra.cni.errors import PluginError, coded, stderr_lines
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
 from netdra.model.plan import PlannedStep, called
 from netdra.model.result import StepResult
+
+
+class DuplicateAddress(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """An address of a pod that another machine on the wire has, too.
+
+    Attributes:
+        claim: the uid of the pod's claim.
+        network: the PodNetwork.
+        if_name: the interface in the pod.
+        address: the address, without prefix length.
+        mac: the other machine's link-layer address; "" if the kernel found the duplicate and keeps that to itself.
+    """
+
+    claim: str
+    network: str
+    if_name: str
+    address: str
+    mac: str = ""
+
+    def __str__(self) -> str:
+        """The duplicate as events describe it."""
+        other = f"the machine with MAC {self.mac}" if self.mac else "another machine"
+        where = f'of PodNetwork "{self.network}" on interface "{self.if_name}"'
+        return f"address {self.address} {where} is also used by {other}"
+
+
+class DuplicateAddressError(TemporaryError):
+    """A step's address is used by another machine; the pod gets another address.
+
+    Attributes:
+        duplicates: the step's addresses that are.
+    """
+
+    def __init__(self, duplicates: Sequence[DuplicateAddress]) -> None:
+        what = "; ".join(map(str, duplicates))
+        super().__init__(what, hint="the pod is tried again with another address (onDuplicate: Reassign)")
+        self.duplicates = tuple(duplicates)
 
 
 class StepName(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -48,7 +86,8 @@ class StepReport(StepName, frozen=True, kw_only=True):
 class StepFailure(StepName, frozen=True, kw_only=True):
     """A step that failed. `kind`, `code`, `details` and `stderr` are those of `netdra.cni.errors.PluginFailure`.
 
-    `hung` is the plugin that did not answer in time, which may be the IPAM plugin of a step; "" if none.
+    `hung` is the plugin that did not answer in time, which may be the IPAM plugin of a step; "" if none. `duplicates`
+    are the step's addresses that another machine on the wire has.
     """
 
     message: str
@@ -59,6 +98,7 @@ class StepFailure(StepName, frozen=True, kw_only=True):
     stderr: str = ""
     temporary: bool = False
     hung: str = ""
+    duplicates: tuple[DuplicateAddress, ...] = ()
 
 
 class UndoReport(StepName, frozen=True, kw_only=True):
@@ -273,6 +313,9 @@ def failure_of(topology: str, step: PlannedStep, problem: Exception) -> StepFail
             temporary=temporary,
             hung=failure.hung,
         )
+    if isinstance(problem, DuplicateAddressError):
+        duplicates = problem.duplicates
+        return StepFailure(**named, message=problem.what, hint=problem.hint, temporary=temporary, duplicates=duplicates)
     if isinstance(problem, NetdraError):
         return StepFailure(**named, message=_without_name(named, problem.what), hint=problem.hint, temporary=temporary)
     return StepFailure(**named, message=f"{type(problem).__name__}: {problem}", kind="defect")

@@ -6,7 +6,8 @@ A right that the user does not have is reported on stderr, and the rest is read.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Iterator
 from http import HTTPStatus
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,7 +17,11 @@ from netdra.kube import resources
 from netdra.kube.client import Client, Selection
 from netdra.kube.errors import ApiError
 from netdra.kube.resources import KubernetesObject, Resource
+from netdra.model.core import ClusterNode, ServiceCIDR
 from netdra.model.errors import InvalidInputError
+from netdra.model.neutron_port import NeutronPort
+from netdra.rules import taken_ranges
+from netdra.rules.taken_ranges import TakenRange
 
 Kind = TypeVar("Kind")
 
@@ -34,12 +39,14 @@ _RESOURCES: dict[type, Resource[Any]] = {
         resources.CUSTOM_DEVICES,
         resources.NODE_NETWORKS,
         resources.POD_NETWORKS,
+        resources.NEUTRON_PORTS,
+        resources.SERVICE_CIDRS,
     )
 }
 
 
 class ClusterObjects(NamedTuple):
-    """What was read of a cluster.
+    """The objects that were read from a cluster.
 
     Attributes:
         objects: by their kind.
@@ -95,6 +102,18 @@ def read(access: ClusterAccess, kinds: Iterable[type], driver: str = "") -> Clus
     for text in found.refusals.values():
         terminal.tell(text)
     return found._replace(namespace=namespace)
+
+
+def taken(access: ClusterAccess) -> Iterator[TakenRange]:
+    """The ranges of Services, of nodes' pods, and of the subnets of Neutron's ports, as far as they can be read.
+
+    Raises:
+        InvalidInputError, ApiError: as of `read`.
+    """
+    found = read(access, (ServiceCIDR, ClusterNode, NeutronPort))
+    yield from itertools.chain.from_iterable(map(taken_ranges.of_services, found.of(ServiceCIDR)))
+    yield from itertools.chain.from_iterable(map(taken_ranges.of_node, found.of(ClusterNode)))
+    yield from itertools.chain.from_iterable(map(taken_ranges.of_port, found.of(NeutronPort)))
 
 
 async def _read(access: ClusterAccess, kinds: tuple[type, ...], driver: str) -> ClusterObjects:

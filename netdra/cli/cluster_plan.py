@@ -151,7 +151,7 @@ def compare(
 
 
 class _Forecasts:
-    """What becomes of interfaces on the nodes on which the same policies hold; of those that are alike, asked once."""
+    """Forecasts for interfaces on nodes with the same policies; equal interfaces are evaluated once."""
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ class _Forecasts:
     def of(
         self, group: InterfaceGroup, facts: Mapping[str, AttributeValue], unknown: AbstractSet[str]
     ) -> DeviceForecast | None:
-        """What becomes of an interface's devices; None where its report is not enough to state.
+        """The forecast for an interface's devices; None if its report is not sufficient.
 
         Args:
             group: the interface's.

@@ -181,7 +181,7 @@ async def run(client: Client, process: Process, address: str, port: int, announc
         client: the API server's.
         process: whose health it is.
         address, port: where to listen; port 0 is a free one.
-        announce: told the port and each token, the first when the nodes are read.
+        announce: called with the port and each token, first when the nodes are read.
 
     Raises:
         OSError: the address cannot be listened on.

@@ -42,6 +42,11 @@ if TYPE_CHECKING:
     default="/opt/cni/bin",
 )
 @shared.allow_plugin
+@click.option(
+    "--services",
+    help="Write EndpointSlices for Services of PodNetworks, with the pods' addresses on these.",
+    is_flag=True,
+)
 @shared.cloud
 @option(
     "--neutron-cluster-name",
@@ -88,6 +93,7 @@ def command(
     pull_secrets: tuple[str, ...],
     cni_folder: str,
     allow_plugins: tuple[str, ...],
+    services: bool,
     cloud: shared.CloudAccess,
     neutron_cluster_name: str,
     neutron_check_interval: float,
@@ -113,6 +119,7 @@ def command(
         pull_secrets=pull_secrets,
         cni_folder=cni_folder,
         allow_plugins=frozenset(allow_plugins),
+        services=services,
         neutron=_cloud(cloud, neutron_check_interval, neutron_cluster_name, pace),
     )
     daemons.run("controller", (CONTROLLER,), lambda client, process: work(client, process, settings), options)

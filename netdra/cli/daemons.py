@@ -1,4 +1,4 @@
-"""What the commands that run in a cluster share: the way to the API server, log, health, and an end in good order.
+"""The common part of the commands that run in a cluster: access to the API server, log, health, and orderly shutdown.
 
 Used by `netdra webhook`, `netdra controller` and `netdra node`. `cluster_options` gathers their options into one
 `Options`, which the command passes to `run` with the work.
@@ -44,7 +44,7 @@ class Options:
         health_address: where /metrics, /healthz and /readyz are; "" for nowhere.
         health_socket: a unix socket that serves them too.
         drain_seconds: how long the daemon works on after SIGTERM, not ready any more.
-        stop_seconds: how long the work in hand may take then, and the end after it.
+        stop_seconds: how long the work in progress may take then, and the end after it.
     """
 
     cluster: shared.ClusterAccess
@@ -118,7 +118,7 @@ def run(
     work: Callable[[Client, Process], Awaitable[None]],
     options: Options,
 ) -> None:
-    """Run a process of the cluster until it is told to stop (SIGTERM, SIGINT).
+    """Run a process of the cluster until a signal stops it (SIGTERM, SIGINT).
 
     Args:
         name: controller, webhook or node.
@@ -127,7 +127,7 @@ def run(
         options: the command's.
 
     Raises:
-        NetdraError: there is no way to the API server, or the work cannot begin.
+        NetdraError: the API server cannot be reached, or the work cannot begin.
     """
     from netdra.ops.metrics import LOG_LINES
 

@@ -1,4 +1,4 @@
-"""`netdra doctor`: what this cluster and this node lack, and what to do about it."""
+"""`netdra doctor`: the problems of this cluster and this node, and the next steps."""
 
 from __future__ import annotations
 
@@ -94,10 +94,10 @@ def _cluster(
 
     If the user has not asked for the cluster, its absence is not an error.
     """
-    from netdra.doctor import cluster_verdicts, neutron_verdicts, scheduling_verdicts
+    from netdra.doctor import cluster_verdicts, network_verdicts, neutron_verdicts, scheduling_verdicts
 
     try:
-        from netdra.doctor import cluster_look, neutron_look, scheduling_look
+        from netdra.doctor import cluster_look, network_look, neutron_look, scheduling_look
     except ModuleNotFoundError as problem:
         if wanted:
             raise
@@ -115,10 +115,12 @@ def _cluster(
             facts = await cluster_look.look(client, *where, node)
             scheduling = await cluster_look.attempt(scheduling_look.look(client))
             ports = await neutron_look.look_at_ports(client, facts.components)
+            networks = await network_look.look(client)
             nodes = await neutron_look.look_at_nodes(client) if with_nodes else ()
         now = datetime.now(UTC)
         findings = cluster_verdicts.verdicts(facts, __version__, now)
         findings += scheduling_verdicts.verdicts(scheduling)
+        findings += network_verdicts.verdicts(networks, now)
         return [*findings, *neutron_verdicts.of_ports(ports, *where, now)], nodes
 
     try:

@@ -1,6 +1,7 @@
-"""The devices that claims could be allocated, of the input of `netdra validate`, and what facts become for each.
+"""The devices that claims of the input of `netdra validate` could be allocated, and the facts that follow for each.
 
-Slices come from the input and the cluster; of a node without slices they are what policies make of its inventory.
+Slices come from the input and the cluster; of a node without netdra's slices they are what policies make of its
+inventory.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ def findings(
     graphs = (examine(value)[0] for value in topologies.values())
     if not any(graph is not None and any(graph.facts.values()) for graph in graphs):
         return
-    offered = possible_devices([*slices, *_planned(values, nodes, {entry.spec.node_name for entry in slices})])
+    present = {entry.spec.node_name for entry in slices if entry.spec.driver == DRIVER}
+    offered = possible_devices([*slices, *_planned(values, nodes, present)])
     schemas = [schema for schema in _of(values, CNIPluginSchema) if not contract.examine(schema)[1]]
     labels = _labels(nodes)
     for topology in topologies.values():
@@ -91,7 +93,7 @@ def _labels(nodes: Sequence[Node]) -> dict[str, Mapping[str, str]]:
 def _planned(
     values: Sequence[Document], nodes: Sequence[Node], present: Container[str | None]
 ) -> Iterator[ResourceSlice]:
-    """The slices that policies make of the inventories of nodes without slices."""
+    """The slices that policies make of the inventories of nodes that are not `present`."""
     from netdra.exposure.check import check
     from netdra.exposure.registered import of_custom_device
 

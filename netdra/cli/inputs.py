@@ -40,7 +40,7 @@ OURS = (f"{names.GROUP}/", f"{names.SCHEMA_GROUP_VERSION.split('/')[0]}/", "reso
 
 
 class RecordedInventory(NamedTuple):
-    """The options of an inventory: a recorded one or this machine's, and what of it is otherwise.
+    """The options of an inventory: a recorded one or this machine's, and the changes to it.
 
     Attributes:
         inventory_path: the file; this machine's inventory without it.

@@ -1,4 +1,4 @@
-"""`netdra lab`: a node and its pods without a cluster. The story itself is told by `netdra.lab.demo`."""
+"""`netdra lab`: a node and its pods without a cluster. The demo itself is in `netdra.lab.demo`."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "node": ("netdra.cli.node", "Run the driver of this node: publish its devices and attach networks to pods."),
     "controller": ("netdra.cli.controller", "Maintain DeviceClasses and the status of netdra's objects."),
     "webhook": ("netdra.cli.webhook", "Run the admission webhook: reject invalid objects."),
-    "why": ("netdra.cli.why", "Show why a pod, claim, device or topology of the cluster does not work."),
+    "why": ("netdra.cli.why", "Show why a pod, claim, device, topology or network of the cluster does not work."),
     "get": ("netdra.cli.get", "List the devices of nodes, and which claim and pod uses each."),
     "top": ("netdra.cli.top", "Show how many devices are allocated and free, by node, class and PF."),
     "console": ("netdra.cli.console", "Serve a read-only web page of the cluster's devices and networks."),
@@ -52,6 +52,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "netdra.cli.doctor",
         "Check the requirements of this cluster and this node, and show how to fix problems.",
     ),
+    "networks": ("netdra.cli.networks", "Import addresses of whereabouts and host-local into PodNetworks."),
     "uninstall": (
         "netdra.cli.uninstall",
         "Show the users of netdra's devices, and remove the objects that its processes created.",

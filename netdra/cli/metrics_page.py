@@ -28,7 +28,7 @@ _HEAD = f"""\
 
 A daemon with `--health-address` serves these metrics at `/metrics` ([operating](operating.md)), and the standard
 metrics `process_*` (memory, CPU time, descriptors, start) and `python_*` of Prometheus' client library. Durations are
-in seconds. No label names a pod, a claim or a device.
+in seconds. No label names a pod, a claim or a device; [alerts](alerts.md) shows how to find the device.
 
 `outcome` is one of {", ".join(f"`{outcome}`" for outcome in OUTCOMES)}:
 `invalid` is an error in the input, `permanent` an error of the machine or the cluster, `temporary` an error that may

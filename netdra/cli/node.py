@@ -103,6 +103,12 @@ def _folders(_context: click.Context, _option: click.Parameter, given: tuple[Pat
 )
 @shared.allow_device_file
 @shared.physnet
+@option(
+    "--pod-network-kind",
+    "NAME",
+    "The PodNetworkKind of SIG Network's draft by which claims report PodNetworks; by default not reported.",
+    default="",
+)
 def command(
     options: daemons.Options,
     node_name: str,

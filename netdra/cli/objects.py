@@ -76,8 +76,8 @@ class InputObjects:
     """The documents of files, and the objects of a cluster; decoded when a command asks for their kind.
 
     Attributes:
-        source: what messages call them.
-        unknown: the kinds that nobody knows.
+        source: their name in messages.
+        unknown: the unknown kinds.
         foreign: the documents of other API groups.
     """
 
@@ -186,7 +186,7 @@ class InputObjects:
         """The Nodes.
 
         Raises:
-            InvalidInputError: one has no name, or labels that are none.
+            InvalidInputError: one has no name, or invalid labels.
         """
         return self._with_cluster(ClusterNode, [_node(entry) for entry in self._entries.get(NODE, [])])
 
@@ -206,7 +206,7 @@ class InputObjects:
         return [_labelled(documents.inventory_of(entry.value, entry.place), nodes) for entry in entries]
 
     def misread(self) -> Iterator[str]:
-        """What of slices and claims, which must have been decoded, is not read; with the file and the object."""
+        """The unread parts of slices and claims, which must have been decoded; with the file and the object."""
         from netdra.slices.written import misread
 
         slices = self.entries(ResourceSlice)[:_MOST_CHECKED]
@@ -215,7 +215,7 @@ class InputObjects:
             yield from (f"{subject}: {wrong.finding.text_at_path}" for wrong in misread(entry.value))
 
     def registrations(self, node: InventoryNode) -> tuple[Registration, ...]:
-        """What the CustomDevices state of a node's devices."""
+        """The facts in CustomDevices about a node's devices."""
         from netdra.exposure.registered import of_custom_device
 
         chosen = (of_custom_device(device, node.name, node.labels) for device in self.of(CustomDevice))
@@ -241,10 +241,10 @@ class InputOptions(NamedTuple):
         return shared.ClusterAccess(self.kubeconfig, self.context)
 
     def check(self, *more: str | None) -> None:
-        """See that there is an input, and that options of the cluster go with --cluster.
+        """Check that an input is specified, and that options of the cluster are used with --cluster.
 
         Raises:
-            click.UsageError: none exists, or they do not.
+            click.UsageError: the input is missing, or they are used without it.
         """
         for option, value in (("--kubeconfig", self.kubeconfig), ("--context", self.context)):
             if value is not None and not self.of_cluster:
@@ -275,7 +275,7 @@ class InputOptions(NamedTuple):
         return objects
 
     def source(self, paths: Sequence[str]) -> str:
-        """What messages call the input."""
+        """The name of the input in messages."""
         return ", ".join([*map(inputs.name, dict.fromkeys(paths)), *(["the cluster"] if self.of_cluster else [])])
 
 

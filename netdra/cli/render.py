@@ -31,8 +31,10 @@ from netdra.model.errors import InvalidInputError, sentence
 from netdra.model.inventory import DEVICE_FILE
 from netdra.model.plan import Binding, Plan, PlannedDevice, PlannedStep
 from netdra.model.plan import called as of_plan
+from netdra.model.pod_network import PodNetwork
 from netdra.model.resource import ResourceSlice
 from netdra.model.topology import NetworkTopology, NeutronRequest
+from netdra.rules import network_requests
 from netdra.rules.workloads import check, known_objects
 from netdra.topology import bind, interfaces, references
 from netdra.topology.classes import device_classes, parameters
@@ -40,7 +42,7 @@ from netdra.topology.devices import DeviceKey, from_slices
 from netdra.topology.surroundings import Surroundings
 
 NEWEST_CNI = "1.1.0"
-_KINDS = (NetworkTopology, DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice, ClusterNode)
+_KINDS = (NetworkTopology, DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice, ClusterNode, PodNetwork)
 """What is read of the cluster."""
 _WITHOUT_INTERFACE = frozenset({"vfio-pci", DEVICE_FILE})
 _OF_PORTS = ("mac", "vlan", "mtu", "spoofchk", "trust", "linkState", "minTxRate", "maxTxRate")
@@ -98,6 +100,11 @@ class Rendered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
 @click.option(
     "--classes", is_flag=True, help="Print the DeviceClasses that the controller will create, in YAML or JSON."
 )
+@click.option(
+    "--template",
+    is_flag=True,
+    help="Print a ResourceClaimTemplate for each topology, with requests for addresses of PodNetworks.",
+)
 def command(
     given: objects.InputOptions,
     claim_paths: tuple[str, ...],
@@ -105,6 +112,7 @@ def command(
     slice_paths: tuple[str, ...],
     output: str,
     classes: bool,
+    template: bool,
 ) -> None:
     """Show the configuration for each step's plugin, in the order of the steps.
 
@@ -125,6 +133,10 @@ def command(
     if classes:
         _print_classes(read.require(NetworkTopology), output)
         return
+    if template:
+        made = map(network_requests.template, read.require(NetworkTopology))
+        terminal.print_objects(list(made), "json" if output == "json" else "yaml")
+        return
     bound, listed = _choose(read, claim_paths, pod_path)
     if not bound.plans:
         raise InvalidInputError(
@@ -141,7 +153,7 @@ def _choose(
         shown = pod.read(read, pod_path)
         listed = pod.claims(shown, read.claims())
         if shown.workload is not None:
-            known = known_objects([*read.of(NetworkTopology), *read.of(DeviceClass), *read.claims()])
+            known = known_objects([*read.of(NetworkTopology), *node_slices.classes(read), *read.claims()])
             for wrong in check(shown.workload, known):
                 terminal.tell(wrong.finding.text)
         claims = list({id(entry.claim): entry.claim for entry in listed}.values())
@@ -198,12 +210,17 @@ def _print_claims(listed: Sequence[pod.ShownClaim], bound: Binding) -> None:
     rows = []
     for entry in listed:
         steps = [step for plan in bound.plans if plan.claim == entry.claim.reference for step in plan.steps]
-        brought = list(dict.fromkeys(step.if_name for step in steps if step.type not in _WITHOUT_INTERFACE))
+        brought = list(dict.fromkeys(step.if_name for step in steps if _has_interface(step)))
         idle = [plain.device.device for plain in bound.plain if plain.claim == entry.claim.reference]
         what = [*brought, *(f"{name} (no step)" for name in idle)]
         rows.append((entry.name, entry.origin, ", ".join(what) or "-"))
     terminal.print_table(("CLAIM", "OBJECT", "INTERFACES"), rows)
     click.echo()
+
+
+def _has_interface(step: PlannedStep) -> bool:
+    """Whether a step makes or changes an interface; after another step, `rdma` adds an RDMA device alone."""
+    return step.type not in _WITHOUT_INTERFACE and (step.is_root or step.type != "rdma")
 
 
 def _foreseen(plan: Plan, step: PlannedStep, called: str) -> Rendered:
@@ -238,8 +255,9 @@ def _bound(
     """
     topologies = {topology.name: topology for topology in read.of(NetworkTopology)}
     classes = {name: entry for topology in topologies.values() for name, entry in _made(topology)}
-    classes |= {device_class.metadata.name: device_class for device_class in read.of(DeviceClass)}
+    classes |= {device_class.metadata.name: device_class for device_class in node_slices.classes(read)}
     slices, problems = node_slices.published(read)
+    slices += node_slices.of_networks(read, slices) if slices else []
     for text in problems:
         terminal.tell(text)
     _tell_missing_classes([claim for claims in pods for claim in claims], classes)
@@ -362,7 +380,7 @@ def _allocated(
     from netdra.slices.allocator import Allocation, Allocator
 
     held = [*claims, *objects.others(read.of(ResourceClaim), claims)]
-    nodes = sorted(map(node_slices.scheduler_node, read.nodes()), key=lambda node: node.name)
+    nodes = node_slices.scheduler_nodes(read, slices)
     answer = Allocator(slices, classes, allocated=held, nodes=nodes).allocate(*waiting)
     if not isinstance(answer, Allocation):
         raise InvalidInputError(answer.reason, hint="find the reason with: netdra simulate")
@@ -480,7 +498,9 @@ def _of_port(asked: NeutronRequest | None) -> tuple[str, ...]:
 def _lines(call: Rendered) -> str:
     device = call.device
     where = f"  # {call.topology}, claim {call.claim}" if call.claim else f"  # {call.topology}"
-    lines = [f"{call.step}: {call.type} ({call.execution.lower()}) on {call.interface}{where}"]
+    # After another step, `rdma` has a name for its result, but no interface.
+    on = "" if call.type == "rdma" and call.prev_result_of else f" on {call.interface}"
+    lines = [f"{call.step}: {call.type} ({call.execution.lower()}){on}{where}"]
     if device is not None:
         addresses = ", ".join(part for part in (device.if_name, device.pci_address) if part)
         if device.is_unchosen:

@@ -1,4 +1,4 @@
-"""`netdra schemas`: the CNIPluginSchemas that netdra brings along, to read or to write one's own from."""
+"""`netdra schemas`: the built-in CNIPluginSchemas, for reading or as a start for one's own."""
 
 from __future__ import annotations
 

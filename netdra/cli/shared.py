@@ -242,7 +242,7 @@ class CloudAccess(NamedTuple):
 
     @property
     def allowed(self) -> AllowedIds:
-        """What may be used beside the cloud's own project."""
+        """The allowed projects and networks beside the cloud's own project."""
         from netdra.neutron.tenancy import AllowedIds
 
         return AllowedIds(projects=frozenset(self.allow_projects), networks=frozenset(self.allow_networks))

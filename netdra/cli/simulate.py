@@ -24,6 +24,7 @@ from netdra.model.claim import (
 from netdra.model.core import ClusterNode
 from netdra.model.errors import InvalidInputError
 from netdra.model.meta import ObjectMeta
+from netdra.model.pod_network import PodNetwork
 from netdra.model.resource import ResourceSlice, newest
 from netdra.model.topology import NetworkTopology
 from netdra.slices.allocator import Allocation, Allocator, NodeExplanation, claim_key, named, shown
@@ -32,7 +33,7 @@ from netdra.slices.written import faults
 from netdra.topology.classes import known_classes
 
 _LEFT = ("DEVICE", "POOL", "CAPACITY", "CONSUMED", "LEFT", "OF")
-_KINDS = (ResourceSlice, ResourceClaim, DeviceClass, NetworkTopology, ClusterNode)
+_KINDS = (ResourceSlice, ResourceClaim, DeviceClass, NetworkTopology, ClusterNode, PodNetwork)
 """What is read of the cluster."""
 _COLUMNS = ("CLAIM", "RESULT", "NODE", "REQUEST", "DEVICE", "POOL", "CONSUMES")
 
@@ -84,15 +85,15 @@ def command(
     """Allocate claims from ResourceSlices like the scheduler, and explain failures.
 
     PATHs are files, directories, or "-", with any of these objects: ResourceSlices, claims and templates,
-    DeviceClasses, NetworkTopologies, Nodes; for a node without slices also its inventory (`netdra capture`) and
-    policies, which are planned as in `netdra plan`. Other kinds are ignored.
+    DeviceClasses, NetworkTopologies, PodNetworks, Nodes; for a node without slices also its inventory
+    (`netdra capture`) and policies, which are planned as in `netdra plan`. Other kinds are ignored.
 
     Claims are allocated one after the other in the order of the files; a template counts as one claim. Claims with an
     allocation in their status keep their devices. Each claim is allocated on the first suitable node by name: of the
     Nodes, or, without Nodes, of the nodes in slices. For a NetworkTopology, the DeviceClasses of the controller are
-    used. Warnings on stderr list claims for which the scheduler may time out, claims that request one shared device
-    twice, slices that the API server would reject, and fields that are ignored. The exit code is 1 if a claim cannot be
-    allocated.
+    used, and for a PodNetwork its DeviceClass and its addresses. Warnings on stderr list claims for which the scheduler
+    may time out, claims that request one shared device twice, slices that the API server would reject, and fields that
+    are ignored. The exit code is 1 if a claim cannot be allocated.
 
     With --cluster, the claims of the cluster keep their devices, and the claims of the PATHs are allocated; without
     claims in PATHs, those of the cluster.
@@ -102,17 +103,19 @@ def command(
     slices, planning = node_slices.published(read)
     if not slices:
         raise read.missing(ResourceSlice.__name__)
+    slices += node_slices.of_networks(read, slices)
     claims, holding = _claims(read)
-    classes = list(known_classes(read.of(NetworkTopology), read.of(DeviceClass)).values())
+    classes = list(known_classes(read.of(NetworkTopology), node_slices.classes(read)).values())
     known = {node.name: node for node in map(scheduler_node, read.nodes())}
+    recorded = {node.name: node for node in map(node_slices.recorded_node, read.inventories())}
     allocator = Allocator(
         slices,
         classes,
         allocated=(*claims, *holding),
-        nodes=_nodes(slices, known, _checked(nodes, slices, known)),
+        nodes=_nodes(slices, known, recorded, _checked(nodes, slices, known)),
         admin_namespaces=admin_namespaces,
     )
-    problems = (*read.misread(), *planning, *_refused_slices(slices), *_unlabelled(slices, known))
+    problems = (*read.misread(), *planning, *_refused_slices(slices), *_unlabelled(slices, known or recorded))
     outcomes = tuple(_play(allocator, claims, nodes or None))
     refused = sum(outcome.result == "refused" for outcome in outcomes)
     if output == "table":
@@ -169,9 +172,15 @@ def _checked(
 
 
 def _nodes(
-    slices: Sequence[ResourceSlice], there: Mapping[str, SchedulerNode], wanted: Sequence[str]
+    slices: Sequence[ResourceSlice],
+    there: Mapping[str, SchedulerNode],
+    recorded: Mapping[str, SchedulerNode],
+    wanted: Sequence[str],
 ) -> list[SchedulerNode]:
     """The nodes in the order of their names: the Nodes of the input, or else those that slices and options name.
+
+    Args:
+        recorded: the nodes of inventories, whose labels are known.
 
     Raises:
         InvalidInputError: none exists.
@@ -182,7 +191,7 @@ def _nodes(
     if not called:
         what = "the input does not contain a Node, and no ResourceSlice refers to a node"
         raise InvalidInputError(what, hint="add the Nodes (kubectl get nodes -o yaml), or specify one with --node")
-    return [named(name) for name in called]
+    return [recorded.get(name) or named(name) for name in called]
 
 
 def _unlabelled(slices: Sequence[ResourceSlice], known: Mapping[str, SchedulerNode]) -> Iterator[str]:
@@ -244,7 +253,7 @@ def _print_table(outcomes: Sequence[ClaimOutcome], refused: int) -> None:
 
 
 def _print_left(slices: Sequence[ResourceSlice], outcomes: Sequence[ClaimOutcome]) -> None:
-    """What is left of the capacity of shared devices that claims have a part of."""
+    """Print the remaining capacity of shared devices that claims use a part of."""
     consumed: dict[tuple[str, str], dict[str, Decimal]] = {}
     for outcome in outcomes:
         for result in outcome.allocation.devices.results if outcome.allocation else ():

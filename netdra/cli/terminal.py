@@ -40,7 +40,7 @@ class _Closed(io.TextIOBase):
 def replace_closed() -> None:
     """Replace stdout and stderr where they are closed and Python has None for them (`>&-`).
 
-    What is written to that stdout is an error, and messages to that stderr are for nobody.
+    A write to that stdout is an error, and messages to that stderr are dropped.
     """
     streams: dict[str, TextIO | None] = {"stdout": sys.stdout, "stderr": sys.stderr}
     if streams["stdout"] is None:

@@ -25,6 +25,7 @@ from netdra.model.resource import ResourceSlice
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.model.workload import Workload
+from netdra.rules.taken_ranges import TakenRange
 from netdra.rules.workloads import Wrong
 from netdra.topology.values import dotted
 
@@ -133,7 +134,7 @@ def command(context: click.Context, given: objects.InputOptions, output: str, st
     do not change it without --strict.
     """
     given.check()
-    checked = _Checked([], [], [], [], [])
+    checked = _Checked([], [], [], [], [], [])
     unknown = objects.UnknownKinds()
     for path in inputs.once(given.paths):
         checked.take(path, unknown)
@@ -141,6 +142,8 @@ def command(context: click.Context, given: objects.InputOptions, output: str, st
     slices = [value for _, value in _of(checked.items, ResourceSlice)]
     if given.of_cluster:
         checked.items.extend([*_of_cluster(given, checked.items)])
+        if _of(checked.items, PodNetwork):
+            checked.taken.extend(_taken(given))
         of_nodes = forecasts.of_cluster(given, [value for _, value in _of(checked.items, NetworkTopology)])
         slices += of_nodes[0]
         checked.nodes.extend(of_nodes[1])
@@ -162,13 +165,14 @@ def command(context: click.Context, given: objects.InputOptions, output: str, st
 
 
 class _Checked(NamedTuple):
-    """What files hold."""
+    """The contents of files."""
 
     items: list[_Object]
     workloads: list[_Pods]
     problems: list[FileProblem]
     files: list[str]
     nodes: list[ClusterNode | Inventory]
+    taken: list[TakenRange]
 
     def take(self, path: str, unknown: objects.UnknownKinds) -> None:
         """Read a file."""
@@ -198,7 +202,7 @@ def _problems(checked: _Checked) -> Iterator[FileProblem]:
     yield from _slices(items)
     yield from _unwise(items)
     yield from _scoped(items)
-    yield from _warned(items, [item for item in items if id(item) not in places])
+    yield from _warned(items, [item for item in items if id(item) not in places], checked.taken)
     yield from _workloads(items, workloads)
 
 
@@ -214,8 +218,15 @@ def _of_cluster(given: objects.InputOptions, written: Sequence[_Object]) -> Iter
                 yield _Object(_CLUSTER, marks.Document(documents.plain(value), None), value)
 
 
+def _taken(given: objects.InputOptions) -> Iterator[TakenRange]:
+    """The ranges that the cluster and its cloud use."""
+    from netdra.cli import cluster_objects
+
+    return cluster_objects.taken(given.access())
+
+
 def _read(path: str, file: str, unknown: objects.UnknownKinds) -> Iterator[_Object | _Pods | _Node | FileProblem]:
-    """The objects of a file, and the problems of documents that are none; `file` is the path as it is shown."""
+    """The objects of a file, and the problems of its other documents; `file` is the path as it is shown."""
     for marked in marks.read(inputs.text(path)):
         if isinstance(marked, marks.UnreadableDocument):
             yield FileProblem(file=file, line=marked.line, message=marked.what, hint=marked.hint)
@@ -230,7 +241,7 @@ def _read(path: str, file: str, unknown: objects.UnknownKinds) -> Iterator[_Obje
 def _examined(
     file: str, marked: marks.Document, unknown: objects.UnknownKinds
 ) -> Iterator[_Object | _Pods | _Node | FileProblem]:
-    """A document's object, and the errors in how it is written; of a kind that nobody knows only the first.
+    """A document's object, and the errors in its fields; only the first for an unknown kind.
 
     Raises:
         InvalidInputError: it is not an object, or of no kind that is known.
@@ -330,7 +341,7 @@ def _findings(objects: Sequence[_Object]) -> Iterator[tuple[_Object, Finding]]:
 
 
 def _slices(objects: Sequence[_Object]) -> Iterator[FileProblem]:
-    """What the API server refuses in slices, and what of slices and claims netdra does not read."""
+    """The errors of slices by the API server's rules, and the parts of slices and claims that netdra does not read."""
     from netdra.slices.written import faults, misread
 
     for item in objects:
@@ -351,7 +362,7 @@ def _of_object(item: _Object, finding: Finding) -> Finding:
 def _by_definition(
     objects: Sequence[_Object], wrong: Sequence[tuple[_Object, Finding]]
 ) -> Iterator[tuple[_Object, Finding]]:
-    """What the CustomResourceDefinitions alone refuse, as far as it is not told of that place already."""
+    """The errors by the CustomResourceDefinitions alone, unless that place has an error already."""
     from netdra.model import crd_check
 
     told: dict[int, set[Path]] = {id(item): set(item.told) for item in objects}
@@ -427,17 +438,21 @@ def _unwise(objects: Sequence[_Object]) -> Iterator[FileProblem]:
         yield from (entry.problem(finding, "warning") for finding in _placed(entry, [text]))
 
 
-def _warned(objects: Sequence[_Object], let_through: Sequence[_Object]) -> Iterator[FileProblem]:
+def _warned(
+    objects: Sequence[_Object], let_through: Sequence[_Object], taken: Sequence[TakenRange]
+) -> Iterator[FileProblem]:
     """The webhook's warnings for objects that it lets through, if all objects of the files were there."""
     from netdra.admission import claims, custom_devices, schemas, topologies
     from netdra.admission.cluster import Cluster
-    from netdra.rules import contract, pod_networks
+    from netdra.networks import shares
+    from netdra.rules import contract, pod_networks, taken_ranges
     from netdra.rules.classes import check_class
     from netdra.rules.networks import overlaps
     from netdra.topology.classes import known_classes
     from netdra.vocabulary import added
 
-    classes = [given for _, given in _of(objects, DeviceClass) if not check_class(given)]
+    of_networks = shares.device_classes(network for _, network in _of(objects, PodNetwork))
+    classes = [*of_networks, *(given for _, given in _of(objects, DeviceClass) if not check_class(given))]
     written = {topology.name: topology for _, topology in _of(objects, NetworkTopology)}
     policies = {policy.name: policy for _, policy in _of(objects, DeviceExposurePolicy)}
     devices = {device.name: device for _, device in _of(objects, CustomDevice)}
@@ -467,6 +482,8 @@ def _warned(objects: Sequence[_Object], let_through: Sequence[_Object]) -> Itera
     networks = {value.name: item for item, value in _of(let_through, PodNetwork)}
     for name, finding in pod_networks.overlaps(value for _, value in _of(let_through, PodNetwork)):
         yield networks[name].problem(finding, "warning")
+    for item, network in _of(let_through, PodNetwork):
+        yield from (item.problem(finding, "warning") for finding in taken_ranges.overlaps(network, taken))
     places = {value.name: item for item, value in _of(let_through, NetworkTopology)}
     for name, finding in overlaps(value for _, value in _of(let_through, NetworkTopology)):
         yield places[name].problem(finding, "warning")
@@ -474,6 +491,7 @@ def _warned(objects: Sequence[_Object], let_through: Sequence[_Object]) -> Itera
 
 def _claims(objects: Sequence[_Object], topologies: Mapping[str, NetworkTopology]) -> Iterator[tuple[_Object, Finding]]:
     """The errors of claims, templates and classes, and of claims with their topologies."""
+    from netdra.networks import shares
     from netdra.rules.claims import check_claim
     from netdra.rules.classes import check_class
     from netdra.topology.classes import known_classes
@@ -484,7 +502,8 @@ def _claims(objects: Sequence[_Object], topologies: Mapping[str, NetworkTopology
         wrong = check_class(given)
         yield from ((item, finding) for finding in wrong)
         sound += [] if wrong else [given]
-    classes = known_classes(topologies.values(), sound)
+    networks = shares.device_classes(network for _, network in _of(objects, PodNetwork))
+    classes = known_classes(topologies.values(), [*networks, *sound])
     values: list[tuple[_Object, Written]] = [*_of(objects, ResourceClaim), *_of(objects, ResourceClaimTemplate)]
     for item, value in values:
         if isinstance(value, ResourceClaim | ResourceClaimTemplate) and (finding := claim_rules.too_many(value)):

@@ -14,7 +14,7 @@ from netdra.cli.shared import ClusterAccess
 from netdra.model.errors import InvalidInputError
 from netdra.story.objects import ClusterState
 from netdra.story.statement import Statement, Story
-from netdra.story.subjects import KINDS, object_story
+from netdra.story.subjects import CLUSTER_WIDE, KINDS, object_story
 
 _MARKS = {"ok": "✓", "info": "·", "warning": "!", "error": "✗"}
 _TIME_WIDTH = len("2026-11-27T10:00:00Z")
@@ -40,9 +40,10 @@ class Subject(msgspec.Struct, frozen=True):
 @click.option("--watch", is_flag=True, help="Print the story again when it has changed, until Ctrl-C.")
 @shared.output("text", "json", "yaml")
 def command(kind: str, name: str, namespace: str | None, cluster: ClusterAccess, watch: bool, output: str) -> None:
-    """Show why a pod, a claim, a device or a topology does not work: the cause first, then the whole story.
+    """Show why a pod, claim, device, topology or PodNetwork does not work: the cause first, then the whole story.
 
-    NAME is [NAMESPACE/]NAME of a pod or a claim, NODE/NAME of a device or an interface, and NAME of a topology.
+    NAME is [NAMESPACE/]NAME of a pod or a claim, NODE/NAME of a device or an interface, and NAME of a topology or a
+    PodNetwork (network).
 
     The first line is the object's state, the second the cause, the third the next step. Then follows each step in its
     order: the claims, the scheduler's decision and why devices do not fit, the allocation, ports, preparation, each
@@ -66,8 +67,8 @@ def _subject(kind: str, name: str, namespace: str | None, cluster: ClusterAccess
     place, slash, last = name.rpartition("/")
     if not last or "/" in place or (slash and not place):
         raise InvalidInputError(f'"{name}" is not a valid name of a {kind}', hint=_FORMS[kind])
-    if kind == "topology" and place:
-        raise InvalidInputError(f'NetworkTopology "{name}": topologies have no namespace', hint=_FORMS[kind])
+    if kind in CLUSTER_WIDE and place:
+        raise InvalidInputError(f'{CLUSTER_WIDE[kind]} "{name}": the kind has no namespace', hint=_FORMS[kind])
     if kind == "device" and not place:
         raise InvalidInputError(f'device "{name}": the node is required', hint=_FORMS[kind])
     if kind in ("pod", "claim"):
@@ -82,6 +83,7 @@ _FORMS = {
     "claim": "write [NAMESPACE/]NAME",
     "device": "write NODE/NAME, e.g. worker-1/enp3s0f0v2",
     "topology": "write its name",
+    "network": "write the name of the PodNetwork",
 }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,7 +19,8 @@ from netdra.kube.errors import ApiError
 from netdra.kube.resources import KubernetesObject, Resource
 from netdra.kube.watch import watch
 from netdra.model.claim import ResourceClaim
-from netdra.model.errors import NetdraError
+from netdra.model.errors import NetdraError, sentence
+from netdra.model.pod_address import PodAddress
 from netdra.story.objects import ClusterEvent, ClusterState, PlacedPod, PlacementNode, TaintRule
 
 T = TypeVar("T", bound=KubernetesObject)
@@ -29,6 +31,7 @@ EVENTS = Resource("v1", "events", ClusterEvent, namespaced=True)
 TAINT_RULES = Resource("resource.k8s.io/v1", "devicetaintrules", TaintRule)
 DRIVER_LABELS = "app.kubernetes.io/part-of=netdra,app.kubernetes.io/component=node"
 _ALL = Selection()
+_HINT = 'request a ClusterRoleBinding to the ClusterRole "netdra-reader"'
 AT_MOST_SECONDS = 30
 """After this time a watched story is read again, whether a watched object changed or not."""
 AT_LEAST_SECONDS = 1.0
@@ -41,6 +44,7 @@ _WIDE = (
     ("usages", resources.TOPOLOGY_USAGES),
     ("policies", resources.POLICIES),
     ("taint_rules", TAINT_RULES),
+    ("networks", resources.POD_NETWORKS),
 )
 """The kinds of which all objects are read, by their field of `ClusterState`."""
 
@@ -51,11 +55,15 @@ class Scope(NamedTuple):
     Attributes:
         namespace: the namespace of the story's object; "" for an object without one.
         pod: the pod of the story, "" for another kind.
+        claim: the claim of the story, "" for another kind.
+        network: the PodNetwork of the story, "" for another kind.
         node: the only node whose slices and NodeNetwork are read; "" for all.
     """
 
     namespace: str = ""
     pod: str = ""
+    claim: str = ""
+    network: str = ""
     node: str = ""
 
 
@@ -64,6 +72,8 @@ def scope_of(kind: str, place: str, name: str) -> Scope:
     return Scope(
         namespace=place if kind in ("pod", "claim") else "",
         pod=name if kind == "pod" else "",
+        claim=name if kind == "claim" else "",
+        network=name if kind == "network" else "",
         node=name if kind == "node" else place if kind == "device" else "",
     )
 
@@ -89,7 +99,9 @@ async def read(client: Client, scope: Scope) -> ClusterState:
         reader.events(scope),
         *lists,
     )
+    found = dict(zip(names, wide, strict=True))
     return ClusterState(
+        addresses=await reader.addresses(scope, of_node) if found["networks"] else (),
         pods=pods,
         slices=slices,
         node_networks=reports,
@@ -97,7 +109,7 @@ async def read(client: Client, scope: Scope) -> ClusterState:
         ports=ports,
         events=events,
         unread=reader.unread,
-        **dict(zip(names, wide, strict=True)),
+        **found,
     )
 
 
@@ -133,6 +145,11 @@ def _has_device(claim: ResourceClaim, pools: Collection[tuple[str, str]]) -> boo
     return allocation is not None and any((one.driver, one.pool) in pools for one in allocation.devices.results)
 
 
+def _is_of(scope: Scope, address: PodAddress) -> bool:
+    spec = address.spec
+    return spec.network == scope.network if scope.network else spec.owner.namespace == scope.namespace
+
+
 async def _nothing() -> Sequence[Any]:
     return ()
 
@@ -156,7 +173,7 @@ class _Reader:
         Args:
             resource: the kind.
             selection: the objects of the kind.
-            note: the name of what is unknown then; the kind's plural by default.
+            note: the name of the unknown objects then; the kind's plural by default.
             keep: whether an object is kept in memory.
         """
         try:
@@ -167,8 +184,7 @@ class _Reader:
                 raise
             if (problem.status.code, resource) == (HTTPStatus.NOT_FOUND, TAINT_RULES):
                 return ()  # the kind is of Kubernetes 1.37
-            where = f' in namespace "{selection.namespace}"' if selection.namespace else ""
-            text = f"the cluster does not allow you to list {resource.plural}{where}"
+            text = _refusal(resource, f' in namespace "{selection.namespace}"' if selection.namespace else "")
             if problem.status.code == HTTPStatus.NOT_FOUND:
                 text = f"the cluster has no {resource.plural} of {resource.group_version}"
             self.unread[note or resource.plural] = text
@@ -177,13 +193,12 @@ class _Reader:
     async def all(self, resource: Resource[T], namespace: str) -> Sequence[T]:
         """The objects of all namespaces; else those of the namespace of the story."""
         found = await self.list(resource)
-        refusal = self.unread.get(resource.plural)
-        if refusal is None or not (resource.namespaced and namespace):
+        if resource.plural not in self.unread or not (resource.namespaced and namespace):
             return found
         del self.unread[resource.plural]
         found = await self.list(resource, Selection(namespace=namespace))
         if resource.plural not in self.unread:
-            self.unread[f"{resource.plural} of other namespaces"] = f"{refusal} in all namespaces"
+            self.unread[f"{resource.plural} of other namespaces"] = _refusal(resource, " in all namespaces")
         return found
 
     async def pods(self, scope: Scope) -> Sequence[PlacedPod]:
@@ -199,17 +214,28 @@ class _Reader:
         """The pods of netdra's driver."""
         return await self.list(PODS, Selection(label_selector=DRIVER_LABELS), "pods of netdra-node")
 
+    async def addresses(self, scope: Scope, of_node: Selection) -> Sequence[PodAddress]:
+        """The PodAddresses of the story's namespace, of its pod's node if that is known, or of its network."""
+        if not (scope.namespace or scope.network):
+            return ()
+        return await self.list(resources.POD_ADDRESSES, of_node, keep=partial(_is_of, scope))
+
     async def reports(self, node: str) -> Sequence[Any]:
         """The NodeNetworks: of one node, or all."""
         only = Selection(field_selector=f"metadata.name={node}" if node else "")
         return await self.list(resources.NODE_NETWORKS, only)
 
     async def events(self, scope: Scope) -> Sequence[ClusterEvent]:
-        """The events of the story's pod."""
-        if not scope.pod:
+        """The events of the story's pod or claim."""
+        if not (scope.pod or scope.claim):
             return ()
-        about = f"involvedObject.kind=Pod,involvedObject.name={scope.pod}"
+        kind, name = ("Pod", scope.pod) if scope.pod else ("ResourceClaim", scope.claim)
+        about = f"involvedObject.kind={kind},involvedObject.name={name}"
         return await self.list(EVENTS, Selection(scope.namespace, about))
+
+
+def _refusal(resource: Resource[Any], where: str) -> str:
+    return sentence(f"the cluster does not allow you to list {resource.plural}{where}", _HINT)
 
 
 async def versions(client: Client, scope: Scope) -> Mapping[Resource[Any], tuple[Selection, str]]:

@@ -29,7 +29,7 @@ class ConsoleAccess:
         """Make the first token, and announce it.
 
         Args:
-            announce: told each token that is made.
+            announce: called with each new token.
             clock: in seconds.
         """
         self._announce, self._clock = announce, clock
@@ -79,7 +79,7 @@ def is_own_host(host: str, names: Collection[str] = LOOPBACK) -> bool:
 
 
 def is_same_origin(headers: Mapping[str, str]) -> bool:
-    """Whether a request comes from a page of the console itself, as far as the browser tells."""
+    """Whether a request comes from a page of the console itself, as far as the browser reports."""
     origin = headers.get("Origin", "")
     return headers.get("Sec-Fetch-Site", "same-origin") == "same-origin" and origin in (
         "",

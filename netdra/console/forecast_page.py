@@ -1,4 +1,4 @@
-"""What if: the devices that change when a policy is written, asked for by a form with YAML. Pure."""
+"""The forecast: the devices that change when a policy is written, requested by a form with YAML. Pure."""
 
 from __future__ import annotations
 

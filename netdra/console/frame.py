@@ -32,7 +32,7 @@ def page(title: str, content: Child, *, is_live: bool = False, here: str = "", v
         content: below the heading.
         is_live: whether the page is loaded again when the cluster changes.
         here: the name of its part in the navigation.
-        version: that of the content, "" if it has none.
+        version: that of the content, "" without one.
     """
     links = (
         element("li", element("a", name, href=where, aria_current="page" if name == here else None))

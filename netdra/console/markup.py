@@ -62,7 +62,7 @@ def element(tag: str, *children: Child, **attributes: Value) -> Markup:
 
     Args:
         tag: its name.
-        children: texts, which are escaped, markup, or several of them; None is nothing.
+        children: texts, which are escaped, markup, or several of them; None is skipped.
         attributes: without values None and False; a name's trailing underscore is dropped, others become hyphens. An
             attribute with a URL takes an `PageAddress` alone.
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qs, unquote
 
 from netdra.model.names import MAX_SUBDOMAIN, is_subdomain
-from netdra.story.subjects import KINDS
+from netdra.story.subjects import CLUSTER_WIDE, KINDS
 
 MAX_QUERY = 4096
 MAX_PAGE = 10_000
@@ -54,8 +54,8 @@ def route(path: str, query: str) -> PageRoute | None:
             return _checked(PageRoute("pod", "pod", namespace, name, asked))
         case ["why"]:
             return _of_form("why", asked)
-        case ["why", "topology", name]:
-            return _checked(PageRoute("why", "topology", "", name, asked))
+        case ["why", kind, name] if kind in CLUSTER_WIDE:
+            return _checked(PageRoute("why", kind, "", name, asked))
         case ["why", kind, place, name] if kind in KINDS:
             return _checked(PageRoute("why", kind, place, name, asked))
         case ["what-if"]:
@@ -74,13 +74,13 @@ def fields(query: str) -> Mapping[str, list[str]]:
 def _of_form(page: str, asked: Mapping[str, str]) -> PageRoute | None:
     """The page that a filled form asks for; the empty form if it is not complete."""
     kind, place, name = (asked.get(field, "").strip() for field in ("kind", "place", "name"))
-    is_complete = kind in KINDS and name and (place or kind == "topology")
-    filled = PageRoute(page, kind, "" if kind == "topology" else place, name, asked)
+    is_complete = kind in KINDS and name and (place or kind in CLUSTER_WIDE)
+    filled = PageRoute(page, kind, "" if kind in CLUSTER_WIDE else place, name, asked)
     return _checked(filled) if is_complete else PageRoute(page, query=asked)
 
 
 def _checked(filled: PageRoute) -> PageRoute | None:
     """The route, if its names can be those of objects; an interface may be called almost anything."""
     is_name = 0 < len(filled.name) <= MAX_SUBDOMAIN if filled.kind == "device" else is_subdomain(filled.name)
-    is_place = not filled.place if filled.kind == "topology" else is_subdomain(filled.place)
+    is_place = not filled.place if filled.kind in CLUSTER_WIDE else is_subdomain(filled.place)
     return filled if is_name and is_place else None

@@ -63,7 +63,12 @@ def story_form(asked: Mapping[str, str], problem: str = "") -> bytes:
     form = element(
         "form",
         element("p", element("label", "Kind", for_="kind"), element("select", choices, id="kind", name="kind")),
-        field("Namespace or node", "place", asked.get("place", ""), "The node of a device; empty for a topology."),
+        field(
+            "Namespace or node",
+            "place",
+            asked.get("place", ""),
+            "Empty for a topology or network.",
+        ),
         field("Name", "name", asked.get("name", "")),
         element("button", "Show why", type="submit"),
         action=PageAddress("why"),

@@ -11,20 +11,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
 from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from netdra.controller import assignments, metrics
+from netdra.controller import assignments, conflicts, metrics
 from netdra.controller.assignments import WantedAddresses
+from netdra.controller.network_shares import NetworkShares
 from netdra.controller.neutron_ports import node_of
 from netdra.controller.state import State
-from netdra.controller.writing import write_status
+from netdra.controller.writing import claim_references, write_status
 from netdra.kube.client import Client
 from netdra.kube.errors import AlreadyExistsError, ConflictError, NotFoundError, RefusedError
-from netdra.kube.events import ObjectReference, Occurrence, Recorder
+from netdra.kube.events import Occurrence, Recorder
 from netdra.kube.queue import AGAIN, WorkQueue
 from netdra.kube.reflector import Reflector
 from netdra.kube.resources import (
@@ -36,16 +37,17 @@ from netdra.kube.resources import (
     WATCHED_ADDRESSES,
 )
 from netdra.kube.store import Change, Store, key_of
-from netdra.model.claim import ClaimUse, ResourceClaim, WatchedClaim
+from netdra.model.claim import ClaimUse, ResourceClaim
 from netdra.model.findings import Finding
+from netdra.model.node_network import NodeNetworkReport
 from netdra.model.pod_address import Family, PodAddress, WatchedPodAddress
 from netdra.model.pod_network import PodNetwork
-from netdra.model.resource import API_VERSION
 from netdra.model.topology import NetworkTopology
+from netdra.model.watched_claim import WatchedClaim
 from netdra.networks.errors import AddressError, AddressHeldError, NoPodNetworkError, NotAllowedError
 from netdra.networks.ledger import ChosenAddress, NetworkLedger
 from netdra.rules import pod_networks
-from netdra.topology.users import pod_owner, topologies_of
+from netdra.topology.users import topologies_of
 
 log = logging.getLogger(__name__)
 
@@ -91,6 +93,12 @@ class PodAddresses:
         self.claims: WorkQueue[str] = WorkQueue("addresses", self._claim, workers=WORKERS)
         self.kept: WorkQueue[str] = WorkQueue("kept-addresses", self._expire)
         self.statuses: WorkQueue[str] = WorkQueue("pod-networks", self._status)
+        self.shares = NetworkShares(client, recorder, state, self._networks, self._known_ledger, in_hand)
+
+    @property
+    def store(self) -> Store[WatchedPodAddress]:
+        """The PodAddresses by name."""
+        return self._addresses
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -101,6 +109,7 @@ class PodAddresses:
                 following.enter_context(self._addresses.following(self._on_address_change))
                 following.enter_context(state.claims.following(self._on_claim_change))
                 following.enter_context(state.topologies.following(self._on_topology_change))
+                following.enter_context(state.nodes.following(self._on_node_change))
                 tasks.create_task(Reflector(self._client, POD_NETWORKS, self._networks, vital=False).run())
                 tasks.create_task(Reflector(self._client, WATCHED_ADDRESSES, self._addresses, vital=False).run())
                 for store in (self._networks, self._addresses, state.claims, state.topologies):
@@ -113,6 +122,7 @@ class PodAddresses:
                 tasks.create_task(self.claims.run())
                 tasks.create_task(self.kept.run())
                 tasks.create_task(self.statuses.run())
+                tasks.create_task(self.shares.run())
 
     def _asks(self, claim: ClaimUse | None) -> bool:
         topologies = topologies_of(claim) if claim is not None else ()
@@ -140,6 +150,7 @@ class PodAddresses:
         self._ledgers.pop(change.key, None)
         self._findings.pop(change.key, None)
         self.statuses.add(change.key)
+        self.shares.recount(change.key)
         self._look_at_waiting(change.key)
         self.kept.add(change.key)
 
@@ -166,6 +177,7 @@ class PodAddresses:
             if before is not None and before.spec.claim is not None:
                 self.claims.add(_claim_of(before))  # an administrator may have deleted that of a running pod
         self.statuses.add(network, STATUS_SECONDS)
+        self.shares.recount(network)
 
     def _drop(self, address: PodAddress) -> None:
         del self._of_network[address.spec.network][address.name]
@@ -204,7 +216,20 @@ class PodAddresses:
             self._findings[name] = findings = pod_networks.check(network)
             addresses = self._of_network.get(name, {}).values()
             self._ledgers[name] = None if findings else NetworkLedger(network, addresses)
+            self._hold(name)
         return self._ledgers[name]
+
+    def _hold(self, name: str) -> None:
+        """Have the ledger of a network count on the addresses that nodes report as their pods'."""
+        ledger = self._ledgers.get(name)
+        if ledger is not None:
+            ledger.hold(conflicts.unassigned(self._state.nodes.objects.values(), name))
+
+    def _on_node_change(self, change: Change[NodeNetworkReport]) -> None:
+        reports = (report.status for report in (change.old, change.new) if report is not None)
+        for name in {entry.network for report in reports if report for entry in report.unassigned_addresses}:
+            self._hold(name)
+            self._look_at_waiting(name, WORKERS)
 
     async def _claim(self, key: str) -> float | None:
         """Assign the addresses that a claim should have, and release the others.
@@ -239,7 +264,7 @@ class PodAddresses:
                     self._waiting.setdefault(entry.network, {})[key] = None
                 again = HELD_SECONDS if isinstance(problem, AddressHeldError) else WAIT_SECONDS
         owners = {(entry.network, entry.owner) for entry in wanted}
-        for address in self._present(key):
+        for address in self.of_claim(key):
             if (address.spec.network, address.spec.owner) not in owners:
                 again = await self._release_one(address) or again
         if again is not None:
@@ -283,9 +308,12 @@ class PodAddresses:
         for _ in range(_TRIES):
             ledger = self._ledger(entry.network)
             present = ledger.of(entry.owner).get(family)
+            if present is not None and conflicts.is_conflicting(claim, present):
+                await self._set_aside(present, ledger)
+                present = None
             if present is not None and present.spec.claim is not None and present.spec.claim.uid != claim.metadata.uid:
                 await self._check_released(present)
-            chosen = ledger.choose(family, entry.owner, labels, entry.requested)
+            chosen = ledger.choose(family, entry.owner, labels, entry.requested, entry.group, conflicts.attached(claim))
             address = assignments.address_of(ledger, chosen, entry.owner, claim.metadata, node_of(claim))
             if present is not None and present.name == address.name:
                 await self._hand_over(present, address)
@@ -329,6 +357,13 @@ class PodAddresses:
         await self._client.replace(POD_ADDRESSES, replace(address, metadata=metadata))
         metrics.ADDRESS_WRITES.labels("update").inc()
 
+    async def _set_aside(self, address: PodAddress, ledger: NetworkLedger) -> None:
+        """Set an address aside that another machine on the wire has, so that it is not assigned."""
+        ledger.put(address, await self._client.replace(POD_ADDRESSES, conflicts.set_aside(address, _now())))
+        metrics.ADDRESS_WRITES.labels("update").inc()
+        metrics.CONFLICTS.inc()
+        self._recorder.emit(conflicts.occurrence(ledger.network, address))
+
     async def _check_released(self, address: PodAddress) -> None:
         """Return if no pod can have an address of another claim any more.
 
@@ -351,7 +386,7 @@ class PodAddresses:
                 ledger.forget(chosen)
         for waiting in self._waiting.values():
             waiting.pop(key, None)
-        delays = [delay for address in self._present(key) if (delay := await self._release_one(address))]
+        delays = [delay for address in self.of_claim(key) if (delay := await self._release_one(address))]
         if delays:
             self.claims.add(key, min(delays))
         return None
@@ -374,10 +409,10 @@ class PodAddresses:
         return 0.0
 
     async def _is_released(self, address: PodAddress) -> bool:
-        """Whether no pod can have an address, by what the API server states now: a watch may be behind.
+        """Whether no pod can use an address, by the API server's present state: a watch may be behind.
 
         The kubelet unprepares a claim before its reservation is removed, so a claim that is gone or deallocated is in
-        no pod, unless its pod was deleted by force: then nobody waited for the node. A named claim keeps its address
+        no pod, unless its pod was deleted by force, without a wait for the node. A named claim keeps its address
         as long as it exists.
         """
         assert address.spec.claim is not None
@@ -409,7 +444,10 @@ class PodAddresses:
         for address in [*self._of_network.get(name, {}).values()]:
             if address.spec.claim is not None:
                 continue
-            left = assignments.seconds_left(address, network, now)
+            if address.spec.conflict_since:
+                left = conflicts.seconds_left(address, now)
+            else:
+                left = assignments.seconds_left(address, network, now)
             if left > 0:
                 shortest = min(shortest, left)
                 continue
@@ -433,7 +471,8 @@ class PodAddresses:
                 return AGAIN
         return None
 
-    def _present(self, key: str) -> list[PodAddress]:
+    def of_claim(self, key: str) -> list[PodAddress]:
+        """The PodAddresses of a claim, `<namespace>/<name>`."""
         return [self._addresses.objects[name] for name in sorted(self._by_claim.get(key, ()))]
 
     def _forget(self, key: str, chosen: ChosenAddress) -> None:
@@ -444,7 +483,7 @@ class PodAddresses:
 
     def _report(self, claim: ResourceClaim, problem: AddressError) -> None:
         """Report the reason for a missing address at the claim and its pod."""
-        for regarding in _regarded(claim):
+        for regarding in claim_references(claim.metadata):
             self._recorder.emit(
                 Occurrence(
                     regarding=regarding,
@@ -456,28 +495,14 @@ class PodAddresses:
             )
 
 
-def _regarded(claim: ResourceClaim) -> Iterator[ObjectReference]:
-    """Whose events tell of an address: its claim's, and those of the pod that the claim was made for."""
-    metadata = claim.metadata
-    yield ObjectReference(
-        api_version=API_VERSION,
-        kind="ResourceClaim",
-        name=metadata.name,
-        namespace=metadata.namespace,
-        uid=metadata.uid,
-    )
-    pod = pod_owner(metadata)
-    if pod is not None:
-        yield ObjectReference(api_version="v1", kind="Pod", name=pod.name, namespace=metadata.namespace, uid=pod.uid)
-
-
 def _claim_of(address: PodAddress) -> str:
     assert address.spec.claim is not None
     return key_of(address.spec.owner.namespace, address.spec.claim.name)
 
 
-def _allotted(claim: ClaimUse) -> tuple[object, ...]:
-    return claim.metadata.uid, claim.metadata.deletion_timestamp, claim.status.allocation
+def _allotted(claim: WatchedClaim) -> tuple[object, ...]:
+    metadata, status = claim.metadata, claim.status
+    return metadata.uid, metadata.deletion_timestamp, status.allocation, conflicts.reported(claim)
 
 
 def _now() -> datetime:

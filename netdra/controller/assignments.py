@@ -1,4 +1,4 @@
-"""The addresses that an allocated claim should have, and what a PodNetwork's status states. Pure.
+"""The addresses that an allocated claim should have, and the contents of a PodNetwork's status. Pure.
 
 `netdra.controller.addresses` chooses the addresses by `netdra.networks.ledger`, and writes the objects.
 """
@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from netdra.controller.status import Desired, conditions
 from netdra.model.claim import ResourceClaim
 from netdra.model.findings import Finding
 from netdra.model.meta import ObjectMeta, time_text
-from netdra.model.names import DRIVER
+from netdra.model.names import DRIVER, group_of
 from netdra.model.pod_address import (
     AddressClaim,
     AddressOwner,
@@ -26,7 +27,7 @@ from netdra.model.pod_address import (
     family_of,
     object_name,
 )
-from netdra.model.pod_network import AVAILABLE, READY, PodNetwork, PodNetworkStatus
+from netdra.model.pod_network import AVAILABLE, READY, REPORT, PodNetwork, PodNetworkStatus
 from netdra.model.topology import NetworkTopology
 from netdra.networks.ledger import MAX_COUNT, ChosenAddress, NetworkLedger
 from netdra.topology import address_request
@@ -40,11 +41,16 @@ _EXTENDED = "extended-resources"
 
 
 class WantedAddresses(NamedTuple):
-    """A step that is to have addresses: whose it is, of which PodNetwork, and the addresses that the claim requests."""
+    """A step that is to have addresses: whose it is, of which PodNetwork, and the addresses that the claim requests.
+
+    Attributes:
+        group: the group of nodes of whose ranges the claim has a share; None without a share.
+    """
 
     owner: AddressOwner
     network: str
     requested: tuple[str, ...]
+    group: str | None = None
 
 
 def wanted(claim: ResourceClaim, topologies: Mapping[str, NetworkTopology]) -> tuple[WantedAddresses, ...]:
@@ -55,6 +61,9 @@ def wanted(claim: ResourceClaim, topologies: Mapping[str, NetworkTopology]) -> t
     """
     metadata, pod = claim.metadata, pod_owner(claim.metadata)
     name = metadata.annotations.get(POD_CLAIM_NAME, _EXTENDED) if pod is not None else metadata.name
+    allocation = claim.status.allocation
+    results = allocation.devices.results if allocation is not None else ()
+    groups = {result.pod_network: group_of(result.pool) for result in results if result.pod_network}
     return tuple(
         WantedAddresses(
             AddressOwner(
@@ -67,6 +76,7 @@ def wanted(claim: ResourceClaim, topologies: Mapping[str, NetworkTopology]) -> t
             ),
             step.pod_network,
             address_request.requested(step),
+            groups.get(step.pod_network),
         )
         for topology, step, index in addressed_steps(claim, topologies)
     )
@@ -100,6 +110,7 @@ def address_of(
             owner=owner,
             claim=AddressClaim(name=claim.name, uid=claim.uid),
             node_name=node,
+            on_duplicate=spec.on_duplicate or REPORT,
             gateway=chosen.range.gateway,
             routes=tuple(_routes(ledger.network, chosen)),
             dns=tuple(server for server in spec.dns if family_of(server) == chosen.family),
@@ -127,7 +138,9 @@ def kept(address: PodAddress, now: datetime) -> PodAddress:
 
 
 def seconds_left(address: PodAddress, network: PodNetwork | None, now: datetime) -> float:
-    """For how long an address without a claim is still kept; 0 if it is not."""
+    """For how long an address without a claim is still kept; 0 if it is not, without end for an imported lease."""
+    if address.spec.lease is not None:
+        return math.inf
     if network is None or not address.spec.kept_since:
         return 0.0
     since = datetime.fromisoformat(address.spec.kept_since)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from netdra.controller.addresses import PodAddresses
 from netdra.controller.controller import Controller
+from netdra.controller.endpoints import ServiceEndpoints
 from netdra.controller.installers import InstallerSettings
 from netdra.controller.plugins import ClusterPlugins
 from netdra.kube.client import Client
@@ -44,6 +45,7 @@ class ControllerSettings:
         pull_secrets: names of the pull secrets of that image.
         cni_folder: the folder of CNI plugins on the nodes.
         allow_plugins: the nodes' list of plugins that topologies may run (`netdra.rules.runnable`).
+        services: whether Services of PodNetworks get EndpointSlices.
         neutron: the cloud of VFs' ports; without it, Neutron is not asked.
     """
 
@@ -53,6 +55,7 @@ class ControllerSettings:
     pull_secrets: tuple[str, ...] = ()
     cni_folder: str = "/opt/cni/bin"
     allow_plugins: frozenset[str] = frozenset()
+    services: bool = False
     neutron: NeutronSettings | None = None
 
 
@@ -86,7 +89,10 @@ async def _lead(client: Client, recorder: Recorder, process: Process, settings: 
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(controller.run())
         tasks.create_task(ClusterPlugins(client, recorder, controller.state, installing, process.in_hand).run())
-        tasks.create_task(PodAddresses(client, recorder, controller.state, process.in_hand).run())
+        addresses = PodAddresses(client, recorder, controller.state, process.in_hand)
+        tasks.create_task(addresses.run())
+        if settings.services:
+            tasks.create_task(ServiceEndpoints(client, recorder, addresses, process.in_hand).run())
         if settings.neutron is not None:
             from netdra.controller.neutron import NeutronPorts
 

@@ -1,4 +1,4 @@
-"""The claims that fail, counted for each topology and each policy, from what the nodes' drivers write of their devices.
+"""The claims that fail, counted for each topology and each policy, by the device statuses from the nodes' drivers.
 
 Pure. Indexed by `netdra.controller.state`; `netdra.controller.status` makes a summary's status of them. A claim fails
 while the driver reports a device of it as not ready: it could not be prepared, or a pod has not got its network. All
@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from netdra.model.claim import DeviceReadiness, WatchedClaim
 from netdra.model.meta import MAX_REPORTED
 from netdra.model.rollout import ClaimFailure, FailingClaims
+from netdra.model.watched_claim import DeviceReadiness, WatchedClaim
 from netdra.ops.logs import clean
 from netdra.topology.users import topologies_of
 

@@ -26,6 +26,18 @@ DEGRADED = CONTROLLER.gauge(
 ADDRESS_WRITES = CONTROLLER.counter(
     "netdra_controller_address_writes_total", "PodAddresses written or deleted.", "verb"
 )
+SHARE_WRITES = CONTROLLER.counter(
+    "netdra_controller_network_share_writes_total",
+    "ResourceSlices with the free addresses of PodNetworks written or deleted.",
+    "verb",
+)
+SLICE_WRITES = CONTROLLER.counter(
+    "netdra_controller_endpointslice_writes_total", "EndpointSlices of Services written or deleted.", "verb", OUTCOME
+)
+CONFLICTS = CONTROLLER.counter(
+    "netdra_controller_address_conflicts_total",
+    "Addresses of PodNetworks that are not assigned for a time because another machine uses them.",
+)
 NEUTRON_SECONDS = CONTROLLER.histogram(
     "netdra_controller_neutron_request_duration_seconds",
     "Duration of one request to Keystone or Neutron; the status is 0 without an answer.",

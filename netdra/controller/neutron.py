@@ -3,7 +3,7 @@
 Run by `netdra.controller.daemon` while this process leads and knows a cloud. `netdra.controller.neutron_ports` works
 out the desired state, `netdra.neutron.client` talks to Neutron. A NeutronPort is written before its port is asked for,
 and deleted after its port, so a death of this process leaves no unknown port. A port that is left because an object's
-finalizer was taken away is found by looking through the cluster's ports.
+finalizer was removed is found among the cluster's ports.
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ from netdra.kube.reflector import Reflector
 from netdra.kube.resources import NAMESPACES, NEUTRON_PORTS, NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from netdra.kube.store import Change, Store, key_of
 from netdra.model import documents, names
-from netdra.model.claim import ClaimUse, ResourceClaim, WatchedClaim
+from netdra.model.claim import ClaimUse, ResourceClaim
 from netdra.model.errors import NetdraError
 from netdra.model.neutron_port import FINALIZER, HOST_ANNOTATION, ChosenVF, NeutronPort, NeutronPortStatus
 from netdra.model.resource import API_VERSION, ResourceSlice
 from netdra.model.topology import NetworkTopology
+from netdra.model.watched_claim import WatchedClaim
 from netdra.neutron.answers import NeutronNetwork, Port, PortRequest, VfSettings
 from netdra.neutron.cached import RequestBudget
 from netdra.neutron.client import Neutron
@@ -355,7 +356,7 @@ class NeutronPorts:
         return None
 
     def _look_at_refused_by_quota(self, count: int) -> None:
-        """Inspect some ports again that the quota refused: one that was made or deleted shows that there is room."""
+        """Inspect some ports again that the quota refused: a created or deleted one shows that the quota has room."""
         refused = (
             key for key, port in self._ports.objects.items() if neutron_ports.reason_of(port) == QuotaError.reason
         )
@@ -363,7 +364,7 @@ class NeutronPorts:
             self.ports.add(key)
 
     async def _ensure_validated(self, port: NeutronPort) -> tuple[Port, NeutronNetwork, VfSettings]:
-        """As `_ensure`; a refusal by what was known of networks and hosts counts after both were read again.
+        """As `_ensure`; a rejection by cached networks and hosts counts after both were read again.
 
         Raises:
             NeutronError: the port is not bound.
@@ -404,7 +405,7 @@ class NeutronPorts:
         return await neutron.ensure(wanted, chosen, is_new=is_new)
 
     async def _request(self, port: NeutronPort, network: str = "", subnet: str = "") -> PortRequest:
-        """What is asked of Neutron for a NeutronPort, in a network and subnet by their ids."""
+        """The request to Neutron for a NeutronPort, in a network and subnet by their ids."""
         cluster, spec = await self._cluster_uid(), port.spec
         return PortRequest(
             name=port.name,
@@ -482,7 +483,7 @@ class NeutronPorts:
                 self._recorder.emit(occurrence)
 
     def _regarded(self, port: NeutronPort) -> Iterator[ObjectReference]:
-        """Whose events tell of a port: its claim's, and those of the pod that the claim was made for."""
+        """The objects of events about a port: its claim, and the pod that the claim was created for."""
         claim, namespace = port.spec.claim, port.metadata.namespace
         yield ObjectReference(
             api_version=API_VERSION, kind="ResourceClaim", name=claim.name, namespace=namespace, uid=claim.uid
@@ -504,7 +505,7 @@ class NeutronPorts:
                 log.warning("%s: %s", first, problems[0])
 
     async def _run_looks(self) -> None:
-        """Look for changes, as often as is cheap for the server."""
+        """Search for changes, as often as is cheap for the server."""
         wait = self._settings.poll_seconds
         while True:
             await asyncio.sleep(wait)

@@ -1,4 +1,4 @@
-"""What was changed in Neutron under a VF: the differences between a bound port and what its VF was given. Pure.
+"""The changes in Neutron under a VF: the differences between a bound port and the settings of its VF. Pure.
 
 Used by `netdra.controller.neutron_inspection`.
 """
@@ -13,12 +13,12 @@ from netdra.neutron.answers import Port, VfSettings
 
 
 def difference(port: NeutronPort, now: Port, vf_settings: VfSettings | None = None) -> str:
-    """The differences between a port in Neutron and what its VF was given; "" for none.
+    """The differences between a port in Neutron and the settings of its VF; "" without any.
 
     Args:
         port: a NeutronPort that was bound.
         now: its port as Neutron has it now.
-        vf_settings: what a VF would get of it now, if that could be read.
+        vf_settings: the settings that a VF would get from it now, if they could be read.
     """
     assert port.status is not None
     assert port.status.settings is not None
@@ -42,7 +42,7 @@ def difference(port: NeutronPort, now: Port, vf_settings: VfSettings | None = No
 
 
 def _described(given: PortSettings, now: PortSettings, *, is_bound: bool) -> Iterator[tuple[str, str, str]]:
-    """What stands in the network, its subnets and the QoS policy."""
+    """The settings from the network, its subnets and the QoS policy."""
     yield "MTU", str(given.mtu), str(now.mtu)
     yield "gateways", _texts(given.gateways), _texts(now.gateways)
     then, this = ([f"{route.destination} by {route.gateway}" for route in settings.routes] for settings in (given, now))

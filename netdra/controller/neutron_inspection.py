@@ -1,4 +1,4 @@
-"""Looks through a cluster's ports in Neutron: for orphans, and for changes that somebody else made there.
+"""Inspects a cluster's ports in Neutron: finds orphans, and changes from outside netdra.
 
 Run by `netdra.controller.neutron`. `look_through` reads every port, `look_for_changes` compares revision numbers and
 reads the ports alone whose number, network or QoS policy is another one. Both write the statuses of bound NeutronPorts.
@@ -31,14 +31,14 @@ Revisions = dict[str, Any]
 
 
 class ClusterView(NamedTuple):
-    """What the controller knows, and does.
+    """The controller's data and actions for an inspection.
 
     Attributes:
         ports: its NeutronPorts by key, as they are now.
         claims: the uids of its claims, as they are now.
         uid: the cluster's.
         write: writes a status.
-        label: has a port show what operators search for.
+        label: writes the labels that operators search for to a port.
         confirm: raises a NetdraError unless the ports are this cluster's.
     """
 
@@ -51,7 +51,7 @@ class ClusterView(NamedTuple):
 
 
 class Inspection:
-    """What is known of a cluster's ports in Neutron from the last looks."""
+    """The state of a cluster's ports in Neutron from the last inspections."""
 
     def __init__(self, neutron: Neutron, networks: PortNetworks, cluster: ClusterView) -> None:
         """Know nothing yet."""
@@ -161,7 +161,7 @@ class Inspection:
         return problems
 
     async def _check(self, port: NeutronPort, there: Mapping[str, Port], lookups: Lookups, *, fresh: bool) -> None:
-        """Compare a bound port, and what its network's name leads to, with Neutron as it is now.
+        """Compare a bound port, and the network of its network's name, with Neutron as it is now.
 
         Args:
             there: the cluster's ports by id.
@@ -204,7 +204,7 @@ class Inspection:
 
 
 def _changed(before: Revisions, now: Revisions) -> set[str]:
-    """The ids of what is new, gone or of another revision."""
+    """The ids that are new, gone or of another revision."""
     return {key for key in before.keys() | now.keys() if before.get(key) != now.get(key)}
 
 

@@ -53,7 +53,7 @@ class PortNetworks:
         """Why a new port like a bound one would not be in the same network; "" if it would.
 
         Args:
-            lookups: what was looked up already, to which is added what this looks up.
+            lookups: the earlier lookups, to which this one's are added.
             fresh: whether networks that are known are read again.
 
         Raises:

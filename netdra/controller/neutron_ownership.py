@@ -1,9 +1,9 @@
-"""Tells a cluster from its copy: which of the two may delete ports in Neutron.
+"""Distinguishes a cluster from its copy: which of the two may delete ports in Neutron.
 
 A snapshot of etcd that is restored beside the original has the original's uid, claims and NeutronPorts. It does not
 have the word that the original has written last: the controller that leads writes another word every minute, into a
 Lease of the cluster first and then into a record in Neutron (`netdra.neutron.records`). Where the record has a word
-that the Lease does not have, somebody else writes it, and nothing is deleted there. A cluster without the Lease takes
+that the Lease does not have, another cluster writes it, and nothing is deleted there. A cluster without the Lease takes
 the record over, so an administrator decides by deleting the Lease.
 """
 

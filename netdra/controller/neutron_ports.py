@@ -145,7 +145,7 @@ def pod_of(claim: ClaimUse | None) -> OwnerReference | None:
 
 
 def label(port: NeutronPort, claim: ClaimUse | None, cluster: str) -> Label:
-    """What operators of the cloud read of a port.
+    """The labels of a port for operators of the cloud.
 
     A claim that a template or an extended resource made has one pod, which owns it. Pods that share a claim come and
     go, so none of them is named.
@@ -168,10 +168,10 @@ def label(port: NeutronPort, claim: ClaimUse | None, cluster: str) -> Label:
 
 
 def check_choice(port: NeutronPort, slices: Sequence[ResourceSlice]) -> None:
-    """Refuse a VF that cannot be one of the pooled VFs which a claim was allocated, as far as slices tell.
+    """Reject a VF that cannot be one of a claim's allocated pooled VFs, as far as slices show.
 
-    Nobody but the driver of the port's node can have written it (own-neutron-ports.yaml of the chart), and the port is
-    bound on that node's host only. Pooled VFs have no addresses in slices; all other functions of the node have.
+    Only the driver of the port's node can have written it (own-neutron-ports.yaml of the chart), and the port is bound
+    on that node's host only. Pooled VFs have no addresses in slices; all other functions of the node have.
 
     Args:
         slices: of the port's node.
@@ -197,10 +197,10 @@ def check_choice(port: NeutronPort, slices: Sequence[ResourceSlice]) -> None:
 
 
 def is_outdated(port: NeutronPort, wished: NeutronPort, claim: ResourceClaim) -> bool:
-    """Whether a NeutronPort has to be made again, because something else is wanted by now.
+    """Whether a NeutronPort must be created again because the desired one has changed.
 
     The settings of a port that was bound may be in its node's record of the claim, which is never read again. So such a
-    port stays as long as the claim is allocated the same device for the same step, whatever the topology states by now.
+    port stays as long as the claim is allocated the same device for the same step, even if the topology has changed.
     A node takes no port of another step, so one of an earlier allocation is nowhere. The VF that
     the node chooses among pooled VFs does not matter here: one port is bound to any of them.
 
@@ -218,7 +218,7 @@ def is_outdated(port: NeutronPort, wished: NeutronPort, claim: ResourceClaim) ->
 
 
 def _allotted(spec: NeutronPortSpec) -> tuple[str, ...]:
-    """What a claim's allocation states of a port."""
+    """The fields of a port that a claim's allocation defines."""
     return spec.request, spec.topology, spec.step, spec.node_name, spec.pci_address
 
 
@@ -318,7 +318,7 @@ def _conditions(port: NeutronPort) -> tuple[Any, ...]:
 
 
 def port_settings(vf_settings: VfSettings) -> PortSettings:
-    """What a VF gets of a port, as a status has it."""
+    """The settings of a VF from a port, in the form of the status."""
     return PortSettings(
         mac=vf_settings.mac,
         vlan=vf_settings.vlan,

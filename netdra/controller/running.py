@@ -32,8 +32,8 @@ class RunningProcess(msgspec.Struct, frozen=True, kw_only=True, order=True):
 
     Attributes:
         kind, name: of the object, the name as `<namespace>/<name>`.
-        state: what the object shows.
-        ends: whether it may be gone in a moment: it is being deleted, or nobody may renew the lease again.
+        state: its state in words.
+        ends: whether it may be gone soon: it is being deleted, or the lease may expire.
     """
 
     kind: str
@@ -70,8 +70,9 @@ async def wait_until_gone(
 ) -> tuple[RunningProcess, ...]:
     """Wait until none of netdra's processes is left, and return those that are.
 
-    A Deployment or DaemonSet that nobody deletes is not waited for: netdra is installed. Pods that end are, and a
-    lease until it is released or was not renewed for its duration (client-go's rule for taking a lease over).
+    It does not wait for a Deployment or DaemonSet that is not being deleted: netdra is installed. It waits for pods
+    that end, and for a lease until it is released or was not renewed for its duration (client-go's rule for taking a
+    lease over).
 
     Args:
         client: the API server.

@@ -37,7 +37,7 @@ from netdra.kube.resources import (
     Resource,
 )
 from netdra.kube.store import Change, Store
-from netdra.model.claim import DeviceClass, WatchedClaim
+from netdra.model.claim import DeviceClass
 from netdra.model.custom_device import CustomDevice
 from netdra.model.device import Features
 from netdra.model.node_network import (
@@ -51,6 +51,7 @@ from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.rollout import CustomDeviceRollout, DeviceExposurePolicyRollout, NetworkTopologyUsage
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
+from netdra.model.watched_claim import WatchedClaim
 from netdra.rules import contract
 from netdra.rules.runnable import NamedPlugins
 from netdra.topology.classes import class_name

@@ -1,9 +1,9 @@
 """The desired status of each kind: its conditions, with the time of their last transition. Pure.
 
-`netdra.controller.controller` calls one `of_…` function a kind, and writes the differences. What hangs on claims and on
-nodes' reports is the status of a kind of its own, which no node watches (decision D54). Conditions follow
-k8s.io/apimachinery's meta.SetStatusCondition: the time changes with `status` only, so that the same condition again is
-no change.
+`netdra.controller.controller` calls one `of_…` function a kind, and writes the differences. Status from claims and from
+nodes' reports is in a kind of its own, which no node watches (decision D54). Conditions follow
+k8s.io/apimachinery's meta.SetStatusCondition: the time changes with `status` only, so that the same condition again
+changes nothing.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def is_ready(topology: NetworkTopology) -> bool:
 def is_interim(topology: NetworkTopology, seen: TopologyState) -> bool:
     """Whether a problem is over and the classes are only just being written: the next look has the final status.
 
-    If this status were written, there would be no event for the end of the problem that users were warned of.
+    If this status were written, the end of the problem that users were warned of would get no event.
     """
     before = topology.status or NetworkTopologyStatus()
     was_wrong = any(condition.type == "Ready" and condition.reason in _WRONG for condition in before.conditions)

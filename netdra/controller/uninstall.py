@@ -2,7 +2,7 @@
 
 Called by `netdra uninstall`, which the chart runs before and after `helm uninstall`; it asks `running` before it
 removes anything. A pod with a claim cannot end once its node has no driver, and an installed CNI plugin stays on the
-nodes once there is no controller, so an uninstall searches for such users first. Objects that users wrote stay, and so
+nodes without a controller, so an uninstall searches for such users first. Objects that users wrote stay, and so
 do their kinds.
 """
 
@@ -27,6 +27,7 @@ from netdra.kube.resources import (
     CNI_PLUGINS,
     CUSTOM_DEVICE_ROLLOUTS,
     DEVICE_CLASSES,
+    ENDPOINT_SLICES,
     NEUTRON_PORTS,
     NODE_NETWORKS,
     POD_ADDRESSES,
@@ -43,6 +44,7 @@ from netdra.model.core import BareObject
 from netdra.model.meta import ObjectMeta
 from netdra.model.neutron_port import FINALIZER as IN_NEUTRON
 from netdra.model.resource import API_VERSION
+from netdra.model.service import MANAGED_BY, MANAGER
 
 T = TypeVar("T")
 
@@ -132,6 +134,7 @@ class Installation:
 _CLAIMS = Resource(API_VERSION, "resourceclaims", AllocatedClaim, namespaced=True)
 _LEASES = Resource("coordination.k8s.io/v1", "leases", BareObject, namespaced=True)
 _SECRETS = Resource("v1", "secrets", BareObject, namespaced=True)
+_ENDPOINT_SLICES = Resource(ENDPOINT_SLICES.group_version, ENDPOINT_SLICES.plural, BareObject, namespaced=True)
 _OWN_OBJECTS: tuple[tuple[Resource[Any], Callable[[Any], bool]], ...] = (
     (DEVICE_CLASSES, is_generated),
     (SCHEMAS, lambda schema: schema.is_shipped),
@@ -197,18 +200,21 @@ async def clean(client: Client, installation: Installation) -> AsyncIterator[Rem
     """Remove the objects that netdra's processes made and only they would have removed; the processes must be gone.
 
     DeviceClasses of topologies, schemas of former versions, usages, rollouts, addresses, reports and slices of
-    nodes, the lease and the webhook's certificate are deleted, and the DaemonSets of CNIPlugins. Topologies, CNIPlugins
-    and NeutronPorts lose their finalizers. An object or a kind that is gone already is skipped.
+    nodes, the lease and the webhook's certificate are deleted, the DaemonSets of CNIPlugins, and the EndpointSlices of
+    PodNetworks. Topologies, CNIPlugins and NeutronPorts lose their finalizers. An object or a kind that is gone
+    already is skipped.
 
     Raises:
         ApiError: an object cannot be removed just now.
     """
     async for released in _released(client):
         yield released
-    of_plugins = Selection(namespace=installation.namespace, label_selector=PLUGIN_LABEL)
-    for installer in await client.list(DAEMON_SETS, of_plugins):
-        if await _done(client.delete(DAEMON_SETS, installer)):
-            yield Removed(kind="DaemonSet", name=f"{installation.namespace}/{installer.metadata.name}")
+    for kind, labelled, selection in (
+        ("DaemonSet", DAEMON_SETS, Selection(namespace=installation.namespace, label_selector=PLUGIN_LABEL)),
+        ("EndpointSlice", _ENDPOINT_SLICES, Selection(label_selector=f"{MANAGED_BY}={MANAGER}")),
+    ):
+        async for removed in _labelled(client, kind, labelled, selection):
+            yield removed
     for resource, is_own in _OWN_OBJECTS:
         for entry in await _present(client.list(resource)):
             if is_own(entry) and await _done(client.delete(resource, entry)):
@@ -221,6 +227,13 @@ async def clean(client: Client, installation: Installation) -> AsyncIterator[Rem
         metadata = ObjectMeta(name=name, namespace=installation.namespace)
         if await _done(client.delete(named, BareObject(metadata=metadata))):
             yield Removed(kind=kind, name=f"{installation.namespace}/{name}")
+
+
+async def _labelled(client: Client, kind: str, resource: Resource[Any], selection: Selection) -> AsyncIterator[Removed]:
+    """Delete the objects of namespaces that carry a label of netdra's."""
+    for entry in await client.list(resource, selection):
+        if await _done(client.delete(resource, entry)):
+            yield Removed(kind=kind, name=f"{entry.metadata.namespace}/{entry.metadata.name}")
 
 
 async def _released(client: Client) -> AsyncIterator[Removed]:

@@ -21,9 +21,11 @@ from netdra.model import documents, names
 from netdra.model.meta import Condition, ObjectMeta, OwnerReference
 from netdra.model.neutron_port import FINALIZER as IN_NEUTRON
 from netdra.model.neutron_port import NeutronPort
+from netdra.model.resource import API_VERSION
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.ops.metrics import counted
+from netdra.topology.users import pod_owner
 
 _ACTIONS: Mapping[str, str] = {
     "Compiled": "Compile",
@@ -154,7 +156,7 @@ async def write_status(
     """Write a status, unless the object has it already; its news become events.
 
     Raises:
-        ApiError: it cannot be written just now; there is no event.
+        ApiError: it cannot be written just now, so no event is written either.
     """
     if status == about.status:
         return
@@ -189,7 +191,7 @@ async def write_summary(
         status: the desired status.
 
     Raises:
-        ApiError: it cannot be written just now; there is no event.
+        ApiError: it cannot be written just now, so no event is written either.
     """
     regarding = reference(*owner)
     owners = (
@@ -216,6 +218,20 @@ def reference(resource: Resource[Any], about: WithMetadata) -> ObjectReference:
     return ObjectReference(
         api_version=resource.group_version, kind=resource.type.__name__, name=metadata.name, uid=metadata.uid
     )
+
+
+def claim_references(metadata: ObjectMeta) -> Iterator[ObjectReference]:
+    """A claim as events name it, and the pod that it was made for."""
+    yield ObjectReference(
+        api_version=API_VERSION,
+        kind="ResourceClaim",
+        name=metadata.name,
+        namespace=metadata.namespace,
+        uid=metadata.uid,
+    )
+    pod = pod_owner(metadata)
+    if pod is not None:
+        yield ObjectReference(api_version="v1", kind="Pod", name=pod.name, namespace=metadata.namespace, uid=pod.uid)
 
 
 async def write(client: Client, planned: ClassWrites) -> str:

@@ -63,6 +63,7 @@ _WIDE: Mapping[str, tuple[_Row, ...]] = {
         (_OURS, "podnetworks", READ),
         (_OURS, "podnetworks/status", ("patch",)),
         (_OURS, "podaddresses", (*READ, "create", "update", "delete")),
+        (_DRA, "resourceslices", ("list", "watch", "create", "update", "delete")),
         (_DRA, "deviceclasses", (*READ, "create", "update", "delete")),
         (_OURS, "networktopologies", (*READ, "patch")),
         (_OURS, "deviceexposurepolicies", READ),
@@ -88,6 +89,7 @@ _WIDE: Mapping[str, tuple[_Row, ...]] = {
         (_OURS, "customdevices", READ),
         (_OURS, "nodenetworks", READ),
         (_OURS, "podnetworks", READ),
+        ("networking.k8s.io", "servicecidrs", READ),
         (_CNI, "cnipluginschemas", READ),
         (_DRA, "deviceclasses", READ),
         (_DRA, "resourceclaims", ("list",)),
@@ -108,7 +110,6 @@ _OF_OPTIONS: Mapping[str, Mapping[str, tuple[_Row, ...]]] = {
         "Neutron": (
             ("", "nodes", ("list",)),
             ("", "namespaces", ("get",), ("kube-system",)),
-            (_DRA, "resourceslices", ("list",)),
             (_OURS, "neutronports", (*READ, "create", "patch", "delete")),
             (_OURS, "neutronports/status", ("patch",)),
             (_OURS, "neutronports/finalizers", ("update",)),
@@ -116,6 +117,7 @@ _OF_OPTIONS: Mapping[str, Mapping[str, tuple[_Row, ...]]] = {
         "CNIPlugins": ((_CNI, "cnipluginschemas", ("create", "update")),),
     },
     "webhook": {
+        "Neutron": ((_OURS, "neutronports", ("list",)),),
         "checks of pods": (
             (_DRA, "resourceclaims", ("get",)),
             (_DRA, "resourceclaimtemplates", ("get",)),

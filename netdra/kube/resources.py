@@ -7,9 +7,9 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from netdra.model import claim, crd, kinds, resource
+from netdra.model import claim, crd, kinds, resource, watched_claim
 from netdra.model.cni_plugin import CNIPlugin
-from netdra.model.core import BareObject, ClusterNode, NodeReadiness
+from netdra.model.core import BareObject, ClusterNode, NodeReadiness, ServiceCIDR
 from netdra.model.custom_device import CustomDevice
 from netdra.model.meta import ObjectMeta
 from netdra.model.neutron_port import NeutronPort
@@ -19,6 +19,7 @@ from netdra.model.pod_network import PodNetwork
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.rollout import CustomDeviceRollout, DeviceExposurePolicyRollout, NetworkTopologyUsage
 from netdra.model.schema import CNIPluginSchema
+from netdra.model.service import DISCOVERY, EndpointSlice, ServedPod, Service
 from netdra.model.topology import NetworkTopology
 
 
@@ -98,12 +99,16 @@ def _custom(kind: crd.CustomKind, type_: type[T]) -> Resource[T]:
 NODES = Resource("v1", "nodes", ClusterNode)
 NODE_READINESS = Resource("v1", "nodes", NodeReadiness)
 NODE_NAMES = Resource("v1", "nodes", BareObject)
+SERVICE_CIDRS = Resource("networking.k8s.io/v1", "servicecidrs", ServiceCIDR)
+SERVICES = Resource("v1", "services", Service, namespaced=True)
+SERVED_PODS = Resource("v1", "pods", ServedPod, namespaced=True)
+ENDPOINT_SLICES = Resource(DISCOVERY, "endpointslices", EndpointSlice, namespaced=True)
 NAMESPACES = Resource("v1", "namespaces", BareObject)
 TOKEN_REVIEWS = Resource("authentication.k8s.io/v1", "tokenreviews", TokenReview)
 RESOURCE_SLICES = Resource(resource.API_VERSION, "resourceslices", resource.ResourceSlice)
 RESOURCE_CLAIMS = Resource(resource.API_VERSION, "resourceclaims", claim.ResourceClaim, namespaced=True)
 CLAIM_TEMPLATES = Resource(resource.API_VERSION, "resourceclaimtemplates", claim.ResourceClaimTemplate, namespaced=True)
-WATCHED_CLAIMS = Resource(resource.API_VERSION, "resourceclaims", claim.WatchedClaim, namespaced=True)
+WATCHED_CLAIMS = Resource(resource.API_VERSION, "resourceclaims", watched_claim.WatchedClaim, namespaced=True)
 CLAIM_STATES = Resource(resource.API_VERSION, "resourceclaims", claim.ClaimState, namespaced=True)
 DEVICE_CLASSES = Resource(resource.API_VERSION, "deviceclasses", claim.DeviceClass)
 POLICIES = _custom(kinds.POLICY, DeviceExposurePolicy)

@@ -6,20 +6,17 @@ Read by the allocator (`netdra.slices`), by `netdra.topology` when claims are bo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, Literal
 
 import msgspec
 
 from netdra.model.meta import ObjectMeta, OwnerReference
-from netdra.model.names import DRIVER
+from netdra.model.names import DRIVER, network_of
 from netdra.model.plan import ClaimReference
 from netdra.model.resource import API_VERSION, QuantityText, Wire
 
 MAX_RESULTS = 32
 """How many devices a claim can be allocated (AllocationResultsMaxSize)."""
-MAX_FAILURE = 1024
-"""How many characters are kept of the message of a device that is not ready."""
 
 
 class CELDeviceSelector(Wire, frozen=True):
@@ -131,6 +128,16 @@ class DeviceRequestAllocationResult(Wire, frozen=True):
     tolerations: tuple[DeviceToleration, ...] = ()
     binding_conditions: tuple[str, ...] = ()
     binding_failure_conditions: tuple[str, ...] = ()
+
+    @property
+    def pod_network(self) -> str:
+        """The PodNetwork of which it is a share of the addresses; "" for any other device."""
+        return network_of(self.pool) if self.driver == DRIVER else ""
+
+    @property
+    def is_attachable(self) -> bool:
+        """Whether it is a device of one of netdra's nodes, and not a share of a PodNetwork's addresses."""
+        return self.driver == DRIVER and not network_of(self.pool)
 
 
 class DeviceAllocationConfiguration(Wire, frozen=True):
@@ -254,81 +261,6 @@ class ClaimUse(Wire, frozen=True):
 
     metadata: ObjectMeta
     status: ClaimUseStatus = ClaimUseStatus()
-
-
-class DeviceCondition(Wire, frozen=True):
-    """One aspect of an allocated device, as its driver reports it."""
-
-    type: str = ""
-    status: str = ""
-    message: str = ""
-    last_transition_time: str = ""
-
-
-class DeviceData(Wire, frozen=True):
-    """The policy that offers a device of netdra; other drivers may write anything there."""
-
-    policy: Any = ""
-
-
-class DeviceReadiness(Wire, frozen=True):
-    """The part of a driver's report on an allocated device with its readiness."""
-
-    driver: str = ""
-    pool: str = ""
-    conditions: tuple[DeviceCondition, ...] | None = None
-    data: DeviceData | None = None
-
-    @property
-    def failure(self) -> DeviceCondition | None:
-        """The condition by which a device of netdra is not ready; None if it is ready, or another driver's."""
-        if self.driver != DRIVER:
-            return None
-        return next((entry for entry in self.conditions or () if (entry.type, entry.status) == _NOT_READY), None)
-
-
-_NOT_READY = ("Ready", "False")
-_NOTHING: Mapping[str, str] = MappingProxyType({})
-
-
-class WatchedClaimStatus(ClaimUseStatus, frozen=True):
-    """Whether the claim is allocated, and its devices that are not ready.
-
-    Devices that are ready, and those of other drivers, are dropped on reading: a cluster has many, and the controller
-    keeps every claim.
-    """
-
-    devices: tuple[DeviceReadiness, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Drop devices that are ready, and those of other drivers."""
-        if self.devices:
-            kept = tuple(_failed(device, failure) for device in self.devices if (failure := device.failure))
-            msgspec.structs.force_setattr(self, "devices", kept)
-
-
-def _failed(device: DeviceReadiness, failure: DeviceCondition) -> DeviceReadiness:
-    """A device with its failure alone, whose message is cut: it may be 32 KiB for each of 32 devices."""
-    short = msgspec.structs.replace(failure, message=failure.message[:MAX_FAILURE])
-    return msgspec.structs.replace(device, conditions=(short,))
-
-
-class WatchedClaimMeta(ObjectMeta, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A claim's metadata without labels, annotations and finalizers, which a controller of many claims does not read.
-
-    No field of Kubernetes begins with a dash, so these are never read.
-    """
-
-    labels: Mapping[str, str] = msgspec.field(default=_NOTHING, name="-labels")
-    annotations: Mapping[str, str] = msgspec.field(default=_NOTHING, name="-annotations")
-    finalizers: tuple[str, ...] = msgspec.field(default=(), name="-finalizers")
-
-
-class WatchedClaim(ClaimUse, frozen=True):
-    """The part of a ResourceClaim with the devices that it uses, and which of them are not ready."""
-
-    metadata: WatchedClaimMeta
-    status: WatchedClaimStatus = WatchedClaimStatus()
 
 
 class ClaimStateStatus(ClaimUseStatus, frozen=True):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
+
 from netdra.model.meta import ObjectMeta
 from netdra.model.resource import Wire
 
@@ -83,10 +85,29 @@ class ClusterNodeStatus(Wire, frozen=True):
     node_info: NodeInfo = NodeInfo()
 
 
-class ClusterNode(BareObject, frozen=True):
-    """A Node: its uid, which owns slices, its labels and annotations, and its status."""
+class ClusterNodeSpec(Wire, frozen=True):
+    """The addresses of a node's pods on the cluster's network, if the cluster assigns them by node."""
 
+    pod_cidrs: tuple[str, ...] | None = msgspec.field(default=None, name="podCIDRs")
+
+
+class ClusterNode(BareObject, frozen=True):
+    """A Node: its uid, which owns slices, its labels and annotations, the addresses of its pods, and its status."""
+
+    spec: ClusterNodeSpec = ClusterNodeSpec()
     status: ClusterNodeStatus = ClusterNodeStatus()
+
+
+class ServiceCIDRSpec(Wire, frozen=True):
+    """The subnets of Services."""
+
+    cidrs: tuple[str, ...] = ()
+
+
+class ServiceCIDR(BareObject, frozen=True):
+    """The addresses of Services (networking.k8s.io/v1)."""
+
+    spec: ServiceCIDRSpec = ServiceCIDRSpec()
 
 
 class NodeCondition(Wire, frozen=True):

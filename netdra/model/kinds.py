@@ -465,14 +465,21 @@ POD_ADDRESS = CustomKind(
         Column(name="Pod", path=".spec.owner.pod", priority=1),
         Column(name="Step", path=".spec.owner.step", priority=1),
         Column(name="Kept", path=".spec.keptSince", type="date", priority=1),
+        Column(name="Lease", path=".spec.lease.plugin", priority=1),
+        Column(name="Conflict", path=".spec.conflictSince", type="date", priority=1),
     ),
     extensions={
         "spec": rules(
             rule(
-                "self.network == oldSelf.network && self.address == oldSelf.address && self.owner == oldSelf.owner",
+                "self.network == oldSelf.network && self.address == oldSelf.address && (self.owner == oldSelf.owner"
+                " || has(self.lease) && has(oldSelf.lease))",
                 "an address stays one owner's: netdra deletes it and makes another one",
             ),
-            rule("has(self.claim) != has(self.keptSince)", "an address has a claim, or is kept: set one of the two"),
+            rule(
+                "(has(self.claim) ? 1 : 0) + (has(self.keptSince) ? 1 : 0) + (has(self.lease) ? 1 : 0) == 1",
+                "an address has a claim, is kept, or has a lease of another plugin: set one of the three",
+            ),
+            rule("!has(self.lease) || !has(self.nodeName)", "an address with a lease of another plugin is on no node"),
         ),
     },
     selectable=(".spec.nodeName",),

@@ -35,6 +35,17 @@ GONE = f"{DRIVER}/gone"
 TROUBLE = f"{DRIVER}/trouble"
 WITHDRAWN = f"{DRIVER}/withdrawn"
 
+POD_NETWORK = "podNetwork"
+"""The attribute of the devices that stand for the addresses of a PodNetwork: which network it is."""
+ADDRESSES = "addresses"
+"""The capacity of such a device, and its name."""
+OF_NETWORK = f"{DRIVER}/{ADDRESSES}"
+"""Their taint: a class that only asks for the driver is for interfaces, and must not be given addresses."""
+NETWORK_POOLS = f"podnetworks.{DRIVER}"
+"""The first part of the names of their pools; no node has this name."""
+_NETWORK_CLASS = "podnetwork."
+_MAX_NETWORK = 200
+
 IMPLICIT_RESOURCE = "deviceclass.resource.kubernetes.io/"
 """The prefix of an extended resource that names a DeviceClass (KEP-5004)."""
 
@@ -138,6 +149,37 @@ def pool(node: str, name: str) -> str:
     There is room for nodes' names of up to 242 characters; a kubelet's has at most 63, being the value of a label, too.
     """
     return f"{node}/{subdomain(name, limit=max(MAX_SUBDOMAIN - len(node) - 1, _DIGEST + 2))}"
+
+
+def has_shares(network: str) -> bool:
+    """Whether the name of a PodNetwork is short enough for the names of its pools and its DeviceClass."""
+    return len(network) <= _MAX_NETWORK
+
+
+def network_pool(network: str, group: str = "") -> str:
+    """The name of the pool of a PodNetwork's addresses, or of those for a group of nodes."""
+    return "/".join(filter(None, (NETWORK_POOLS, network, group)))
+
+
+def network_of(pool: str) -> str:
+    """The PodNetwork whose addresses a pool of netdra's has; "" for a node's pool."""
+    head, _, rest = pool.partition("/")
+    return rest.partition("/")[0] if head == NETWORK_POOLS else ""
+
+
+def group_of(pool: str) -> str:
+    """The group of nodes that a PodNetwork's pool is for; "" for all nodes."""
+    return pool.partition("/")[2].partition("/")[2]
+
+
+def network_class(network: str) -> str:
+    """The name of the DeviceClass by which a claim requests addresses of a PodNetwork."""
+    return f"{_NETWORK_CLASS}{network}"
+
+
+def network_of_class(name: str) -> str:
+    """The PodNetwork whose addresses a DeviceClass of this name is for; "" for none."""
+    return name.removeprefix(_NETWORK_CLASS) if name.startswith(_NETWORK_CLASS) else ""
 
 
 def _likeness(name: str, limit: int, *, allowed: str) -> str:

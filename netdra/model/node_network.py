@@ -37,6 +37,8 @@ MAX_PROVIDERS = 64
 MAX_REFUSALS = 4
 """How many reasons are reported why one CustomDevice is not applied."""
 
+MAX_UNASSIGNED = 128
+"""How many addresses without a PodAddress are reported."""
 MAX_INDEXES = 1024
 """Characters of the indexes of virtual functions."""
 _INDEXES = "^([0-9]{1,6}(-[0-9]{1,6})?(,[0-9]{1,6}(-[0-9]{1,6})?)*)?$"
@@ -311,6 +313,20 @@ class ProviderReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     applied: Count = 0
 
 
+class UnassignedAddress(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """An address of a PodNetwork that a claim of the node has, and that no PodAddress assigns to it.
+
+    Attributes:
+        network: The PodNetwork, e.g. `storage`.
+        address: The address without prefix length, e.g. `10.77.0.5`.
+        claim: The claim that the node has prepared with it, e.g. `db/postgres-0-net-x7k2p`; it may be deleted already.
+    """
+
+    network: Name
+    address: Annotated[str, msgspec.Meta(max_length=45)]
+    claim: Annotated[str, msgspec.Meta(max_length=2 * MAX_SUBDOMAIN)]
+
+
 class NodeNetworkStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The state of a node: its interfaces, the devices that are published for them, and the problems.
 
@@ -335,6 +351,9 @@ class NodeNetworkStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel
             Built-in plugins are not listed. If absent, none.
         missing_plugins: The plugins that policies list and the node does not have, e.g. `[{name: ovs, devices: 16}]`.
             Claims that need such a plugin cannot get devices of this node. If absent, none.
+        unassigned_addresses: The addresses of PodNetworks that pods of the node may have although no PodAddress assigns
+            them, e.g. `[{network: storage, address: 10.77.0.5, claim: db/postgres-0}]`: after a backup of the cluster
+            was restored, or a pod was deleted by force. They are not assigned to others. If absent, none.
         features: The feature gates of the API server that are enabled and that the driver on the node uses, e.g.
             `[DRAPartitionableDevices]`. If absent, none.
     """
@@ -349,6 +368,7 @@ class NodeNetworkStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     providers: Annotated[tuple[ProviderReport, ...], msgspec.Meta(max_length=MAX_PROVIDERS)] = ()
     plugins: Annotated[tuple[Name, ...], msgspec.Meta(max_length=MAX_PLUGINS)] = ()
     missing_plugins: Annotated[tuple[MissingPlugin, ...], msgspec.Meta(max_length=MAX_MISSING_PLUGINS)] = ()
+    unassigned_addresses: Annotated[tuple[UnassignedAddress, ...], msgspec.Meta(max_length=MAX_UNASSIGNED)] = ()
     features: Annotated[tuple[Name, ...], msgspec.Meta(max_length=16)] = ()
 
 
@@ -378,6 +398,7 @@ class ReportedStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     policies: tuple[PolicyReport, ...] = ()
     problems: tuple[NodeProblem, ...] = ()
     custom_devices: tuple[CustomDeviceReport, ...] = ()
+    unassigned_addresses: tuple[UnassignedAddress, ...] = ()
     features: tuple[Name, ...] = ()
 
 

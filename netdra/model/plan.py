@@ -6,6 +6,7 @@ Made by `netdra.topology.bind` from a claim and a topology, kept whole in the ch
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any, Literal
@@ -132,8 +133,8 @@ class PlannedStep(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
     `if_name` is CNI_IFNAME; `network` is the `name` in the CNI configuration. With `neutron`, the device's port in
     Neutron states what `config` does not; `port` is that port, which the claim's record has. `pod_network` is the
-    PodNetwork of the addresses in `config`: they are in `ipam` since the claim was prepared. `keep` is None
-    where the device's policy defines it.
+    PodNetwork of the addresses in `config`: they are in `ipam` since the claim was prepared; `on_duplicate` is that
+    network's (`netdra.model.pod_network`), "" without one. `keep` is None where the device's policy defines it.
     """
 
     name: str
@@ -147,6 +148,7 @@ class PlannedStep(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     neutron: NeutronRequest | None = None
     port: PlannedPort | None = None
     pod_network: str = ""
+    on_duplicate: str = ""
     keep: tuple[Keep, ...] | None = None
     default_route: bool = False
 
@@ -161,6 +163,13 @@ class PlannedStep(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
         if self.device is None or self.type not in KEEPING_TYPES or self.execution != "Builtin":
             return ()
         return () if self.neutron is not None or self.config.get("ipam") else self.device.keep
+
+    @property
+    def assigned(self) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, ...]:
+        """The addresses that were assigned from its PodNetwork when the claim was prepared."""
+        if not self.on_duplicate:
+            return ()
+        return tuple(ipaddress.ip_interface(entry["address"]).ip for entry in self.config["ipam"]["addresses"])
 
     @property
     def is_root(self) -> bool:

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from netdra.model.meta import ObjectMeta
-from netdra.model.pod_network import MAX_NETWORK_ROUTES, MAX_SERVERS
+from netdra.model.pod_network import MAX_NETWORK_ROUTES, MAX_SERVERS, OnDuplicate
 
 Family = Literal["IPv4", "IPv6"]
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -27,9 +27,10 @@ class AddressOwner(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     Attributes:
         namespace: The namespace of the claim, e.g. `db`.
         pod: The pod for which the claim was created, e.g. `postgres-0`. If absent, the claim was not created for a pod.
-        claim: The name of the claim in its pod's spec, or a claim's own name, e.g. `net`.
-        topology: The NetworkTopology, e.g. `storage-lan`.
-        step: The topology's step, e.g. `lan`.
+        claim: The name of the claim in its pod's spec, or a claim's own name, e.g. `net`. Of an imported lease, the ID
+            of the container, or else the interface.
+        topology: The NetworkTopology, e.g. `storage-lan`. Empty for an imported lease.
+        step: The topology's step, e.g. `lan`. Empty for an imported lease.
         index: The index of the claim's device for which the topology runs, e.g. `1`; 0 for the first.
     """
 
@@ -58,6 +59,25 @@ class AddressClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     uid: str
 
 
+class AddressLease(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The lease of another IPAM plugin that an address was imported from.
+
+    Attributes:
+        plugin: The IPAM plugin, e.g. `whereabouts`.
+        pool: The IPPool of whereabouts with its namespace, e.g. `kube-system/10.77.0.0-16`, or the folder of
+            host-local, e.g. `storage-net`.
+        container: The ID of the container, e.g. `4f5ae1`. If absent, the plugin did not store it.
+        interface: The pod's interface, e.g. `net1`. If absent, the plugin did not store it.
+        node: The node whose disk has the lease, e.g. `node-1`. If absent, the lease is an object of the cluster.
+    """
+
+    plugin: Literal["whereabouts", "host-local"]
+    pool: str
+    container: str = ""
+    interface: str = ""
+    node: str = ""
+
+
 class AddressRoute(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A route that the interface gets with the address.
 
@@ -80,10 +100,16 @@ class PodAddressSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
         owner: The interface, by names that outlive its pod, e.g. `{namespace: db, pod: postgres-0, claim: net,
             topology: storage-lan, step: lan}`.
         claim: The claim that has the address, e.g. `{name: postgres-0-net-x7k2p, uid: 0b9c}`. If absent, the address is
-            reserved for the owner's next claim.
+            reserved for the owner's next claim, or has a lease of another IPAM plugin.
         node_name: The node that the claim was allocated on, e.g. `node-1`. If absent, no pod has the address.
         kept_since: The time since which the address is reserved without a claim, in RFC 3339, e.g.
-            `"2026-11-27T10:00:00Z"`. If absent, a claim has it.
+            `"2026-11-27T10:00:00Z"`. If absent, a claim or another IPAM plugin has it.
+        lease: The lease of another IPAM plugin, e.g. `{plugin: whereabouts, pool: kube-system/10.77.0.0-16}`: the
+            address is not assigned to claims until the lease is released. If absent, netdra assigned the address.
+        conflict_since: The time since which the address is not assigned because another machine on the wire has it, in
+            RFC 3339, e.g. `"2026-11-27T10:00:00Z"`. If absent, no such machine was found.
+        on_duplicate: The action when another machine on the wire has the address, e.g. `Reassign`. If absent, the wire
+            is not asked.
         gateway: The router of the subnet, e.g. `10.77.0.1`. If absent, none.
         routes: The routes that the interface gets, e.g. `[{destination: 10.0.0.0/8, gateway: 10.77.0.1}]`. If absent,
             none.
@@ -99,6 +125,9 @@ class PodAddressSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     claim: AddressClaim | None = None
     node_name: str = ""
     kept_since: str = ""
+    lease: AddressLease | None = None
+    conflict_since: str = ""
+    on_duplicate: OnDuplicate | None = None
     gateway: str = ""
     routes: Annotated[tuple[AddressRoute, ...], msgspec.Meta(max_length=MAX_NETWORK_ROUTES)] = ()
     dns: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_SERVERS)] = ()

@@ -25,6 +25,12 @@ MAX_RESERVATIONS = 1024
 KEEP_SECONDS = 300
 """For how long an address is kept if the PodNetwork does not say."""
 MOST_KEEP_SECONDS = 31_536_000
+OnDuplicate = Literal["Ignore", "Report", "Reassign"]
+IGNORE: OnDuplicate = "Ignore"
+REPORT: OnDuplicate = "Report"
+REASSIGN: OnDuplicate = "Reassign"
+CONFLICT_SECONDS = 3600
+"""For how long an address is not assigned that another machine on the wire was found to have."""
 
 
 class AddressRange(
@@ -103,6 +109,11 @@ class PodNetworkSpec(
         keep_seconds: The time in seconds for which the address of a StatefulSet's replica, or of a claim that was not
             created for a pod, stays reserved after the claim was deleted, e.g. `3600`. The next claim of the same owner
             gets it. `0` releases it at once. Addresses of other claims are always released at once. If absent, 300.
+        on_duplicate: The action when another machine on the wire has an address of a pod, e.g. `Reassign`. `Report`:
+            the pod keeps it, and gets the event DuplicateAddress; the node asks the wire once the pod has its network.
+            `Reassign`: the node asks the wire for 0.3 seconds before the pod starts; if another machine answers, the
+            pod does not start, its claim gets another address, and this one is not assigned for an hour. `Ignore`: the
+            wire is not asked. If absent, `Report`.
         reservations: Addresses that are reserved for certain pods or claims, e.g. `[{address: 10.77.1.5, namespace: db,
             name: postgres-0}]`. If absent, none.
     """
@@ -115,6 +126,7 @@ class PodNetworkSpec(
     vlan: Annotated[int, msgspec.Meta(ge=1, le=4094)] | None = None
     namespaces: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_NAMESPACES)] = ()
     keep_seconds: Annotated[int, msgspec.Meta(ge=0, le=MOST_KEEP_SECONDS)] | None = None
+    on_duplicate: OnDuplicate | None = None
     reservations: Annotated[tuple[Reservation, ...], msgspec.Meta(max_length=MAX_RESERVATIONS)] = ()
 
     @property

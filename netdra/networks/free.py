@@ -1,7 +1,7 @@
 """Which addresses of a range are free, as sorted spans: taking, returning and finding one cost a binary search.
 
 A range that fills up stays a few spans, a fragmented one at most as many as there are addresses taken. So a /16 is
-filled in linear time, and a /64 needs no more memory than what is taken of it.
+filled in linear time, and a /64 needs memory only for the addresses that are taken.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What of a PodNetwork is assigned, and which address an interface gets next.
+"""The assigned addresses of a PodNetwork, and the next address for an interface.
 
 Kept by `netdra.controller.addresses` from the PodAddresses that it watches. An address that was chosen counts as
 assigned from then on, until its PodAddress is seen or `forget` is called: two workers never choose one.
@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from netdra.model.pod_address import AddressOwner, Family, PodAddress, family_of
 from netdra.model.pod_network import AddressRange, PodNetwork, RangeUsage
 from netdra.networks.errors import AddressTakenError, NoFreeAddressError, WrongAddressError
 from netdra.networks.free import FreeAddresses
-from netdra.networks.ranges import Network, network_of, shown, usable
+from netdra.networks.ranges import Network, group_of, network_of, shown, usable
 
 MAX_COUNT = 2**63 - 1
 """The greatest number that a status can have."""
@@ -46,6 +46,7 @@ class _Pool:
     def __init__(self, entry: AddressRange) -> None:
         self.entry = entry
         self.network: Network = network_of(entry.cidr)
+        self.group = group_of(entry)
         self.family: Family = family_of(entry.cidr)
         self.free = FreeAddresses(usable(entry))
         self.last = -1
@@ -71,6 +72,8 @@ class NetworkLedger:
         self._reserved: dict[_Place, tuple[str, str]] = {}
         self._reserved_for: dict[tuple[str, str], list[_Place]] = {}
         self._claims: Counter[str] = Counter()
+        self._held: dict[tuple[str, str, str], set[_Place]] = {}
+        self._unassigned: frozenset[_Place] = frozenset()
         for reservation in network.spec.reservations:
             family = family_of(reservation.address)
             place = family, int(ipaddress.ip_address(reservation.address))
@@ -111,6 +114,34 @@ class NetworkLedger:
         """The subnets of the ranges that have no free address."""
         return tuple(pool.entry.cidr for pool in self._pools if not pool.free.count)
 
+    @property
+    def free(self) -> tuple[int, ...]:
+        """How many addresses of each range are free and not reserved, in the order of the spec."""
+        return tuple(pool.free.count for pool in self._pools)
+
+    def steps_of(self, claim: str) -> int:
+        """How many steps of a claim, by its uid, have all of their addresses."""
+        return self._claims[claim] // max(len(self.families), 1)
+
+    def awaiting(self, namespace: str, pod: str, claim: str) -> Iterator[tuple[int, Family, int]]:
+        """The addresses that are not free, and that the next claim of an owner gets: kept for it, or reserved by name.
+
+        Args:
+            namespace: the owner's.
+            pod: the pod that the claim is for; "" for a claim with a name of its own.
+            claim: that name.
+
+        Yields:
+            the range, by its place in the spec, and the address.
+        """
+        reserved = (
+            place for place in self._reserved_for.get((namespace, pod or claim), ()) if place not in self._taken
+        )
+        for place in (*self._held.get((namespace, pod, "" if pod else claim), ()), *reserved):
+            for at, pool in enumerate(self._pools):
+                if pool.family == place[0] and pool.free.has(place[1]):
+                    yield at, *place
+
     def put(self, old: PodAddress | None, new: PodAddress | None) -> None:
         """Take a change of a PodAddress of this network: it came, changed or went."""
         if old is not None:
@@ -119,30 +150,54 @@ class NetworkLedger:
             self._remove((new.family, new.number))
             self._add((new.family, new.number), new)
 
+    def hold(self, addresses: Iterable[str]) -> None:
+        """Do not assign these addresses, in place of those that were held before: pods have them, by nodes' reports.
+
+        Args:
+            addresses: without prefix lengths.
+        """
+        held = frozenset((family_of(text), int(ipaddress.ip_address(text))) for text in addresses)
+        freed, self._unassigned = self._unassigned - held, held
+        for place in freed:
+            if place not in self._taken and place not in self._reserved and (pool := self._pool_of(place)) is not None:
+                pool.free.put_back(place[1])
+        for place in held:
+            if (pool := self._pool_of(place)) is not None:
+                pool.free.take(place[1])
+
     def of(self, owner: AddressOwner) -> dict[Family, PodAddress]:
         """The PodAddresses of an interface, by family."""
         assigned = ((place[0], self._taken[place]) for place in self._by_owner.get(owner, ()))
         return {family: address for family, address in assigned if isinstance(address, PodAddress)}
 
     def choose(
-        self, family: Family, owner: AddressOwner, labels: Mapping[str, str], requested: Sequence[str] = ()
+        self,
+        family: Family,
+        owner: AddressOwner,
+        labels: Mapping[str, str],
+        requested: Sequence[str] = (),
+        group: str | None = None,
+        attached: Collection[str] = (),
     ) -> ChosenAddress:
         """The address of a family that an interface is to have; it counts as assigned from now on.
 
-        In this order: the one that it has already, the one that its claim requests, one that is reserved for it, the
-        next free one. One that it has and that is of no range of its node, or not the requested one, is not kept.
+        In this order: the one that it has already, the one that its claim requests, one that its pod has though it is
+        not assigned, one that is reserved for it, the next free one. One that it has and that is of no range of its
+        node, or not the requested one, is not kept.
 
         Args:
             labels: those of the node.
             requested: the addresses that the claim requests, without prefix lengths.
+            group: the group of nodes whose ranges are tried first, because the claim has a share of these.
+            attached: the addresses that the claim's pod has, by its status, without prefix lengths.
 
         Raises:
             WrongAddressError: the requested address is of no range of the node, or is reserved for another owner.
             AddressTakenError: another interface has it.
             NoFreeAddressError: no address is left.
         """
-        wish = self._wish(family, owner, labels, requested)
-        place = wish or self._next(family, labels)
+        wish = self._wish(family, owner, labels, requested, self._places(attached))
+        place = wish or self._next(family, labels, group)
         pool = self._pool_of(place)
         assert pool is not None
         if place not in self._taken:
@@ -167,22 +222,37 @@ class NetworkLedger:
         return self._pool_of((address.family, address.number)) is not None
 
     def _wish(
-        self, family: Family, owner: AddressOwner, labels: Mapping[str, str], requested: Sequence[str]
+        self,
+        family: Family,
+        owner: AddressOwner,
+        labels: Mapping[str, str],
+        requested: Sequence[str],
+        attached: Collection[_Place],
     ) -> _Place | None:
         """The address that an interface has, requests or has reserved; None if any will do."""
-        numbers = [int(ipaddress.ip_address(text)) for text in requested if family_of(text) == family]
-        if numbers:
-            self._check_requested((family, numbers[0]), owner, labels)
-            return family, numbers[0]
+        wishes = [place for place in self._places(requested) if place[0] == family]
+        if wishes:
+            self._check_requested(wishes[0], owner, labels, attached)
+            return wishes[0]
         for own in self._by_owner.get(owner, ()):
             if own[0] == family and self._serves(own, labels):
                 return own
-        for place in self._reserved_for.get((owner.namespace, owner.name), ()):
+        for place in attached:
             if place[0] == family and place not in self._taken and self._serves(place, labels):
+                return place
+        for place in self._reserved_for.get((owner.namespace, owner.name), ()):
+            is_free = place not in self._taken and place not in self._unassigned
+            if place[0] == family and is_free and self._serves(place, labels):
                 return place
         return None
 
-    def _check_requested(self, place: _Place, owner: AddressOwner, labels: Mapping[str, str]) -> None:
+    @staticmethod
+    def _places(texts: Iterable[str]) -> list[_Place]:
+        return [(family_of(text), int(ipaddress.ip_address(text))) for text in texts]
+
+    def _check_requested(
+        self, place: _Place, owner: AddressOwner, labels: Mapping[str, str], attached: Collection[_Place]
+    ) -> None:
         text = shown(place[1], 4 if place[0] == "IPv4" else 6)
         subject = f'PodNetwork "{self.network.name}": address {text}'
         if not self._serves(place, labels):
@@ -194,15 +264,30 @@ class NetworkLedger:
         if reserved != (owner.namespace, owner.name):
             raise WrongAddressError(f"{subject} is reserved for {'/'.join(reserved)}", hint="request another address")
         taken = self._taken.get(place)
+        if isinstance(taken, PodAddress) and taken.spec.conflict_since:
+            raise AddressTakenError(
+                f"{subject} is used by another machine on the network since {taken.spec.conflict_since}",
+                hint="give that machine another address and delete the PodAddress, or request another address",
+            )
+        if taken is None and place in self._unassigned and place not in attached:
+            raise AddressTakenError(
+                f"{subject} is used by a pod whose address is not assigned",
+                hint="see status.unassignedAddresses of the NodeNetworks; delete that pod, or request another address",
+            )
         holder = taken.spec.owner if isinstance(taken, PodAddress) else taken
+        if isinstance(taken, PodAddress) and taken.spec.lease is not None:
+            raise AddressTakenError(
+                f"{subject} has a lease of {taken.spec.lease.plugin}",
+                hint="delete the pod that has it, then run netdra networks import again",
+            )
         if holder is not None and holder != owner:
             raise AddressTakenError(
                 f"{subject} is assigned to {holder.namespace}/{holder.name}",
                 hint="delete the claim that has it, or request another address",
             )
 
-    def _next(self, family: Family, labels: Mapping[str, str]) -> _Place:
-        for pool in self._pools:
+    def _next(self, family: Family, labels: Mapping[str, str], group: str | None) -> _Place:
+        for pool in sorted(self._pools, key=lambda pool: group is not None and pool.group != group):
             if pool.family == family and pool.serves(labels):
                 number = pool.free.after(pool.last)
                 if number is not None:
@@ -230,8 +315,11 @@ class NetworkLedger:
     def _add(self, place: _Place, holder: PodAddress | AddressOwner) -> None:
         owner = holder.spec.owner if isinstance(holder, PodAddress) else holder
         self._taken[place] = holder
-        others = (other for other in self._by_owner.get(owner, ()) if other != place)
-        self._by_owner[owner] = (place, *others)
+        if isinstance(holder, AddressOwner) or not holder.spec.conflict_since:
+            others = (other for other in self._by_owner.get(owner, ()) if other != place)
+            self._by_owner[owner] = (place, *others)
+        if isinstance(holder, PodAddress) and _is_kept(holder):
+            self._held.setdefault(_holding(owner), set()).add(place)
         if isinstance(holder, PodAddress) and holder.spec.claim is not None:
             self._claims[holder.spec.claim.uid] += 1
         if (pool := self._pool_of(place)) is not None:
@@ -244,11 +332,15 @@ class NetworkLedger:
         if holder is None:
             return
         owner = holder.spec.owner if isinstance(holder, PodAddress) else holder
-        left = tuple(other for other in self._by_owner[owner] if other != place)
+        left = tuple(other for other in self._by_owner.get(owner, ()) if other != place)
         if left:
             self._by_owner[owner] = left
         else:
-            del self._by_owner[owner]
+            self._by_owner.pop(owner, None)
+        if (held := self._held.get(_holding(owner))) is not None:
+            held.discard(place)
+            if not held:
+                del self._held[_holding(owner)]
         if isinstance(holder, PodAddress) and holder.spec.claim is not None:
             self._claims[holder.spec.claim.uid] -= 1
             if not self._claims[holder.spec.claim.uid]:
@@ -257,9 +349,22 @@ class NetworkLedger:
             pool.counts[_state(holder)] -= 1
             if place in self._reserved:
                 pool.counts["reserved"] += 1
-            else:
+            elif place not in self._unassigned:
                 pool.free.put_back(place[1])
 
 
 def _state(holder: PodAddress | AddressOwner) -> str:
     return "used" if isinstance(holder, AddressOwner) or holder.spec.claim is not None else "reserved"
+
+
+def _is_kept(address: PodAddress) -> bool:
+    """Whether an address is kept for its owner's next claim, or belongs to a claim with a name of its own."""
+    spec = address.spec
+    if spec.lease is not None or spec.conflict_since:
+        return False
+    return spec.claim is None or not spec.owner.pod
+
+
+def _holding(owner: AddressOwner) -> tuple[str, str, str]:
+    """The owner of a held address: a pod by its name, or a claim with a name of its own."""
+    return owner.namespace, owner.pod, "" if owner.pod else owner.claim

@@ -5,9 +5,12 @@ Nothing is enumerated: a /64 takes as long as a /24. Called by `free` and by `ne
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
+
+import msgspec
 
 from netdra.model.pod_network import AddressRange
 
@@ -15,6 +18,10 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _POINT_TO_POINT = 2
 """Addresses of a subnet in which every address can be a host's (RFC 3021, RFC 6164)."""
+
+
+_DIGEST = 8
+"""Characters by which groups of nodes are told apart."""
 
 
 class Span(NamedTuple):
@@ -33,7 +40,7 @@ def network_of(text: str) -> Network:
     """A subnet.
 
     Raises:
-        ValueError: it is none, has no prefix length, or is an address within one.
+        ValueError: the text is not a subnet, has no prefix length, or is an address within a subnet.
     """
     if "/" not in text or "%" in text:
         raise ValueError(text)
@@ -44,7 +51,7 @@ def address_of(text: str, network: Network) -> Address:
     """An address of a subnet's family.
 
     Raises:
-        ValueError: it is none, or of the other family.
+        ValueError: the text is not an address, or of the other family.
     """
     if "%" in text:
         raise ValueError(text)
@@ -58,7 +65,7 @@ def exclusion(text: str, network: Network) -> Span:
     """An address, a subnet, or two addresses with a dash between, of a subnet's family.
 
     Raises:
-        ValueError: it is none of them, or the first address is behind the last.
+        ValueError: the text is in another form, or the first address is behind the last.
     """
     if "/" in text:
         excluded = network_of(text)
@@ -109,7 +116,7 @@ def usable(entry: AddressRange) -> tuple[Span, ...]:
 
 
 def without(whole: Span, excluded: Iterable[Span]) -> Iterator[Span]:
-    """What is left of a span, in order."""
+    """The remaining parts of a span, in order."""
     first = whole.first
     for low, high in sorted(excluded):
         if low > first and first <= whole.last:
@@ -122,3 +129,11 @@ def without(whole: Span, excluded: Iterable[Span]) -> Iterator[Span]:
 def shown(number: int, version: int) -> str:
     """A number as an address."""
     return str(ipaddress.IPv4Address(number) if version == 4 else ipaddress.IPv6Address(number))
+
+
+def group_of(entry: AddressRange) -> str:
+    """The group of nodes that a range is for, as a short word; "" for all nodes."""
+    selector = entry.node_selector
+    if selector is None or not (selector.match_labels or selector.match_expressions):
+        return ""
+    return hashlib.sha256(msgspec.json.encode(selector, order="sorted")).hexdigest()[:_DIGEST]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, get_args
 
 from netdra.chain.report import AttachReport, DetachReport, FailedAttachReport, UndoReport
+from netdra.model import names
 from netdra.model.device import LeftOut
 from netdra.model.inventory import Inventory
 from netdra.model.resource import ResourceSlice
@@ -42,6 +43,11 @@ POOLS = NODE.gauge("netdra_published_pools", "Pools that this node publishes.")
 SLICES = NODE.gauge("netdra_published_slices", "ResourceSlices that this node publishes.")
 DEVICES = NODE.gauge("netdra_published_devices", "Devices that this node publishes.")
 TAINTED = NODE.gauge("netdra_published_tainted_devices", "Devices that are published with a taint of netdra.")
+TAINTS = NODE.gauge(
+    "netdra_published_taints",
+    "Devices that are published with this taint of netdra; taint is link-down, gone, withdrawn or trouble.",
+    "taint",
+)
 LEFT_OUT = NODE.gauge(
     "netdra_devices_left_out",
     "Devices that are not published; reason is feature-gate (disabled), limit (of the API), name-taken, in-use "
@@ -95,6 +101,12 @@ NRI_CONNECTED = NODE.gauge("netdra_nri_connected", "1 while this plugin is conne
 NRI_CONNECTIONS = NODE.counter("netdra_nri_connections_total", "Connections to the container runtime.")
 ATTACH_SECONDS = NODE.histogram(
     "netdra_attach_duration_seconds", "Attaching all networks of a pod, including the undo after a failure.", OUTCOME
+)
+DUPLICATES = NODE.counter(
+    "netdra_duplicate_addresses_total",
+    "Addresses of PodNetworks that another machine on the wire was found to use; action is report (the pod "
+    "started) or reassign (it did not).",
+    "action",
 )
 DETACH_SECONDS = NODE.histogram("netdra_detach_duration_seconds", "Detaching a pod's networks.", OUTCOME)
 ATTACHMENTS = NODE.gauge("netdra_attachments", "Sandboxes that have networks of netdra.")
@@ -240,6 +252,9 @@ def set_published(slices: Sequence[ResourceSlice], left_out: Mapping[LeftOut, in
     SLICES.set(len(slices))
     DEVICES.set(len(devices))
     TAINTED.set(sum(bool(device.taints) for device in devices))
+    taints = Counter(taint.key for device in devices for taint in device.taints)
+    for key in (names.LINK_DOWN, names.GONE, names.WITHDRAWN, names.TROUBLE):
+        TAINTS.labels(key.removeprefix(f"{names.DRIVER}/")).set(taints[key])
     for reason in get_args(LeftOut):
         LEFT_OUT.labels(reason).set(left_out.get(reason, 0))
 
@@ -250,6 +265,7 @@ def count_attach(report: AttachReport | FailedAttachReport) -> None:
         for failure in report.failures:
             outcome = "temporary" if failure.temporary else "defect" if failure.kind == "defect" else "permanent"
             STEP_FAILURES.labels(step_type(failure.plugin), outcome).inc()
+            DUPLICATES.labels("reassign").inc(len(failure.duplicates))
         _count_undone(report.undone)
     elif not report.repeated:
         for step in report.steps:

@@ -66,6 +66,7 @@ class Dependencies:
         threads: do blocking work, in the host's network namespace.
         permits: the parts of the node that authors of topologies may use.
         signals: the events that several parts must know.
+        pod_network_kind: the PodNetworkKind by which claims' statuses report PodNetworks, "" if they do not.
     """
 
     client: Client
@@ -80,6 +81,7 @@ class Dependencies:
     threads: Threads = field(default_factory=Threads.made)
     permits: NodePermits = EVERYTHING
     signals: Signals = field(default_factory=Signals)
+    pod_network_kind: str = ""
 
     def policy_of(self, key: DeviceKey) -> str:
         """The policy that offers a device of this node, "" where it is not known."""
@@ -110,7 +112,7 @@ class Pods:
         network = Network(given.settings, Table(given.files, given.prepared))
         tracker = Tracker.of_node(given.client, given.node, given.prepared)
         events = PodEvents(given.emit, given.node)
-        writer = StatusWriter(given.client, given.policy_of, gate=given.gate)
+        writer = StatusWriter(given.client, given.policy_of, given.pod_network_kind, gate=given.gate)
         claims = Claims(
             given.client,
             given.node,
@@ -154,6 +156,7 @@ class Pods:
                     tasks.create_task(self.tracker.run())
                     tasks.create_task(self.writer.run())
                     tasks.create_task(self.recovery.run())
+                    tasks.create_task(self.claims.follow_addresses(self.hooks.signals.address_lost.emit))
                     namespaces = self.network.table.namespaces
                     tasks.create_task(namespaces.follow(self.hooks.signals.ended_unseen.emit))
         finally:
@@ -212,8 +215,12 @@ class Parts:
                 turns=turns,
                 permits=permits_of(settings, lambda: publishing.schemas, lambda: publishing.named_plugins),
                 signals=signals,
+                pod_network_kind=settings.pod_network_kind,
             )
         )
+        publishing.unassigned = pods.claims.unassigned
+        signals.address_lost.subscribe(publishing.report_soon)
+        signals.held_changed.subscribe(publishing.report_unassigned)
         publishing.vf_troubles_changed.subscribe(lambda: pods.writer.note_troubles(publishing.vf_troubles))
         kubelet = KubeletPlugin(
             paths,

@@ -34,6 +34,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
         allow_plugins, allow_host_paths: what authors of topologies may use of the node (`netdra.node.permits`).
         allow_device_files: patterns of device files that providers may register and pods be given.
         physnets: by physical network, the NICs that are wired to it, by name or PCI address.
+        pod_network_kind: the PodNetworkKind by which claims' statuses report PodNetworks; "" if they do not.
     """
 
     node: str
@@ -56,6 +57,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     allow_host_paths: tuple[Path, ...] = ()
     allow_device_files: tuple[str, ...] = ()
     physnets: Mapping[str, tuple[str, ...]] = {}
+    pod_network_kind: str = ""
 
     @property
     def sandboxes(self) -> Path:

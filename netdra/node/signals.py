@@ -34,9 +34,11 @@ class Signals:
         registrations_changed: other registrations of programs on the node are to be published.
         listed: the runtime has listed its sandboxes.
         ended_unseen: a sandbox may have ended without a hook.
+        address_lost: an address of a claim may have been released while the claim has it.
     """
 
     held_changed: Signal = field(default_factory=Signal)
     registrations_changed: Signal = field(default_factory=Signal)
     listed: Signal = field(default_factory=Signal)
     ended_unseen: Signal = field(default_factory=Signal)
+    address_lost: Signal = field(default_factory=Signal)

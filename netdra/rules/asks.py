@@ -19,7 +19,7 @@ from netdra.topology.selectors import Written, check_selector, device_claim, exp
 MOST_MBITS = 1_000_000
 """A larger bandwidth is most likely in bit/s: 1 Tbit/s, in Mbit/s."""
 _BITS_PER_MBIT = 1_000_000
-_TAINTS = (names.LINK_DOWN, names.GONE, names.WITHDRAWN, names.TROUBLE)
+_TAINTS = (names.LINK_DOWN, names.GONE, names.WITHDRAWN, names.TROUBLE, names.OF_NETWORK)
 _TEXT = re.compile(r"""(["'])((?:(?!\1)[^\\\n])*)\1""")
 _NEAR = 0.8
 _Judged = tuple[Finding, bool]
@@ -107,7 +107,8 @@ def _attribute(attribute: str, place: Path, added: Added) -> Iterator[_Judged]:
 
 
 def _choice(called: str, choice: ExactDeviceRequest | DeviceSubRequest, path: Path, added: Added) -> Iterator[_Judged]:
-    known = [names.qualified(names.BANDWIDTH), names.qualified(names.VFS), *added.capacity]
+    own = (names.BANDWIDTH, names.VFS, names.ADDRESSES)
+    known = [*map(names.qualified, own), *added.capacity]
     asked = choice.capacity.requests if choice.capacity is not None else {}
     for name, amount in asked.items():
         domain, _, _ = name.rpartition("/")

@@ -26,6 +26,7 @@ from netdra.model.claim import (
 from netdra.model.errors import InvalidInputError
 from netdra.model.findings import Finding, Path
 from netdra.model.topology import VALUES_KIND, NetworkTopology, ParameterValues
+from netdra.rules import network_requests
 from netdra.rules.pod import check_plans
 from netdra.topology import interfaces
 from netdra.topology import parameters as parameters_of
@@ -80,6 +81,7 @@ def check_claim(
         findings += against
         if not against and not wrong:
             findings += _values(claim, topologies[name], [entry for entry in given if entry.is_for(group)])
+    findings += network_requests.check(named, wanted, path, topologies, classes)
     findings += [*wrong, *_for_nothing(named, wanted, given, wishes, classes)]
     if not findings:
         findings += _clashing(named, wishes, topologies, (*path, "requests"))

@@ -58,7 +58,9 @@ def possible_devices(
         slices: as they are published.
         reported: for slices that stand for nodes' reports, the names of the nodes, "" for one that must not be named.
     """
-    ours = [entry for entry in slices if entry.spec.driver == names.DRIVER]
+    ours = [
+        entry for entry in slices if entry.spec.driver == names.DRIVER and not names.network_of(entry.spec.pool.name)
+    ]
     planned = from_slices(ours)
     every = (
         PossibleDevice(node, _shown(node, reported), device, planned[pool, device.name], reported is None)

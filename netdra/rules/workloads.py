@@ -15,8 +15,10 @@ from netdra.model.claim import DeviceClaim, DeviceClass, ResourceClaim, Resource
 from netdra.model.core import PodClaim
 from netdra.model.errors import InvalidInputError
 from netdra.model.findings import Finding, Path
+from netdra.model.pod_network import PodNetwork
 from netdra.model.topology import MOVING_TYPES, NetworkTopology
 from netdra.model.workload import Workload
+from netdra.networks import shares
 from netdra.rules import forecasts
 from netdra.rules.classes import check_class
 from netdra.rules.values import written_addresses
@@ -85,11 +87,13 @@ class Objects(msgspec.Struct, frozen=True):
         return is_for(wanted, {name for name, entry in self.classes.items() if _is_ours(entry)})
 
 
-def known_objects(written: Iterable[object]) -> Objects:
+def known_objects(objects: Iterable[object]) -> Objects:
     """The objects of files that workloads can use; classes that cannot be used are left out."""
-    every = [*written]
+    every = [*objects]
     topologies = {each.name: each for each in every if isinstance(each, NetworkTopology)}
-    classes = [each for each in every if isinstance(each, DeviceClass) and not check_class(each)]
+    networks = (each for each in every if isinstance(each, PodNetwork))
+    written = (each for each in every if isinstance(each, DeviceClass) and not check_class(each))
+    classes = [*shares.device_classes(networks), *written]
     claims = (each for each in every if isinstance(each, ResourceClaim | ResourceClaimTemplate))
     return Objects(
         claims={(each.kind, each.metadata.namespace, each.metadata.name): each for each in claims},

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from netdra.model.claim import AllocatedDeviceStatus, DeviceRequestAllocationResult, ResourceClaim
-from netdra.model.names import DRIVER
+from netdra.model.names import DRIVER, network_of_class
 from netdra.model.neutron_port import NeutronPort
 from netdra.model.suggestions import hint, listed
 from netdra.model.topology import NetworkTopology
-from netdra.story import placement
+from netdra.story import networks, placement
 from netdra.story.objects import ClusterState, PlacedPod
 from netdra.story.statement import Statement, Story, done, fact, story_of, wrong
 from netdra.topology.selectors import choices, device_claim
@@ -100,7 +100,10 @@ def requirements(cluster: ClusterState, claim: ResourceClaim, *, holds_back: boo
 def _unknown_class(cluster: ClusterState, claim: ResourceClaim, name: str) -> Statement:
     of = [topology for topology in cluster.topologies if name.startswith(f"{topology.name}-")]
     text = f'DeviceClass "{name}" of the claim does not exist'
-    if of:
+    if network := network_of_class(name):
+        text += f'; PodNetwork "{network}" does not exist, or its DeviceClass is not made yet'
+        next_step = f"kubectl describe pnet {network}"
+    elif of:
         topology = max(of, key=lambda entry: len(entry.name))
         steps = [f"{topology.name}-{step.name}" for step in topology.spec.steps if step.is_root]
         is_step = name in steps
@@ -147,7 +150,7 @@ _TOPOLOGY_STEPS: Mapping[str, str] = {
 
 
 def progress(cluster: ClusterState, claim: ResourceClaim, pod: PlacedPod | None = None) -> Iterator[Statement]:
-    """What became of an allocated claim.
+    """The progress of an allocated claim.
 
     Args:
         cluster: the objects.
@@ -156,7 +159,7 @@ def progress(cluster: ClusterState, claim: ResourceClaim, pod: PlacedPod | None 
     """
     allocation = claim.status.allocation
     assert allocation is not None
-    results = allocation.devices.results
+    results = [result for result in allocation.devices.results if not result.pod_network]
     where = listed(dict.fromkeys(_node(cluster, result) for result in results), 3)
     devices = listed((f"{result.request}={result.device}" for result in results), 4)
     text = f"allocated on node {where}: {devices}" if results else "allocated without devices"
@@ -165,6 +168,7 @@ def progress(cluster: ClusterState, claim: ResourceClaim, pod: PlacedPod | None 
     for port in cluster.ports:
         if port.spec.claim.uid == claim.metadata.uid:
             yield from _of_port(port)
+    yield from networks.addresses(cluster, claim)
     for status in claim.status.devices:
         if status.driver == DRIVER:
             yield from _of_device(claim, status, pod)
@@ -182,7 +186,7 @@ def _lost(
     if not cluster.could_read("resourceslices"):
         return
     for result in results:
-        if result.driver != DRIVER:
+        if not result.is_attachable:
             continue
         found = cluster.devices.get((result.pool, result.device))
         if found is None:
@@ -235,7 +239,7 @@ def _of_port(port: NeutronPort) -> Iterator[Statement]:
 
 
 def _of_device(claim: ResourceClaim, status: AllocatedDeviceStatus, pod: PlacedPod | None) -> Iterator[Statement]:
-    """What the node's driver reports of a device."""
+    """The statements that the node's driver reports about a device."""
     about = f'{_about(claim)}, device "{status.device}"'
     for condition in status.conditions or ():
         if not isinstance(condition, Mapping):

@@ -11,9 +11,11 @@ import msgspec
 from netdra.model import quantity
 from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.core import BareObject, ExtendedClaim, NodeTaint, PodClaim
-from netdra.model.names import BANDWIDTH, DRIVER
+from netdra.model.names import BANDWIDTH, DRIVER, network_of
 from netdra.model.neutron_port import NeutronPort
 from netdra.model.node_network import NodeNetwork
+from netdra.model.pod_address import PodAddress
+from netdra.model.pod_network import PodNetwork
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import Device, DeviceTaint, ResourceSlice, Wire, newest
 from netdra.model.rollout import NetworkTopologyUsage
@@ -51,7 +53,7 @@ class PodToleration(Wire, frozen=True):
 
 
 class SchedulingGate(Wire, frozen=True):
-    """Keeps a pod from being scheduled until somebody removes it."""
+    """Keeps a pod from being scheduled until it is removed."""
 
     name: str
 
@@ -151,7 +153,7 @@ class PlacedPod(BareObject, frozen=True):
 
 
 class PlacementNodeSpec(Wire, frozen=True):
-    """What keeps pods off a node."""
+    """The fields of a node that keep pods off it."""
 
     taints: tuple[NodeTaint, ...] | None = ()
     unschedulable: bool | None = False
@@ -209,7 +211,7 @@ class EventSeriesState(Wire, frozen=True):
 
 
 class ClusterEvent(Wire, frozen=True):
-    """An event (v1), whichever API it was written by."""
+    """An event (v1), written by either API."""
 
     metadata: Any = None
     involved_object: EventObject = EventObject()
@@ -248,7 +250,7 @@ class DeviceInSlice(msgspec.Struct, frozen=True):
 
 
 class ClusterState(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """What was read of a cluster.
+    """The objects that were read from a cluster.
 
     Attributes:
         drivers: the pods of `netdra node`.
@@ -267,6 +269,8 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     usages: Sequence[NetworkTopologyUsage] = ()
     policies: Sequence[DeviceExposurePolicy] = ()
     ports: Sequence[NeutronPort] = ()
+    networks: Sequence[PodNetwork] = ()
+    addresses: Sequence[PodAddress] = ()
     taint_rules: Sequence[TaintRule] = ()
     drivers: Sequence[PlacedPod] = ()
     events: Sequence[ClusterEvent] = ()
@@ -316,6 +320,15 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return {_key(claim): claim for claim in self.claims}
 
     @cached_property
+    def addresses_by_claim(self) -> Mapping[str, list[PodAddress]]:
+        """The PodAddresses by the uids of their claims."""
+        found: dict[str, list[PodAddress]] = {}
+        for address in self.addresses:
+            if address.spec.claim is not None:
+                found.setdefault(address.spec.claim.uid, []).append(address)
+        return found
+
+    @cached_property
     def _nodes(self) -> Mapping[str, PlacementNode]:
         return {node.metadata.name: node for node in self.nodes}
 
@@ -336,8 +349,10 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def devices(self) -> Mapping[DeviceId, DeviceInSlice]:
-        """The devices that netdra publishes now, with the taints of DeviceTaintRules."""
-        ours = newest(one for one in self.tainted_slices if one.spec.driver == DRIVER)
+        """The devices that nodes' netdra publishes now, with the taints of DeviceTaintRules."""
+        ours = newest(
+            one for one in self.tainted_slices if one.spec.driver == DRIVER and not network_of(one.spec.pool.name)
+        )
         return {
             (pool, device.name): DeviceInSlice(device, one.spec.node_name or "", pool)
             for pool, slices in ours.items()
@@ -373,7 +388,7 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         for claim in self.claims:
             allocation = claim.status.allocation
             for result in allocation.devices.results if allocation is not None else ():
-                if result.driver == DRIVER and not result.admin_access:
+                if result.is_attachable and not result.admin_access:
                     held.setdefault((result.pool, result.device), {})[claim_key(claim)] = claim
         return {device: tuple(claims.values()) for device, claims in held.items()}
 

@@ -17,7 +17,7 @@ from netdra.model.names import DRIVER
 from netdra.model.resource import ResourceSlice
 from netdra.model.suggestions import listed
 from netdra.slices.allocator import Allocation, Allocator, Explanation, Obstacle, claim_key
-from netdra.story import shortage
+from netdra.story import addresses, shortage
 from netdra.story.nodes import scheduler_nodes
 from netdra.story.objects import ClusterState
 from netdra.story.statement import Statement, fact, wrong
@@ -99,6 +99,9 @@ def _refusal(
     if len(plain.nodes) == 1:
         # The pod is for this node: its own problem says more than the nodes that the pod excludes.
         yield from shortage.empty_nodes(cluster, plain.nodes)
+    if full := [*addresses.shortages(cluster, question.about, question.claims)]:
+        yield from full
+        return
     for change in _changes(question, plain):
         fits = _allocator(cluster, change).allocate(*change.claims, nodes=change.nodes)
         if isinstance(fits, Allocation):

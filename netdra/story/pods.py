@@ -79,7 +79,7 @@ def _claims(cluster: ClusterState, pod: PlacedPod) -> list[ResourceClaim]:
 
 
 def _rules(cluster: ClusterState, pod: PlacedPod) -> Iterator[Statement]:
-    """What the rules for workloads find: they are those of the webhook's warnings."""
+    """The findings of the rules for workloads: the same rules as for the webhook's warnings."""
     if not cluster.could_read("resourceclaims", "resourceclaimtemplates", "deviceclasses"):
         return
     for found in workloads.check(_workload(pod), cluster.known):
@@ -270,7 +270,7 @@ def _of_event(pod: PlacedPod, event: ClusterEvent, text: str) -> Statement:
 
 
 def _other_events(cluster: ClusterState, pod: PlacedPod) -> Iterator[Statement]:
-    """The last events, for what no other statement has."""
+    """The last events, for facts that no other statement has."""
     found = cluster.events_of("Pod", pod.metadata.name, pod.metadata.namespace, pod.metadata.uid)
     for event in [event for event in found if event.reason != "FailedScheduling"][-_LAST_EVENTS:]:
         often = f" ({event.times} times)" if event.times > 1 else ""

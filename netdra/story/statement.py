@@ -82,7 +82,7 @@ def done(of: str, text: str, *, time: str = "", reason: str = "", details: Itera
 def wrong(
     of: str, text: str, next_step: str = "", *, reason: str = "", time: str = "", details: Iterable[str] = ()
 ) -> Statement:
-    """The cause of what does not work, or a consequence of it."""
+    """The cause of a failure, or a consequence of it."""
     return Statement(
         severity="error",
         object=of,

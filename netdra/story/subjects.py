@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from netdra.story.claims import claim_story
 from netdra.story.devices import device_story
+from netdra.story.networks import network_story
 from netdra.story.objects import ClusterState
 from netdra.story.pods import pod_story
 from netdra.story.statement import Story
 from netdra.story.topologies import topology_story
 
-KINDS = ("pod", "claim", "device", "topology")
+KINDS = ("pod", "claim", "device", "topology", "network")
 """The kinds that have a story."""
+CLUSTER_WIDE = {"topology": "NetworkTopology", "network": "PodNetwork"}
+"""Those whose objects have no namespace and no node, with their names in Kubernetes."""
 
 
 def object_story(cluster: ClusterState, kind: str, place: str, name: str) -> Story:
-    """The story of an object of one of `KINDS`; `place` is its namespace, or its node, or "" for a topology."""
+    """The story of an object of one of `KINDS`; `place` is its namespace, or its node, or ""."""
     if kind == "pod":
         return pod_story(cluster, place, name)
     if kind == "claim":
         return claim_story(cluster, place, name)
     if kind == "device":
         return device_story(cluster, place, name)
-    return topology_story(cluster, name)
+    return topology_story(cluster, name) if kind == "topology" else network_story(cluster, name)

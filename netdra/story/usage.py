@@ -1,4 +1,4 @@
-"""Who uses which device, and what is free: by device, node, class and PF. Pure.
+"""The users of devices, and the free devices: by device, node, class and PF. Pure.
 
 Printed by `netdra get` and `netdra top`.
 """
@@ -10,15 +10,15 @@ from decimal import Decimal
 
 import msgspec
 
-from netdra.cel import CelEvaluationError
 from netdra.model import quantity
 from netdra.model.claim import DeviceClaim, DeviceRequest, ExactDeviceRequest, ResourceClaim, ResourceClaimSpec
 from netdra.model.errors import InvalidInputError
 from netdra.model.meta import ObjectMeta
-from netdra.model.names import BANDWIDTH, DRIVER, qualified
+from netdra.model.names import BANDWIDTH, DRIVER, network_of, network_of_class, qualified
 from netdra.slices.allocator import Allocator, claim_key
+from netdra.slices.allocator.alike import grouped, matching
 from netdra.slices.allocator.pools import Candidate
-from netdra.slices.allocator.wishes import SelectorCache, UnallocatableError, Wish, task
+from netdra.slices.allocator.wishes import SelectorCache, Selectors, UnallocatableError, task
 from netdra.story.nodes import scheduler_nodes
 from netdra.story.objects import ClusterState, DeviceId, DeviceInSlice
 
@@ -204,30 +204,45 @@ class ClassUse(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 def class_uses(cluster: ClusterState, names: Iterable[str] = (), nodes: Sequence[str] = ()) -> Iterator[ClassUse]:
     """The use of DeviceClasses: of those named, else of those whose devices are netdra's."""
     classes = cluster.known.classes
-    wanted = list(names) or sorted(name for name in classes if cluster.known.is_ours(_claim_for(name).spec.devices))
+    wanted = list(names) or sorted(
+        name for name in classes if cluster.known.is_ours(_claim_for(name).spec.devices) and not network_of_class(name)
+    )
     allocator = Allocator(cluster.tainted_slices, classes.values(), nodes=scheduler_nodes(cluster).values())
     selectors = SelectorCache()
     candidates = [
         candidate
         for node in (nodes or allocator.nodes)
         for pool in allocator.pools(node)
-        if pool.key[0] == DRIVER
+        if pool.key[0] == DRIVER and not network_of(pool.key[1])
         for candidate in pool.candidates
     ]
+    asked: dict[str, Selectors] = {}
+    problems: dict[str, str] = {}
     for name in wanted:
+        if network := network_of_class(name):
+            problem = f"it is for the addresses of a PodNetwork: kubectl get pnet {network}"
+            yield ClassUse(device_class=name, problem=problem)
+            continue
         try:
             ((wish,),) = task(_claim_for(name), classes, selectors, frozenset()).requests
-            matching = [candidate for candidate in candidates if _is_of(wish, candidate)]
-            yield _class_use(cluster, name, matching)
+            asked[name] = wish.selectors
         except (UnallocatableError, InvalidInputError) as problem:
-            yield ClassUse(device_class=name, problem=str(problem))
+            problems[name] = str(problem)
+    groups = grouped(asked.values(), candidates)
+    for name in wanted:
+        if name in problems:
+            yield ClassUse(device_class=name, problem=problems[name])
+        else:
+            yield _evaluated(cluster, name, asked[name], groups)
 
 
-def _is_of(wish: Wish, candidate: Candidate) -> bool:
+def _evaluated(
+    cluster: ClusterState, name: str, selectors: Selectors, groups: Iterable[Sequence[Candidate]]
+) -> ClassUse:
     try:
-        return wish.selectors.first_false(candidate) < 0
-    except CelEvaluationError:
-        return False
+        return _class_use(cluster, name, [*matching(selectors, groups)])
+    except InvalidInputError as problem:
+        return ClassUse(device_class=name, problem=str(problem))
 
 
 def _claim_for(name: str) -> ResourceClaim:

@@ -14,6 +14,7 @@ import msgspec
 from netdra.model.errors import InvalidInputError
 from netdra.model.plan import Plan, PlannedDevice, PlannedStep, called
 from netdra.model.pod_address import PodAddress
+from netdra.model.pod_network import IGNORE
 from netdra.model.topology import is_addressed
 from netdra.topology.devices import DeviceKey
 from netdra.topology.needed import STATIC
@@ -56,7 +57,9 @@ def with_addresses(
     replaced: dict[tuple[int, str], PlannedStep] = {}
     for key, plan, step in addressed(plans):
         _check(plan, step, assigned[key], wired)
-        replaced[id(plan), step.name] = msgspec.structs.replace(step, config=_config(step, assigned[key]))
+        action = next((entry.spec.on_duplicate for entry in assigned[key] if entry.spec.on_duplicate), IGNORE)
+        config = _config(step, assigned[key])
+        replaced[id(plan), step.name] = msgspec.structs.replace(step, config=config, on_duplicate=action)
     return tuple(
         msgspec.structs.replace(plan, steps=tuple(replaced.get((id(plan), step.name), step) for step in plan.steps))
         for plan in plans

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from netdra.model import names
 from netdra.model.claim import DeviceRequestAllocationResult, OpaqueDeviceConfiguration, ResourceClaim
 from netdra.model.errors import InvalidInputError, TemporaryError
 from netdra.model.kept import Keep
@@ -93,10 +92,10 @@ def bind(
     """The plans of one pod's claims, and its devices that no step attaches.
 
     Only configuration that came from a class counts (decision D10), and a claim's values for parameters that its
-    topology declares (D32). Results of other drivers are skipped; a device with admin access is never a step's. A
-    topology with a single root step is run once for each device that was allocated for a request of it; a topology with
-    several takes exactly one device a root step. A device without a topology is attached by one step
-    (`netdra.topology.plain`); where no step is known for it, it is among the plain devices.
+    topology declares (D32). Results of other drivers and shares of PodNetworks' addresses are skipped; a device with
+    admin access is never a step's. A topology with a single root step is run once for each device that was allocated
+    for a request of it; a topology with several takes exactly one device a root step. A device without a topology is
+    attached by one step (`netdra.topology.plain`); where no step is known for it, it is among the plain devices.
 
     Args:
         claims: in the order in which the pod names them, which is the order of net1, net2 …
@@ -202,7 +201,7 @@ def _grouped(claim: ResourceClaim) -> dict[str | int, list[_Allotted]]:
         raise TemporaryError(f"{_named(claim)} is not allocated", hint="wait until the pod is scheduled")
     groups: dict[str | int, list[_Allotted]] = {}
     for place, result in enumerate(allocation.devices.results):
-        if result.driver != names.DRIVER:
+        if not result.is_attachable:
             continue
         meant = None if result.admin_access else _meant(claim, result.request)
         if meant is None:

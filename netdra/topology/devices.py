@@ -43,7 +43,7 @@ def from_slices(slices: Iterable[ResourceSlice]) -> dict[DeviceKey, PlannedDevic
 
     An attribute that is missing, or of another type than netdra publishes, leaves its field at the default.
     """
-    pools = newest(entry for entry in slices if entry.spec.driver == names.DRIVER)
+    pools = newest(entry for entry in slices if entry.spec.driver == names.DRIVER and _is_of_node(entry))
     return {
         (pool, device.name): _facts(pool, device)
         for pool, current in pools.items()
@@ -54,7 +54,7 @@ def from_slices(slices: Iterable[ResourceSlice]) -> dict[DeviceKey, PlannedDevic
 
 def physnets(slices: Iterable[ResourceSlice]) -> dict[DeviceKey, Any]:
     """The physical network of each of the driver's devices that has one, as it is published."""
-    pools = newest(entry for entry in slices if entry.spec.driver == names.DRIVER)
+    pools = newest(entry for entry in slices if entry.spec.driver == names.DRIVER and _is_of_node(entry))
     return {
         (pool, device.name): attribute.value
         for pool, current in pools.items()
@@ -63,6 +63,11 @@ def physnets(slices: Iterable[ResourceSlice]) -> dict[DeviceKey, Any]:
         for name, attribute in device.attributes.items()
         if names.qualified(name) == names.qualified(names.PHYSNET)
     }
+
+
+def _is_of_node(entry: ResourceSlice) -> bool:
+    """Whether a slice of the driver has devices of a node, and not the addresses of a PodNetwork."""
+    return not names.network_of(entry.spec.pool.name)
 
 
 def is_pooled(device: Device) -> bool:

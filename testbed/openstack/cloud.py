@@ -2,7 +2,7 @@
 
 Used by `tests/cluster/neutron`, and from inside the SR-IOV machine (`testbed.vm.beside`). Both are the real programs
 (`testbed.openstack.serve`); the agents, which would each be a process on a node, are heartbeats that Neutron is given.
-What an administrator does is done by the REST APIs.
+An administrator's actions use the REST APIs.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ enable_security_group = true
 
 
 class Said(NamedTuple):
-    """What a server answered."""
+    """A server's answer."""
 
     status: int
     headers: Mapping[str, str]
@@ -92,7 +92,7 @@ class RefusedError(Exception):
 
 
 class User(NamedTuple):
-    """Somebody of a project who can log in by password, and by an application credential with the same roles."""
+    """A user of a project, with a password and an application credential of the same roles."""
 
     name: str
     password: str
@@ -192,7 +192,7 @@ class Cloud:
 
     @contextmanager
     def without_login(self) -> Iterator[None]:
-        """Have Neutron, begun again, ask nobody who he is, until the end of the block."""
+        """Restart Neutron without authentication, until the end of the block."""
         # Who does not log in has no role, so the policies that go by roles are off, too.
         changes = {
             "auth_strategy = keystone": "auth_strategy = noauth",
@@ -268,7 +268,7 @@ class Cloud:
         return self._login(user.name, user.password, PROJECT)
 
     def ask(self, server: str, method: str, path: str, body: Any = None, token: str = "") -> Said:
-        """One request, and what is answered."""
+        """One request, and its answer."""
         headers = {"Content-Type": "application/json"} | ({"X-Auth-Token": token} if token else {})
         connection = http.client.HTTPConnection(self._host, self._ports[server], timeout=TIMEOUT)
         try:

@@ -1,4 +1,4 @@
-"""The environment that Neutron and Keystone are installed into, once per machine and lock, and what they begin with.
+"""The environment that Neutron and Keystone are installed into, once per machine and lock, and their initial state.
 
 Called by `python -m testbed build` and by `testbed.openstack.cloud`. Everything is from PyPI, by locks with hashes and
 from the index that the machine's pip is configured for; netdra's own environment has none of it. Beside it are the
@@ -29,10 +29,10 @@ _SHOWN = 4000
 
 
 def ensure() -> tuple[Path, Path]:
-    """Install Neutron and Keystone unless they are there.
+    """Install Neutron and Keystone unless they are installed.
 
     Returns:
-        the environment's folder, and the folder of what a cloud begins with.
+        the environment's folder, and the folder with a cloud's initial state.
 
     Raises:
         BuildError: pip or one of the programs failed.
@@ -83,7 +83,7 @@ def python_of(environment: Path) -> Path:
 
 
 def variables() -> Mapping[str, str]:
-    """What the programs find in their environment beside ours: nothing of a cloud that somebody works with."""
+    """The programs' environment beside this process's: without the variables of a cloud that a user works with."""
     return {name: "" for name in os.environ if name.startswith("OS_")}
 
 

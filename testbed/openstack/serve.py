@@ -1,13 +1,13 @@
 """Neutron or Keystone as one process, run by the interpreter of their own environment: `serve.py neutron FOLDER PORT`.
 
-Each is the project's own WSGI application. Neutron answers one request at a time, for SQLite's sake. Its message bus,
-which nobody here needs, is replaced by doors into the functions that the bus would call:
+Each is the project's own WSGI application. Neutron answers one request at a time, for SQLite's sake. Its message bus is
+not needed here, and replaced by doors into the functions that the bus would call:
 
 - POST /bus/report_state {"host", "device_mappings": {physnet: [device]}}: the heartbeat of a NIC switch agent;
 - POST /bus/silence {"host"}: that agent has not been heard of for a day;
-- POST /bus/update_device {"host", "mac", "up"}: what an agent states of a device.
+- POST /bus/update_device {"host", "mac", "up"}: an agent's report on a device.
 
-`serve.py prepare FOLDER` makes what a cloud begins with: databases, keys, projects, users and their roles.
+`serve.py prepare FOLDER` makes a cloud's initial state: databases, keys, projects, users and their roles.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def _run(levels: list[str], arguments: list[str]) -> int:
 
 
 def _is_kept(temporary: Path, runs: Sequence[Run]) -> bool:
-    """Whether somebody will want to inspect what tests wrote."""
+    """Whether the files that tests wrote are worth an inspection."""
     return any(run.of("failed") or run.of("flaky") for run in runs) and any(temporary.iterdir())
 
 

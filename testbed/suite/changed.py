@@ -1,7 +1,7 @@
-"""Which unit tests a change can break: those that import what was changed, however indirectly. For `make quick`.
+"""Which unit tests a change can break: those that import a changed module, however indirectly. For `make quick`.
 
-What Python does not tell is taken for a dependency on everything: a test that starts programs, and a changed file that
-is not a module.
+If Python does not show the imports, the dependency is on everything: of a test that starts programs, and on a changed
+file that is not a module.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _READ_BY_NOBODY = (".gitignore", "CHANGELOG.md", "LICENSE", ".ci/")
 
 
 class ChangeError(Exception):
-    """It cannot be determined what was changed; the text has git's reason."""
+    """The changed files cannot be determined; the text has git's reason."""
 
 
 def files(since: str = "") -> list[str]:

@@ -1,7 +1,7 @@
-"""What `make test` does: what is prepared, which levels there are, and in which order they begin.
+"""The work of `make test`: the preparations, the levels, and the order in which they begin.
 
-Read by `testbed.suite.run`. A level names what must be ready before it; the order here is that in which they are
-begun as cores become free, so what takes longest and needs least of the machine is first.
+Read by `testbed.suite.run`. A level names the preparations before it; the order here is that in which levels are
+begun as cores become free, so the level that takes longest and needs least of the machine is first.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Call:
         arguments: pytest's; all of the level's tests if none exist.
         cores: how many it has for the time being.
         machine: how many the machine has.
-        temporary: a folder that is not there yet, for what tests write; its name is short, since that of a socket in
+        temporary: a folder that does not exist yet, for the tests' files; its name is short, since that of a socket in
             it has 107 bytes at most.
     """
 
@@ -83,7 +83,7 @@ class Level:
 
     @property
     def report(self) -> Path:
-        """The file that its tests are told in, line by line."""
+        """The file with the reports of its tests, line by line."""
         return self.folder / f"{self.name}.jsonl"
 
     @property
@@ -125,7 +125,7 @@ def _lint(_call: Call) -> Sequence[str]:
 
 
 def _machine(call: Call) -> Sequence[str]:
-    """The SR-IOV machine, booted once, and a second time for what is inspected after a reboot."""
+    """The SR-IOV machine, booted once, and a second time for the tests after a reboot."""
     # What pytest would load by itself costs seconds there.
     pytest = ("env", "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1", PYTHON, "-m", "pytest", "-p", "pytest_timeout")
     paths = _with_paths(call.arguments, ("tests/hardware",))
@@ -216,7 +216,7 @@ LEVELS: Mapping[str, Level] = {
 
 
 def needed(levels: Sequence[str]) -> list[Job]:
-    """What must be prepared for some levels, in an order in which it can be done."""
+    """The preparations for some levels, in an order in which they can be done."""
     wanted: set[str] = set()
     names = [name for level in levels for name in LEVELS[level].after]
     while names:

@@ -1,4 +1,4 @@
-"""What becomes of tests: read from a level's report while it grows, and kept in `build/tests.json` at the end.
+"""The outcomes of tests: read from a level's report while it grows, and kept in `build/tests.json` at the end.
 
 The lines are written by `tests/reporting.py`.
 """
@@ -18,14 +18,14 @@ BEFORE = Path("build/tests.before.json")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one test.
+    """The outcome of one test.
 
     Attributes:
         level, test: where it is.
         outcome: `passed`, `failed`, `skipped`, or `flaky`: failed, and passed when it was run again.
         seconds: how long it took, with its fixtures.
-        waits: seconds that it waited, by what for.
-        text: why it failed, with what was logged meanwhile.
+        waits: seconds that it waited, by subject.
+        text: why it failed, with the log of that time.
     """
 
     level: str
@@ -54,7 +54,7 @@ class Report:
     _read: int = 0
 
     def refresh(self) -> None:
-        """Read what was added."""
+        """Read the new lines."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self._read)
@@ -91,7 +91,7 @@ class Run:
         seconds: how long it took.
         processor: seconds of processor time that it used.
         outcomes: of its tests.
-        trouble: why it failed otherwise than by a test, or "".
+        trouble: why it failed outside its tests, or "".
     """
 
     level: str
@@ -102,7 +102,7 @@ class Run:
 
     @property
     def passed(self) -> bool:
-        """Whether all that there is to run has run, and nothing failed."""
+        """Whether all tests have run, and nothing failed."""
         return not self.trouble and all(found.outcome in {"passed", "flaky"} for found in self.outcomes)
 
     def of(self, outcome: str) -> list[Outcome]:

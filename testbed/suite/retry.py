@@ -1,6 +1,6 @@
 """A test that failed on a real machine is run once more, alone; if it passes then, it is flaky, and both logs are kept.
 
-A flaky test is a defect that somebody has to explain, and never hidden: the run states how many there are, and more
+A flaky test is a defect that must be explained, and never hidden: the run states how many there are, and more
 than a few fail it.
 """
 

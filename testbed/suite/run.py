@@ -1,6 +1,6 @@
-"""One run of the tests: prepares, runs levels side by side, looks again at what failed, and states what is wrong.
+"""One run of the tests: prepares, runs levels side by side, retries failed tests, and reports the problems.
 
-Called by `python -m testbed.suite`. A level begins as soon as what it needs is ready and a core is free.
+Called by `python -m testbed.suite`. A level begins as soon as its preparations are ready and a core is free.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LEAST_CORES = 2
 
 
 class PreparationError(Exception):
-    """Something that the tests need cannot be had; the text has where it is told, and the end of it."""
+    """A preparation failed; the text has the path of its log, and the log's end."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Suite:
             levels: which ones.
             arguments: for pytest; all tests of the levels if none exist.
             screen: where it is shown.
-            temporary: the folder for what tests write.
+            temporary: the folder for the tests' files.
         """
         self._arguments = arguments
         self._screen = screen
@@ -72,10 +72,10 @@ class Suite:
         self._false_starts: dict[str, Outcome] = {}
 
     def run(self) -> list[Run]:
-        """Run everything; what became of it is kept in `build/tests.json`, too.
+        """Run everything; the outcomes are also kept in `build/tests.json`.
 
         Raises:
-            PreparationError: something that is needed cannot be had.
+            PreparationError: a preparation failed.
             KeyboardInterrupt: it was interrupted.
         """
         started = time.monotonic()

@@ -1,6 +1,6 @@
-"""What a run shows: lines that stay, and below them, on a terminal, one for each level that is under way.
+"""The output of a run: lines that stay, and below them, on a terminal, one for each level that is under way.
 
-Where there is no terminal, the lines of levels under way are printed every minute.
+Without a terminal, the lines of levels under way are printed every minute.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Screen:
         print(text, file=self._target, flush=True)
 
     def show(self, lines: Sequence[str]) -> None:
-        """Show what is under way, in place of what was shown before."""
+        """Show the lines of levels under way, in place of the former lines."""
         if self._live:
             self._erase()
             for line in lines:

@@ -1,4 +1,4 @@
-"""The end of a run, in words: each level in a line, and what failed with the command that runs just that again."""
+"""The end of a run, in words: each level in a line, and each failed test with the command that runs it again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def line(run: Run) -> str:
 
 
 def conclusion(runs: Sequence[Run], seconds: float) -> Iterator[str]:
-    """What a person reads last."""
+    """The last output for the reader."""
     failed = [found for run in runs for found in run.of("failed")]
     flaky = [found for run in runs for found in run.of("flaky")]
     for found in failed[:_SHOWN]:

@@ -1,4 +1,4 @@
-"""Where the time of a run went: its slowest tests with what they waited for, and two runs side by side."""
+"""Where the time of a run went: its slowest tests with their waits, and two runs side by side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the machine is made of: QEMU with the emulated SR-IOV NIC, a distribution kernel, and a few programs.
+"""The parts of the machine: QEMU with the emulated SR-IOV NIC, a distribution kernel, and a few programs.
 
 Installed here or unpacked into the cache, once; used by `testbed.vm.machine`. Debian 12 has a QEMU without that NIC and
 an older kernel, so both come from its backports, on the mirror that the machine's own package sources name.
@@ -30,7 +30,7 @@ _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 
 class IngredientError(Exception):
-    """Something that the machine needs cannot be had; the text names it, the command and the end of its output."""
+    """A part of the machine is not available; the text names it, the command and the end of its output."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Kernel:
 
     @property
     def image(self) -> Path:
-        """What QEMU boots."""
+        """The kernel image that QEMU boots."""
         return self.root / "boot" / f"vmlinuz-{self.release}"
 
     @property
@@ -63,10 +63,10 @@ class Ingredients:
 
 
 def ensure() -> Ingredients:
-    """Get what is missing, and state where everything is.
+    """Install the missing parts, and return where everything is.
 
     Raises:
-        IngredientError: a package could not be had (not root, no mirror, no network), or is not what it should be.
+        IngredientError: a package is not available (not root, no mirror, no network), or is not the expected one.
     """
     extras = cache_root() / "vm-extras"
     if _missing() or _cached_kernel() is None or not extras.is_dir():
@@ -125,7 +125,7 @@ def _unpack_kernel() -> Kernel:
 
 
 def _unpack_extras(target: Path) -> Path:
-    """Download the guest's packages, with what they need and this system has not, and unpack their programs."""
+    """Download the guest's packages, with the dependencies that this system lacks, and unpack their programs."""
     print(f"testbed: unpacking {' '.join(GUEST_PACKAGES)} ...", file=sys.stderr, flush=True)
     with _unfinished() as folder:
         (folder / "partial").mkdir()
@@ -153,7 +153,7 @@ def make_disk(target: Path) -> None:
 
 @contextmanager
 def _unfinished() -> Iterator[Path]:
-    """A folder in the cache for what is not finished; it goes, whatever happens."""
+    """A folder in the cache for unfinished files; it is always removed."""
     cache_root().mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".vm-", dir=cache_root()) as folder:
         yield Path(folder)

@@ -61,7 +61,7 @@ def run(
     """Run a command in a fresh machine, from the current folder, and return its exit code.
 
     The guest sees the host's files and changes none of them, but for `results`, which it writes through to the host.
-    That folder is emptied first; afterwards it has `output.log`, `console.log`, `dmesg.log` and what the command wrote.
+    That folder is emptied first; afterwards it has `output.log`, `console.log`, `dmesg.log` and the command's files.
 
     Args:
         command: the program and its arguments.
@@ -91,7 +91,7 @@ def run(
 
 @dataclass(frozen=True)
 class _Parts:
-    """What the boots of one machine have in common."""
+    """The common parts of one machine's boots."""
 
     ingredients: Ingredients
     archive: Path
@@ -100,7 +100,7 @@ class _Parts:
 
 
 def _boot(parts: _Parts, suffix: str, limit: float) -> int:
-    """Run what the settings say, and return its exit code.
+    """Boot with the settings of `parts`, run the command, and return its exit code.
 
     Raises:
         MachineError: see `run`.
@@ -162,7 +162,7 @@ def _prefer(pid: int) -> None:
     """Let the machine have a core before anything else, as far as this user may.
 
     It is one thread that everything in the guest waits for, and a guest that has half a core is not a node: its kubelet
-    takes minutes for what real ones do in seconds. A session is scheduled as a whole (sched(7), autogroups).
+    takes minutes where real ones take seconds. A session is scheduled as a whole (sched(7), autogroups).
     """
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, pid, _NICE)

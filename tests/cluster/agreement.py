@@ -2,7 +2,7 @@
 
 Many cases run at once, each on its own node, in lockstep: one step of each, then the scheduler's decisions. Nothing is
 left to chance in between: the scheduler sees claims in the order in which they change, so once it knows a step's claims
-it knows every release before them; a sentinel that needs the last slice tells that it knows all slices; and a pod that
+it knows every release before them; a sentinel that needs the last slice shows that it knows all slices; and a pod that
 did not fit goes with its claims before anything is released, so that it is not tried again.
 """
 
@@ -152,7 +152,7 @@ class Driver:
         return differences
 
     def _exclusion(self, case: Case, step: Step, claims: Sequence[ResourceClaim]) -> DifferenceError | None:
-        """Decision D2, asked of what the scheduler gave, whatever the allocator thinks of it."""
+        """Decision D2, checked on the scheduler's allocations, independent of the allocator."""
         self._given[step.pod] = given(claims)
         present = [pod for each in case.steps if (pod := each.pod) in self._given]
         broken = broken_exclusion(case, [result for pod in present for result in self._given[pod]])
@@ -177,7 +177,7 @@ class Driver:
         self._api.patch(CLAIM, claim, nothing, namespace=HOME, subresource="status")
 
     def _clean(self) -> None:
-        """Remove the batch's pods and slices; its claims, which nobody is there to finalize, stay without devices."""
+        """Remove the batch's pods and slices; its claims, which no controller finalizes, stay without devices."""
         selected = f"{BATCH_LABEL}={self._batch}"
         self._api.delete_all(POD, HOME, labels=selected)
         claims = self._api.list(CLAIM, HOME, labels=selected)
@@ -193,7 +193,7 @@ def driver(plane: ControlPlane, nodes: int) -> Iterator[Driver]:
 
 
 def canonical(claim: ResourceClaim) -> Any:
-    """What of an allocation must be the same on both sides; share ids only have to be there."""
+    """The parts of an allocation that must be the same on both sides; share ids must only exist."""
     allocation = claim.status.allocation
     if allocation is None:
         return None
@@ -236,7 +236,7 @@ def _compare(case: Case, index: int, pod: Object, claims: Sequence[ResourceClaim
 
 
 def _decision(pod: Object) -> str:
-    """What the scheduler has decided: "fits", "does not fit", "given up", or "" if nothing yet."""
+    """The scheduler's decision: `fits`, `does not fit`, `given up`, or "" if none yet."""
     if pod["spec"].get("nodeName"):
         return "fits"
     for condition in pod["status"].get("conditions", []):

@@ -67,15 +67,15 @@ def running_controller(plane: ControlPlane, api: Api, *arguments: str) -> Iterat
 
 @dataclass
 class Webhook:
-    """The webhook's process, and what the API server asks it about."""
+    """The webhook's process, and the API server's configuration for it."""
 
     process: Process
     configurations: list[Object]
 
 
 @contextmanager
-def running_webhook(plane: ControlPlane, api: Api) -> Iterator[Webhook]:
-    """The webhook, installed and asked by the API server."""
+def running_webhook(plane: ControlPlane, api: Api, *arguments: str) -> Iterator[Webhook]:
+    """The webhook, installed and asked by the API server, with further arguments."""
     identities.install(api)
     configurations = identities.template("webhook-rules.yaml")
     with closing(Ports("127.0.0.1")) as ports:
@@ -83,6 +83,7 @@ def running_webhook(plane: ControlPlane, api: Api) -> Iterator[Webhook]:
         command = [
             *(sys.executable, "-m", "netdra", "webhook", "--host=127.0.0.1", "--address=127.0.0.1", f"--port={port}"),
             f"--kubeconfig={identities.kubeconfig(plane, api, 'netdra-webhook')}",
+            *arguments,
         ]
         unverified = ssl._create_unverified_context()
         for each in configurations:
@@ -108,7 +109,7 @@ def until_asked(api: Api) -> None:
 
 
 def until_refused(api: Api, wrong: Object, by: str = DENIED) -> None:
-    """Wait until the webhook refuses something; the API server hears of what it should do a moment later."""
+    """Wait until the webhook refuses something; the API server reads its configuration a moment later."""
 
     def refused() -> bool:
         return refusal(partial(api.create, wrong, dry_run=True)).startswith(by)

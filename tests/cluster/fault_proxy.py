@@ -26,7 +26,7 @@ _TURNS_TO_BEGIN = 8  # of the event loop, which a connection that was just taken
 
 @dataclass(frozen=True)
 class Request:
-    """What the client asked: the method, the path and its parameters, and when."""
+    """A client's request: the method, the path and its parameters, and its time."""
 
     method: str
     path: str
@@ -55,7 +55,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Lost:
-    """Have the server do it, and answer something else, as whoever waited for the server in vain."""
+    """Have the server do it, and answer something else, as a proxy whose wait for the server timed out."""
 
     instead: Answer
 
@@ -69,7 +69,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Stall:
-    """Say nothing, and keep the connection."""
+    """Send nothing, and keep the connection."""
 
 
 Fault = Answer | Cut | Lost | Stall | None

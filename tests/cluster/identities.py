@@ -1,7 +1,7 @@
 """netdra's processes as the API server knows them: their namespace, service accounts and rights, and tokens of these.
 
-A token of a pod is bound to the pod's node, as the kubelet's are: by it the API server tells one node's driver from
-another's.
+A token of a pod is bound to the pod's node, as the kubelet's are: by it the API server distinguishes the drivers of
+nodes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NUMBERS = itertools.count(1)
 
 
 WITH_ALL = {
-    "controller": {"neutron": {"cloudsSecret": "clouds"}},
+    "controller": {"neutron": {"cloudsSecret": "clouds"}, "services": {"enabled": True}},
     "node": {"deviceRegistry": {"enabled": True}},
     "console": {"enabled": True},
 }
@@ -55,12 +55,13 @@ INSTALLED = (
     "own-daemonsets.yaml",
     "own-neutron-ports.yaml",
     "own-pod-addresses.yaml",
+    "own-endpointslices.yaml",
     "certificate-keeper.yaml",
 )
 
 
 def install(api: Api) -> None:
-    """The namespace, the rights, and the policies that keep each process to what is its own."""
+    """The namespace, the rights, and the policies that restrict each process to its own objects."""
     if not any(found["metadata"]["name"] == NETDRA for found in api.list(NAMESPACE)):
         objects.add_namespace(api, NETDRA)
     for manifest in (each for name in INSTALLED for each in rights(name)):

@@ -27,7 +27,7 @@ NOW = "2026-01-01T00:00:00Z"
 
 @dataclass(frozen=True)
 class Allotted:
-    """A device of a claim's allocation, and what names its NeutronPort."""
+    """A device of a claim's allocation, and the parts of its NeutronPort's name."""
 
     api: Api
     claim: Object

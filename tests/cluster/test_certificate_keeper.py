@@ -29,7 +29,7 @@ HOSTS = ("netdra-webhook.netdra.svc",)
 
 
 def configuration(name: str) -> Object:
-    """A configuration that asks about nothing that there is."""
+    """A configuration that matches no existing object."""
     rule = {"apiGroups": ["example.com"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["nothing"]}
     webhook = {
         "name": "validate.networking.dra.io",
@@ -42,7 +42,7 @@ def configuration(name: str) -> Object:
 
 
 class Replica:
-    """One process's part: a keeper whose clock can be behind, and what is served with."""
+    """One process's part: a keeper whose clock can be behind, and its serving certificate."""
 
     def __init__(self, client: Client, workspace: Workspace, name: str, behind: timedelta | None) -> None:
         """Without a clock of its own it goes by the API server's."""

@@ -1,7 +1,7 @@
 """`netdra console` with the rights of the chart, on a real control plane, in Debian's Chromium.
 
-Nodes have no machine: netdra's own publishing half makes their slices and NodeNetworks. What pages look like is kept as
-pictures in build/console.
+Nodes have no machine: netdra's own publishing half makes their slices and NodeNetworks. Pictures of the pages are kept
+in build/console.
 """
 
 from __future__ import annotations

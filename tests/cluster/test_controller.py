@@ -411,7 +411,7 @@ def test_a_topology_and_a_policy_are_degraded_while_claims_fail_with_few_writes(
 
 
 def test_the_api_server_refuses_data_of_a_device_that_is_no_object(workspace: Workspace, pair: str) -> None:
-    """The controller reads a member of it of whichever driver."""
+    """The controller reads a member of it of every driver."""
     claim = using(workspace, pair, 0)
     own, _ = claim["status"]["allocation"]["devices"]["results"]
     for data in ([1], "x", 1):

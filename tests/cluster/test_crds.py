@@ -1,4 +1,4 @@
-"""The API server takes netdra's definitions, fills in what is absent, and tells an author what is wrong and why."""
+"""The API server accepts netdra's definitions, fills in defaults, and reports errors and their reasons to an author."""
 
 from __future__ import annotations
 

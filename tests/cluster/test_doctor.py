@@ -251,6 +251,25 @@ def test_a_topology_that_the_scheduler_may_not_get_to_the_end_with_is_found(inst
     assert search["fix"] == "offer the VFs together (pooledVFs in their policy), in few lanes"
 
 
+def test_networks_and_addresses_of_a_cluster_are_examined(installed: ControlPlane, api: Api) -> None:
+    """Without a controller, no process checks the network, or releases the address of a claim that is gone."""
+    group = "networking.dra.io/v1alpha1"
+    ranges = [{"cidr": "10.0.0.0/16"}]
+    owner = {"namespace": "default", "claim": "gone", "topology": "lan", "step": "lan"}
+    claim = {"name": "gone", "uid": "5f0c"}
+    spec = {"network": "storage", "address": "10.0.1.1/16", "families": ["IPv4"], "owner": owner, "claim": claim}
+    api.create(objects.manifest(f"{group}/PodNetwork", "storage", spec={"ranges": ranges}))
+    api.create(objects.manifest(f"{group}/PodAddress", "other.10.0.1.1", spec={**spec, "network": "other"}))
+    try:
+        _, found = doctor(installed.kubeconfig())
+    finally:
+        api.delete(f"{group}/PodAddress", "other.10.0.1.1")
+        api.delete(f"{group}/PodNetwork", "storage")
+    assert 'PodNetwork "storage" has no status' in found["PodNetworks"]["seen"]
+    assert "PodNetworks that do not exist: other.10.0.1.1" in found["addresses of PodNetworks"]["seen"]
+    assert 'ServiceCIDR "kubernetes"' in found["ranges of PodNetworks"]["seen"]
+
+
 def test_a_server_that_is_away_is_an_error_and_no_traceback(installed: ControlPlane, tmp_path: Path) -> None:
     config = json.loads(installed.kubeconfig().read_text())
     with closing(Ports("127.0.0.1")) as ports:

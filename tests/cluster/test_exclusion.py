@@ -1,6 +1,7 @@
-"""Personas of one NIC in the real kube-scheduler: who may be used together, from policies to pods (decisions D2, D3).
+"""Personas of one NIC in the real kube-scheduler: which may be used together, from policies to pods (decisions D2, D3).
 
-What is published here is what netdra makes of the policies; the scheduler's own rules are in `test_scheduler_rules`.
+The published slices are those that netdra makes of the policies; the scheduler's own rules are in
+`test_scheduler_rules`.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class Nic:
         self.workspace.settle(self.node)
 
     def take(self, what: str) -> bool:
-        """Have a pod take a share of a plugin's persona (`macvlan`), or a VF (`vf2`); False if it cannot be had."""
+        """Have a pod take a share of a plugin's persona (`macvlan`), or a VF (`vf2`); False if it is not available."""
         plugin = f'{OURS}.supportedCNIs.contains(",{what},")'
         selector = f"{VF} && {OURS}.vfIndex == {what[2:]}" if what.startswith("vf") else plugin
         request = {"deviceClassName": self.device_class, "selectors": [{"cel": {"expression": selector}}]}

@@ -1,4 +1,4 @@
-"""What a real API server takes is found out before anything is published, whatever gates it was started with."""
+"""The features of a real API server, with any feature gates, are detected before anything is published."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_release_takes_what_the_model_takes_for_granted_and_nothing_is_written
 
 
 def versions(api: Api) -> dict[str, str]:
-    """The slices that there are, and what was last written of each."""
+    """The present slices, and the version of each."""
     return {each["metadata"]["name"]: each["metadata"]["resourceVersion"] for each in api.list(SLICE)}
 
 

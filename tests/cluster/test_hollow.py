@@ -67,7 +67,7 @@ def nodes(workspace: Workspace) -> Iterator[dict[str, str]]:
 
 @pytest.fixture
 def few(workspace: Workspace) -> Iterator[dict[str, str]]:
-    """The same, for what each node does by itself; in `make explore` they are many."""
+    """The same, for the actions of each node alone; in `make explore` they are many."""
     with hollow(workspace, draws.count(FEW, MANY)) as found:
         yield found
 

@@ -1,4 +1,4 @@
-"""Who we are to a real API server by a kubeconfig is who kubectl is by it, and where kubectl is nobody, so are we."""
+"""netdra's user on a real API server by a kubeconfig is kubectl's, and where kubectl has no user, netdra has none."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ API = "client.authentication.k8s.io"
 
 
 def by_kubectl(config: Path) -> dict[str, Any] | None:
-    """Who kubectl is; None if it cannot state."""
+    """kubectl's user; None if it cannot report one."""
     try:
         printed = kubectl(config, "--request-timeout=20s", "auth", "whoami", "-o", "json")
     except KubectlError:

@@ -55,7 +55,7 @@ def by_kubectl(text: str, folder: Path) -> list[Any]:
 
 
 def drawn(letters: str, number: int) -> list[str]:
-    """Texts of these letters, and of what numbers, times and truth values are made of."""
+    """Texts of these letters, and of the parts of numbers, times and truth values."""
     chance = random.Random(draws.seed())
     made = {
         "".join(chance.choices(letters, k=chance.randint(1, 8))) if chance.random() < 0.5
@@ -66,7 +66,7 @@ def drawn(letters: str, number: int) -> list[str]:
 
 
 def same(ours: Any, theirs: Any) -> bool:
-    """Whether two values are one; JSON prints large numbers as what a float holds of them."""
+    """Whether two values are one; JSON prints large numbers with a float's precision."""
     if isinstance(ours, int | float) and not isinstance(ours, bool) and isinstance(theirs, int | float):
         return float(ours) == float(theirs)
     return (type(ours), ours) == (type(theirs), theirs)

@@ -68,7 +68,7 @@ class Daemon:
     log: Path
 
     def get(self, path: str) -> tuple[int, str]:
-        """Status and body; 0 where nobody answers."""
+        """Status and body; 0 without an answer."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         try:
             connection.request("GET", path)
@@ -85,7 +85,7 @@ class Daemon:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Its name."""
         return f"netdra {self.log.stem}"
 
     def until(self, does: str, met: Callable[[], bool]) -> None:

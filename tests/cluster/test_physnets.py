@@ -59,7 +59,7 @@ def run(workspace: Workspace, node: str, pod: str) -> None:
 
 
 def given(workspace: Workspace, node: str, pod: str) -> tuple[dict[str, int], Counter[str]]:
-    """What each container was given of each resource, and how many devices of each PF the pod has."""
+    """The containers' amounts of each resource, and how many devices of each PF the pod has."""
     workspace.wait_placed(pod, node)
     found = workspace.api.wait_for(
         POD,

@@ -1,13 +1,15 @@
-"""Addresses of PodNetworks on the real API server: assigned once, whoever dies or works beside, and released."""
+"""Addresses of PodNetworks on the real API server: assigned once, even with deaths and other workers, and released."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
 
 import pytest
 
@@ -33,6 +35,18 @@ pytestmark = pytest.mark.usefixtures("controller")
 NETWORK = "networking.dra.io/v1alpha1/PodNetwork"
 ADDRESS = "networking.dra.io/v1alpha1/PodAddress"
 SECONDS = 60.0
+LONG_SECONDS = 3600.0
+RELEASED, KILLED = 0.4, 0.001
+"""How often a claim is released instead of another one made, and the controller killed."""
+MANY = 80
+"""With more claims than this, which the range has no addresses for, more are released than made."""
+AT_END = {
+    "network": "none",
+    "address": "192.0.2.1/32",
+    "families": ["IPv4"],
+    "owner": {"namespace": "none", "claim": "none", "topology": "none", "step": "none"},
+    "keptSince": "2026-01-01T00:00:00Z",
+}
 
 
 @pytest.fixture(scope="module")
@@ -211,39 +225,89 @@ def test_a_network_whose_spec_is_wrong_assigns_nothing_and_says_why(workspace: W
     assert net.addresses == []
 
 
+@pytest.mark.timeout(LONG_SECONDS)
 def test_whoever_dies_and_whoever_works_beside_no_address_is_assigned_twice_and_none_is_left(
     workspace: Workspace, control_plane: ControlPlane
 ) -> None:
-    """Claims come and go at random in a range that is too small, with two controllers, one of which is killed."""
+    """Claims come and go at random in a range that is too small, with two controllers that are killed now and then."""
     net = Net(workspace, ranges=[{"cidr": "10.5.0.0/26", "gateway": "10.5.0.1"}], keepSeconds=0)
     drawn = random.Random(draws.seed())
     present: dict[str, None] = {}
+    count, made, kills, began = claims_to_make(), 0, 0, time.monotonic()
 
-    def change(number: int) -> None:
-        if present and drawn.random() < 0.45:
+    def change() -> int:
+        if present and drawn.random() < (RELEASED if len(present) < MANY else 1 - RELEASED):
             name = drawn.choice([*present])
             del present[name]
             net.release(name)
-        else:
-            net.claim(f"claim-{number}")
-            present[f"claim-{number}"] = None
+            return 0
+        present[f"claim-{made}"] = None
+        net.claim(f"claim-{made}")
+        return 1
 
     def settled() -> bool:
         held = [found["spec"].get("claim", {}).get("name") for found in net.addresses]
         return len(held) == len({*held}) == min(len(present), 61) and {*held} <= {*present}
 
-    count = draws.count(160, 10_000)
-    with rival(control_plane):
-        for number in range(count):
-            change(number)
-            if number % 500 == 80:
+    with rival(control_plane), watched(net, present) as taken:
+        while made < count:
+            made += change()
+            if drawn.random() < KILLED or (not kills and made == count // 2):
                 kill(control_plane, net.api)
+                kills += 1
         until(settled, "each claim to have an address", seconds=SECONDS, detail=lambda: f"{present}: {net.addresses}")
         for name in [*present]:
             del present[name]
             net.release(name)
         until(settled, "no address to be left", seconds=SECONDS, detail=lambda: str(net.addresses))
     assert net.addresses == []
+    assert taken.wrong == []
+    assert taken.assigned >= min(count, 61)
+    seconds = time.monotonic() - began
+    print(f"{made} claims, {taken.assigned} addresses assigned, {kills} controllers killed, {seconds:.0f} s")
+
+
+def claims_to_make() -> int:
+    """How many claims come and go; `make soak` has more."""
+    return int(os.environ.get("NETDRA_ADDRESS_CLAIMS", "0")) or draws.count(90, 2000)
+
+
+@dataclass
+class Taken:
+    """How often addresses were assigned, and which of them while their former claim was there still."""
+
+    assigned: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+
+@contextmanager
+def watched(net: Net, present: Mapping[str, None]) -> Iterator[Taken]:
+    """Follow who has which address: none may go to another claim before its own is released."""
+    taken, holders, ended = Taken(), dict[str, str](), threading.Event()
+
+    def follow() -> None:
+        with closing(net.api.watch(ADDRESS, timeout=LONG_SECONDS)) as events:
+            for kind, found in events:
+                name, claim = found["metadata"]["name"], found["spec"].get("claim", {}).get("name", "")
+                if kind == "ADDED" and found["spec"]["network"] == net.name:
+                    taken.assigned += 1
+                    before = holders.get(name, claim)
+                    if before != claim and before in present:
+                        taken.wrong.append(f"{name}: {before}, then {claim}")
+                    holders[name] = claim
+                if ended.is_set():
+                    return
+
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    try:
+        yield taken
+    finally:
+        ended.set()
+        made = net.api.create(manifest(ADDRESS, f"{net.name}.end", spec=AT_END))  # the last event ends the thread
+        thread.join(SECONDS)
+        net.api.delete(ADDRESS, made["metadata"]["name"])
+    assert not thread.is_alive()
 
 
 @contextmanager

@@ -87,7 +87,7 @@ class Rails:
 
 
 class Place(Protocol):
-    """Has a new pod with a claim scheduled, and tells the claim's name, or ("", why the pod is Pending)."""
+    """Has a new pod with a claim scheduled, and returns the claim's name, or ("", why the pod is Pending)."""
 
     def __call__(
         self, *requests: Object, node: SRIOVNode, constraints: list[Object] | None = None

@@ -53,8 +53,11 @@ NODE: Rights = {
 }
 CONTROLLER: Rights = {
     "nodes": frozenset({"get", "list"}),
+    "services": frozenset({"list", "watch"}),
+    "pods": frozenset({"list", "watch"}),
+    "endpointslices.discovery.k8s.io": READ | {"create", "update", "delete"},
     f"resourceclaims.{DRA}": READ,
-    f"resourceslices.{DRA}": frozenset({"list"}),
+    f"resourceslices.{DRA}": frozenset({"list", "watch", "create", "update", "delete"}),
     f"neutronports.{OURS}": READ | {"create", "patch", "delete"},
     f"neutronports/status.{OURS}": frozenset({"patch"}),
     f"podnetworks.{OURS}": READ,
@@ -83,6 +86,8 @@ WEBHOOK: Rights = {
     f"customdevices.{OURS}": READ,
     f"nodenetworks.{OURS}": READ,
     f"podnetworks.{OURS}": READ,
+    "servicecidrs.networking.k8s.io": READ,
+    f"neutronports.{OURS}": frozenset({"list"}),
     f"cnipluginschemas.{CNI}": READ,
     f"deviceclasses.{DRA}": READ,
     f"resourceclaims.{DRA}": frozenset({"get", "list"}),
@@ -103,13 +108,15 @@ CONSOLE: Rights = {
     f"neutronports.{OURS}": FOLLOWED,
     f"deviceexposurepolicies.{OURS}": LISTED,
     f"networktopologyusages.{OURS}": LISTED,
+    f"podnetworks.{OURS}": LISTED,
+    f"podaddresses.{OURS}": LISTED,
 }
 IN_NAMESPACE: dict[str, Rights] = {
     "netdra-node": {},
     "netdra-controller": {
         "leases.coordination.k8s.io": frozenset({"create"}),
         "daemonsets.apps": READ | {"create", "patch"},
-        "pods": READ,
+        "pods": frozenset({"get"}),  # beside those of all namespaces
     },
     "netdra-webhook": {"secrets": frozenset({"create"})},
     "netdra-console": {},
@@ -137,7 +144,7 @@ NAMED = [
 
 @pytest.fixture(scope="module")
 def installed(control_plane: ControlPlane, api: Api, custom_kinds: None) -> Iterator[None]:
-    """The service accounts with their rights, and the policies on what drivers may write."""
+    """The service accounts with their rights, and the policies for drivers' writes."""
     identities.install(api)
     # The API server heeds a policy a moment after it is written, which cannot be watched.
     unbound = identities.kubeconfig(control_plane, api, "netdra-node")
@@ -302,6 +309,21 @@ def test_a_driver_writes_the_slices_of_its_own_node_only(workspace: Workspace, d
     one.delete(name)
 
 
+def test_a_driver_does_not_write_the_addresses_of_pod_networks(
+    workspace: Workspace, drivers: tuple[Driver, Driver]
+) -> None:
+    one, _ = drivers
+    pool = {"name": f"podnetworks.dra.networking/{workspace.name('lan')}", "generation": 1, "resourceSliceCount": 1}
+    name = workspace.name("addresses")
+    workspace.create(slice_of("", name, pool=pool))
+    text = "may not write a ResourceSlice of several nodes"
+    assert text in refusal(lambda: one.apply(slice_of("", name, pool=pool, devices=[{"name": "b"}])))
+    assert text in refusal(lambda: one.delete(name))
+    assert text in refusal(lambda: one.apply(slice_of("", workspace.name("second"), pool=pool)))
+    own = slice_of(one.node, workspace.name("third"), pool=pool)
+    assert f"may not make a ResourceSlice of pool {pool['name']}" in refusal(lambda: one.apply(own))
+
+
 def test_a_driver_adds_nothing_to_another_nodes_pool(workspace: Workspace, drivers: tuple[Driver, Driver]) -> None:
     # A pool of which two nodes have slices is of no use: its devices could not be allocated any more.
     one, two = drivers
@@ -381,7 +403,7 @@ def test_a_driver_tells_of_its_node_and_in_its_own_name(workspace: Workspace, dr
 def test_a_driver_reports_of_its_own_node_only(
     control_plane: ControlPlane, workspace: Workspace, drivers: tuple[Driver, Driver]
 ) -> None:
-    """A stolen token of a node reports nothing in another node's name, and makes nobody disappear."""
+    """A stolen token of a node reports nothing in another node's name, and makes no node disappear."""
     one, two = drivers
     one.report(one.node, 3)
     assert workspace.api.get(REPORT, one.node)["status"]["summary"]["offered"] == 3
@@ -429,7 +451,7 @@ FORGED = {
 
 
 class Author:
-    """Whoever writes pods and claims in a namespace, with all rights there."""
+    """An author of pods and claims in a namespace, with all rights there."""
 
     def __init__(self, plane: ControlPlane, workspace: Workspace) -> None:
         self._namespace = workspace.namespace
@@ -445,7 +467,7 @@ class Author:
         return kubectl(self._kubeconfig, "-n", self._namespace, *arguments)
 
     def refused(self, *arguments: str, written: Object | None = None) -> str:
-        """What kubectl is told where the author is refused; "" where not."""
+        """The error that kubectl gets where the author is refused; "" where not."""
         text = "" if written is None else yaml.safe_dump(written)
         return denial(self._kubeconfig, "-n", self._namespace, *arguments, text=text)
 

@@ -1,6 +1,6 @@
-"""The allocator does what the real kube-scheduler does, on random devices and claims.
+"""The allocator decides as the real kube-scheduler, on random devices and claims.
 
-`NETDRA_AGREEMENT_CASES` states how many sequences are drawn, `NETDRA_SEED` from what; a difference names its seed, and
+`NETDRA_AGREEMENT_CASES` states how many sequences are drawn, `NETDRA_SEED` the seed; a difference names its seed, and
 its slices and claims are written where pytest keeps the test's files.
 """
 

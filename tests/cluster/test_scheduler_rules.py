@@ -1,4 +1,4 @@
-"""What the real kube-scheduler makes of the devices and counters that netdra keeps personas apart with.
+"""The decisions of the real kube-scheduler on the devices and counters that netdra excludes personas with.
 
 Each test publishes one physical function with hand-written slices, and claims its personas one after the other. These
 are the rules that decisions D2, D3 and D5 stand on: a release that changes one of them breaks a test here.

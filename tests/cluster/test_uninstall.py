@@ -1,4 +1,4 @@
-"""`netdra uninstall clean` removes nothing while netdra runs, or while nobody can state whether it does."""
+"""`netdra uninstall clean` removes nothing while netdra runs, or while it is unknown whether it does."""
 
 from __future__ import annotations
 
@@ -146,6 +146,19 @@ def test_pods_that_have_ended_or_are_not_netdras_processes_do_not_count(plane: C
     api.create(installer)
     done = clean(plane.kubeconfig(), 0)
     assert done.returncode == 0, done.stderr
+
+
+def test_endpointslices_of_pod_networks_are_deleted_and_others_stay(plane: ControlPlane, api: Api) -> None:
+    kind, managed = "discovery.k8s.io/v1/EndpointSlice", "endpointslice.kubernetes.io/managed-by"
+    for name, manager in (("own", "endpoints.networking.dra.io"), ("other", "somebody")):
+        made = manifest(kind, name, ELSEWHERE, addressType="IPv4", endpoints=[], ports=[])
+        made["metadata"]["labels"] = {managed: manager}
+        api.create(made)
+    done = clean(plane.kubeconfig(), 0)
+    assert done.returncode == 0, done.stderr
+    assert f"EndpointSlice  {ELSEWHERE}/own" in done.stdout
+    assert [found["metadata"]["name"] for found in api.list(kind, ELSEWHERE)] == ["other"]
+    api.delete(kind, "other", ELSEWHERE)
 
 
 def test_a_lease_that_is_renewed_is_refused_and_one_that_is_not_is_expired(plane: ControlPlane, api: Api) -> None:

@@ -1,4 +1,4 @@
-"""What the API server or the webhook rejects, `netdra validate` reports: drawn single edits, and people's mistakes.
+"""`netdra validate` reports the rejections of API server and webhook: drawn single edits, and people's mistakes.
 
 An edit that the cluster accepts and validate reports does not count as a disagreement: it may fail later.
 """
@@ -53,7 +53,7 @@ def rejection(api: Api, value: Object) -> str:
 
 
 def rejecting(api: Api, text: str) -> str:
-    """Who rejects one of a file's objects: the API server or the webhook; else `WARNING` if it warns, "" for nobody."""
+    """The API server or the webhook if it rejects one of a file's objects; else `WARNING` if it warns, or ""."""
     try:
         values = [value for value in yaml.safe_load_all(text) if value is not None]
     except yaml.YAMLError:
@@ -86,7 +86,7 @@ def test_what_the_cluster_rejects_is_reported(api: Api, tmp_path: Path) -> None:
 def test_what_is_rejected_beside_the_cluster_s_topologies_is_reported_beside_those_of_files(
     workspace: Workspace, tmp_path: Path
 ) -> None:
-    """Claims and templates of topologies, and what requests, parameters and values there must be."""
+    """Claims and templates of topologies, and their required requests, parameters and values."""
     given = [each for each in edits.objects() if each["kind"] == "NetworkTopology"]
     names = {each["metadata"]["name"]: each for each in given}
     made = [*names.values()]

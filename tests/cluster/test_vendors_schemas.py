@@ -156,7 +156,7 @@ class Netdra:
         self._file = folder / "topology.yaml"
 
     def refusal(self, written: Object, *more: Path) -> str:
-        """What `netdra validate` states is wrong with an object beside others, or ""."""
+        """The error that `netdra validate` reports for an object beside others, or ""."""
         self._file.write_text(yaml.safe_dump(written))
         command = (sys.executable, "-m", "netdra", "validate", *map(str, (self._file, *more)))
         done = subprocess.run(command, capture_output=True, text=True, check=False)

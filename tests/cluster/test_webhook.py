@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,6 +39,7 @@ from tests.cluster.daemons import (
     until_refused,
 )
 from tests.cluster.identities import NETDRA
+from tests.cluster.test_rights import PORT_SPEC
 
 pytestmark = pytest.mark.usefixtures("webhook")
 
@@ -151,7 +153,7 @@ def test_the_steps_of_a_topology_are_fixed_while_pods_are_attached_with_it(works
     made = api.update({**made, "status": status}, subresource="status")
 
     def told(ready: str) -> Object:
-        """What the node's driver states of the claim's first device."""
+        """Write the driver's status of the claim's first device."""
         when = "2026-01-01T00:00:00Z"
         condition = {"type": "Ready", "status": ready, "reason": "R", "message": "m", "lastTransitionTime": when}
         device = {"driver": "dra.networking", "pool": "pool", "device": "used-vf0", "conditions": [condition]}
@@ -277,7 +279,7 @@ def reporting(workspace: Workspace) -> str:
 
 
 def warnings(plane: ControlPlane, *arguments: str, text: str = "") -> str:
-    """What kubectl prints beside its answer."""
+    """The warnings that kubectl prints beside its answer."""
     try:
         plane.kubectl(*arguments, "--dry-run=server", "--warnings-as-errors", text=text)
     except KubectlError as problem:
@@ -460,3 +462,45 @@ def test_whoever_writes_pods_is_warned_and_what_a_controller_makes_of_them_is_no
         pod["metadata"]["ownerReferences"] = owners
         workspace.api.create(pod, dry_run=True)
     assert asked() - before == 1
+
+
+def test_ranges_that_the_cluster_and_its_cloud_use_are_warned_of(
+    control_plane: ControlPlane, workspace: Workspace, tmp_path: Path
+) -> None:
+    api, name = workspace.api, workspace.name("net")
+    node = api.get("v1/Node", workspace.add_node("routed"))
+    pods = "10.244.7.0/24"
+    api.patch("v1/Node", node["metadata"]["name"], {"spec": {"podCIDR": pods, "podCIDRs": [pods]}})
+    port = manifest(f"{GROUP}/NeutronPort", "port", workspace.namespace, spec=PORT_SPEC)
+    settings = {"mac": "fa:16:3e:00:00:01", "vlan": 100, "addresses": ["10.79.0.5/24"]}
+    status = {"networkName": "blue", "networkID": "n", "portID": "p", "settings": settings}
+    api.update({**workspace.create(port), "status": status}, subresource="status")
+
+    def written(*ranges: str, **spec: object) -> str:
+        listed = [{"cidr": entry} for entry in ranges]
+        return yaml.safe_dump(manifest(f"{GROUP}/PodNetwork", name, spec={"ranges": listed, **spec}))
+
+    everything = written("10.0.0.0/24", "10.244.0.0/16", "10.79.0.0/16")
+    expected = (
+        "range 10.0.0.0/24 overlaps with the Service addresses 10.0.0.0/24 of ",
+        f"range 10.244.0.0/16 overlaps with the pod addresses {pods} of ",
+        "range 10.79.0.0/16 overlaps with subnet 10.79.0.0/24 of ",
+    )
+    until(
+        lambda: all(text in warnings(control_plane, "create", "-f", "-", text=everything) for text in expected),
+        "the webhook to know the ranges",
+        detail=lambda: warnings(control_plane, "create", "-f", "-", text=everything),
+    )
+    assert "overlaps" not in warnings(control_plane, "create", "-f", "-", text=written("10.79.0.0/16", vlan=7))
+    file = tmp_path / "network.yaml"
+    file.write_text(everything)
+    checked = CliRunner().invoke(
+        cli, ["validate", str(file), "--cluster", f"--kubeconfig={control_plane.kubeconfig()}", "-o", "json"]
+    )
+    messages = "\n".join(problem["message"] for problem in json.loads(checked.stdout)["problems"])
+    for text, owner in zip(
+        expected,
+        ('ServiceCIDR "kubernetes"', f'Node "{node["metadata"]["name"]}"', 'network "blue" of Neutron'),
+        strict=True,
+    ):
+        assert f"{text}{owner}" in messages, checked.output

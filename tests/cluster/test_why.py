@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.request import HTTPCookieProcessor, build_opener
 
 import pytest
 from click.testing import CliRunner, Result
@@ -37,7 +39,7 @@ from testbed.objects import HOSTNAME, POD, manifest
 from testbed.waiting import until
 from testbed.workspace import Workspace, open_workspace
 from tests import builders
-from tests.cluster import neutron_ports
+from tests.cluster import identities, neutron_ports
 from tests.cluster.daemons import running_controller
 from tests.hollow_nodes import Quiet
 
@@ -45,16 +47,19 @@ GROUP = "networking.dra.io/v1alpha1"
 TOPOLOGY, POLICY, REPORT = f"{GROUP}/NetworkTopology", f"{GROUP}/DeviceExposurePolicy", f"{GROUP}/NodeNetwork"
 RULE = "resource.k8s.io/v1/DeviceTaintRule"
 BINDING = "rbac.authorization.k8s.io/v1/RoleBinding"
+CLUSTER_BINDING = "rbac.authorization.k8s.io/v1/ClusterRoleBinding"
+READER = "netdra-reader"
+ASKS_FOR_ROLE = f'request a ClusterRoleBinding to the ClusterRole "{READER}"'
 PROGRAMS = ("macvlan", "host-local", "static", "tuning")
 
 
 @dataclass
 class Scene:
-    """Nodes that publish, topologies, and what each test adds.
+    """Nodes that publish, topologies, and the additions of each test.
 
     Attributes:
-        nodes: by what they are for, the nodes' names.
-        topologies: by what they are for, the topologies' names.
+        nodes: by their purpose, the nodes' names.
+        topologies: by their purpose, the topologies' names.
     """
 
     plane: ControlPlane
@@ -367,7 +372,92 @@ def test_with_the_rights_of_one_namespace_the_story_goes_on_and_names_what_is_no
         )
         assert "Insufficient cpu" in told.stdout.splitlines()[1]
         for plural in ("resourceslices", "nodes", "resourceclaims in all namespaces", "networktopologies"):
-            assert f"Not read: the cluster does not allow you to list {plural}" in told.stdout
+            assert f"Not read: the cluster does not allow you to list {plural}; {ASKS_FOR_ROLE}" in told.stdout
+    for command in ("get", "top"):
+        told = CliRunner().invoke(cli, [command, f"--kubeconfig={account}"])
+        for plural in ("resourceslices", "resourceclaims", "nodenetworks", "deviceclasses"):
+            assert f"the cluster does not allow you to list {plural}; {ASKS_FOR_ROLE}" in told.stderr
+
+
+@pytest.fixture
+def reader(scene: Scene) -> str:
+    """A user who has the chart's role netdra-reader and nothing else."""
+    user = scene.workspace.name("reader")
+    (role,) = (each for each in identities.template("people.yaml") if each["metadata"]["name"] == READER)
+    scene.workspace.create(role)
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": READER}
+    subjects = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}]
+    scene.workspace.create(manifest(CLUSTER_BINDING, user, roleRef=reference, subjects=subjects))
+    until(lambda: may(scene.api, user, "list", "nodes"), "the rights to be known")
+    return user
+
+
+def may(api: Api, user: str, verb: str, resource: str, group: str = "") -> bool:
+    """Whether the API server allows a user something in all namespaces."""
+    asked = {"user": user, "resourceAttributes": {"verb": verb, "group": group, "resource": resource}}
+    review = manifest("authorization.k8s.io/v1/SubjectAccessReview", "", spec=asked)
+    allowed: bool = api.create(review)["status"]["allowed"]
+    return allowed
+
+
+def test_the_role_for_readers_lets_every_command_and_page_read_all_it_shows(scene: Scene, reader: str) -> None:
+    kubeconfig = scene.plane.kubeconfig(reader, ())
+    access = f"--kubeconfig={kubeconfig}"
+    namespace, node = scene.workspace.namespace, scene.nodes["nics"]
+    with prepared(scene, in_use):
+        stories = {
+            "pod": f"{namespace}/second",
+            "claim": f"{namespace}/second",
+            "device": f"{node}/eth0",
+            "topology": scene.topologies["one"],
+        }
+        for kind, name in stories.items():
+            told = CliRunner().invoke(cli, ["why", kind, name, access, "-o", "json"])
+            assert (
+                told.output
+                == CliRunner()
+                .invoke(cli, ["why", kind, name, f"--kubeconfig={scene.plane.kubeconfig()}", "-o", "json"])
+                .output
+            )
+            assert "unread" not in json.loads(told.stdout)
+        for command in ("get", "top"):
+            told = CliRunner().invoke(cli, [command, access])
+            assert (told.exit_code, told.stderr) == (0, "")
+        pages = ["/", f"/nodes/{node}", f"/pod/{namespace}/second", "/what-if"]
+        pages += [f"/why/{kind}/{name}" for kind, name in stories.items()]
+        with console_of(scene.plane, kubeconfig) as read:
+            for path in pages:
+                found = read(path)
+                assert "does not allow" not in found, path
+                assert node in found or path in ("/what-if", f"/why/topology/{scene.topologies['one']}"), path
+    for resource in ("secrets", "configmaps", "pods/log"):
+        assert not may(scene.api, reader, "get", resource)
+    assert not may(scene.api, reader, "create", "networktopologies", "networking.dra.io")
+
+
+@contextmanager
+def console_of(plane: ControlPlane, kubeconfig: Path) -> Iterator[Callable[[str], str]]:
+    """A console with the rights of a kubeconfig; the function returns the page of a path."""
+    command = [sys.executable, "-m", "netdra", "console", f"--kubeconfig={kubeconfig}"]
+    name = "netdra-console"
+
+    def urls() -> list[str]:
+        return re.findall(r"http://127\.0\.0\.1:\d+/enter\?token=\S+", plane.processes[name].log.read_text())
+
+    process = plane.run(name, command, lambda: bool(urls()))
+    try:
+        url = urls()[-1]
+        opener = build_opener(HTTPCookieProcessor())
+        opener.open(url).close()
+        root = url.partition("/enter")[0]
+
+        def read(path: str) -> str:
+            with opener.open(f"{root}{path}") as answer:
+                return str(answer.read().decode())
+
+        yield read
+    finally:
+        process.stop()
 
 
 def test_a_watched_story_is_printed_again_when_it_has_changed_and_ends_with_ctrl_c(scene: Scene) -> None:

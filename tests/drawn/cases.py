@@ -34,7 +34,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Case:
-    """One node's slices and what happens there.
+    """One node's slices and the events there.
 
     Attributes:
         name: what the names of its objects begin with.
@@ -83,7 +83,7 @@ def _draw_steps(source: random.Random, name: str, node: str, devices: Devices) -
 
 
 def given(claims: Iterable[ResourceClaim]) -> list[DeviceRequestAllocationResult]:
-    """What allocated claims have for use, without what they only inspect with admin access."""
+    """The devices that allocated claims use, without those that they only inspect with admin access."""
     return [
         result
         for claim in claims

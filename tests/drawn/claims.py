@@ -1,4 +1,4 @@
-"""Random device classes and claims: every kind of request, constraint, amount and configuration that there is."""
+"""Random device classes and claims: every kind of request, constraint, amount and configuration."""
 
 from __future__ import annotations
 

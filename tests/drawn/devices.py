@@ -1,8 +1,8 @@
-"""Random devices of one node, in pools of every kind: what policies expose, and what no policy would.
+"""Random devices of one node, in pools of every kind: devices that policies expose, and devices that no policy would.
 
-Half of the pools are made by exposure from policies that are drawn, and from interfaces with what stands on them; the
-others are written by hand, with counters, capacities, taints and faults that the scheduler must cope with whoever
-publishes them.
+Half of the pools are made by exposure from policies that are drawn, and from interfaces with their upper devices; the
+others are written by hand, with counters, capacities, taints and faults that the scheduler must cope with from any
+driver.
 """
 
 from __future__ import annotations

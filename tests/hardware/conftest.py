@@ -25,7 +25,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Say at once what failed: a machine that is stopped before its end would state nothing of it."""
+    """Print a failure at once: a machine that is stopped before its end would not report it."""
     if report.failed:
         print(f"\n{report.nodeid} ({report.when})\n{report.longreprtext}", flush=True)
 

@@ -21,7 +21,7 @@ _NEW_LINK = 16  # RTM_NEWLINK
 
 
 class Job(msgspec.Struct, frozen=True):
-    """What to attach, and in which step to die."""
+    """The plan to attach, and the step in which to die."""
 
     plan: Plan
     netns: str

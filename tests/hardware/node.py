@@ -32,7 +32,7 @@ class Function:
 
     @property
     def name(self) -> str:
-        """The netdev's name in the host's namespace, or "" while it has none there."""
+        """The netdev's name in the host's namespace, or "" while it is elsewhere."""
         net = self.folder / "net"
         return next((entry.name for entry in net.iterdir()), "") if net.is_dir() else ""
 

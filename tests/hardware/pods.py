@@ -1,6 +1,6 @@
 """Pods on the SR-IOV machine: a network namespace each, chains run in it, and the node compared before and after.
 
-What chains do comes from netdra, what they did is read with `ip -j -d`, ethtool and sysfs.
+The chains are netdra's, their effects are read with `ip -j -d`, ethtool and sysfs.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def allocated(function: Function, **facts: Any) -> PlannedDevice:
 
 
 def of_pf(vf: VF) -> dict[str, Any]:
-    """What a VF's PF holds for it, as `ip` tells it."""
+    """The settings of a VF on its PF, as `ip` prints them."""
     pf = next(pf for pf in PFS if pf.pci.startswith(vf.pci[:7]))
     return next(each for each in links()[pf.name]["vfinfo_list"] if each["vf"] == vf.index)
 
@@ -140,7 +140,7 @@ def until_as_before(before: dict[str, Any]) -> None:
 
 
 def assert_as_before(before: dict[str, Any], settings: ChainSettings) -> None:
-    """The node comes to be as it was, and no checkpoint is left."""
+    """The node becomes as it was, and no checkpoint is left."""
     until_as_before(before)
     left = [str(path) for path in Path(settings.state).rglob("*") if path.is_file() and path.name != ".new"]
     assert not left, f"left: {left}"

@@ -1,4 +1,4 @@
-"""Programs for chains on the SR-IOV machine that nobody else has there: a bond, and such as fail in the middle.
+"""Further programs for chains on the SR-IOV machine: a bond, and such as fail in the middle.
 
 The bond reads what bond-cni's page documents, in the types that it documents, and nothing else: a number for `miimon`
 is an error to it, as to bond-cni, and an unknown key nothing.

@@ -1,6 +1,6 @@
 """Discovery of SR-IOV hardware: every fact of PFs and VFs, and every change to them, seen from the kernel's events.
 
-What is expected is read by hand from sysfs, `ip` and `ethtool`.
+The expected facts are read by hand from sysfs, `ip` and `ethtool`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def watcher() -> Iterator[Watcher]:
 
 
 def follow(watcher: Watcher, condition: Callable[[Inventory], bool], what: str) -> Inventory:
-    """Handle events until they have told of something, and hold the outcome against a fresh scan."""
+    """Handle events until they have reported something, and compare the outcome with a fresh scan."""
 
     def differing() -> list[str]:
         watcher.handle()
@@ -48,9 +48,9 @@ def follow(watcher: Watcher, condition: Callable[[Inventory], bool], what: str) 
 
 
 def differences(known: Inventory, fresh: Inventory) -> list[str]:
-    """What a fresh scan states otherwise, field by field.
+    """The differences from a fresh scan, field by field.
 
-    But for the permanent MAC of a VF: its driver writes it again at every reset and tells nobody.
+    Except for the permanent MAC of a VF: its driver writes it again at every reset without an event.
     """
     old, new = ({(each.identity, each.if_name): each for each in one.interfaces} for one in (known, fresh))
     lines = [f"{key}: only {'known' if key in old else 'fresh'}" for key in old.keys() ^ new.keys()]
@@ -94,7 +94,7 @@ def file(function: Function, name: str) -> str:
 
 
 def common_facts(function: Function) -> dict[str, object]:
-    """What sysfs and `ip` state of any function."""
+    """The facts of any function in sysfs and `ip`."""
     found: dict[str, object] = {
         "if_name": function.name,
         "pci_address": function.pci,
@@ -132,7 +132,7 @@ def vf_facts(pf: PF, vf: VF) -> dict[str, object]:
 
 
 def told(found: Interface, facts: dict[str, object]) -> dict[str, object]:
-    """The same facts as discovery tells them."""
+    """The same facts as discovery reports them."""
     return {field: getattr(found, field) for field in facts}
 
 

@@ -1,6 +1,6 @@
-"""What befalls hardware while a pod has it: VFs and drivers that go, pods that die, devices that are still open.
+"""Faults of hardware while a pod has it: VFs and drivers that go, pods that die, devices that are still open.
 
-Whatever it is, the checkpoint is enough to end it, and the next pod gets a device that is as it was.
+After each of them, the checkpoint is enough to detach, and the next pod gets a device that is as it was.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def test_virtual_devices_come_back_as_they_were_though_their_namespace_was_remov
 
 
 def whole(virtual: dict[str, str]) -> dict[str, object]:
-    """What there is to state of these interfaces, but for what the kernel counts and numbers again."""
+    """All facts of these interfaces, except for those that the kernel counts and numbers again."""
     kept = ("address", "mtu", "linkinfo", "link")
     found = links()
     return {

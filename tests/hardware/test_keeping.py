@@ -81,7 +81,7 @@ def test_a_vf_has_its_addresses_in_the_pod_and_afterwards_on_the_node(
 
 
 def test_a_default_route_that_needs_a_rule_does_not_hide_a_rail_with_addresses_and_one_for_all_does(rail: VF) -> None:
-    """The node's own traffic takes the main table; what the watch tells is what a scan finds."""
+    """The node's own traffic takes the main table; the watch reports the same as a scan."""
     name = rail.name
     offering = exclusive("rails", f'{OURS}.ifName == "{name}"', "host-device", allowHostAddresses=True)
 

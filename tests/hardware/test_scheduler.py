@@ -43,7 +43,7 @@ def workspace() -> Iterator[Workspace]:
 
 @dataclass
 class Published:
-    """This machine as a node of the control plane, with what it publishes."""
+    """This machine as a node of the control plane, with its slices."""
 
     workspace: Workspace
     node: str

@@ -1,6 +1,6 @@
 """VFs, a bond of them, VLANs on the bond and their addresses: built in, as programs, and each mixture of the two.
 
-What the pod gets is the same, and the node is the same afterwards, whatever goes in between: a program, the pod's
+The pod's network is the same, and the node is the same afterwards, even if one goes in between: a program, the pod's
 namespace, or netdra itself.
 """
 
@@ -94,7 +94,7 @@ def chain(pfs: tuple[PF, ...], mixture: tuple[str, ...]) -> Plan:
 
 
 def shown(pod: Pod) -> dict[str, Any]:
-    """What `ip -d` shows of the pod, but for what passes; who is up is kept."""
+    """The output of `ip -d` for the pod, without transient fields; whether a link is up is kept."""
     found = {
         name: {**_lasting(each), "up": "UP" in each["flags"]} for name, each in links(pod.netns).items() if name != "lo"
     }

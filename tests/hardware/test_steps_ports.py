@@ -56,7 +56,7 @@ def ported(
 
 @pytest.fixture
 def vf(pfs: tuple[PF, ...]) -> Iterator[VF]:
-    """A VF of which its PF holds somebody else's VLAN and rate, and whose MTU is not the usual one."""
+    """A VF whose PF holds another user's VLAN and rate, and whose MTU is not the usual one."""
     vf, pf = pfs[0].vf(2), pfs[0].name
     ip("link", "set", vf.name, "mtu", "1400")
     ip("link", "set", pf, "vf", "2", "vlan", "7", "qos", "2")

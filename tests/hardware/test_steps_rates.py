@@ -1,4 +1,4 @@
-"""VFs that claims were allocated bandwidth for: their PF limits them, whatever step takes them, and forgets it after.
+"""VFs that claims were allocated bandwidth for: their PF limits them, with any step, and forgets it after.
 
 The emulated 82576 (igb) limits a VF to a rate of at most its link's speed, and guarantees none.
 """
@@ -30,7 +30,7 @@ def with_bandwidth(vf: VF, bandwidth: int) -> PlannedDevice:
 
 
 def rates(vf: VF) -> tuple[int, int]:
-    """What a VF is guaranteed, and what it is limited to, as its PF has it."""
+    """The guaranteed rate and the limit of a VF, as its PF has them."""
     rate = of_pf(vf)["rate"]
     return rate["min_tx"], rate["max_tx"]
 
@@ -73,7 +73,7 @@ def test_a_vf_is_limited_to_its_bandwidth_by_every_step_that_takes_it(
 def test_a_pod_ends_while_the_pf_has_no_link_and_the_next_one_without_bandwidth_has_no_limit(
     pfs: tuple[PF, ...], new_pod: Callable[[], Pod], binary: bool
 ) -> None:
-    """No rate is below the speed of a link that there is not, states the driver; the emulated NIC takes none at all."""
+    """Without a link no rate is below its speed, by the driver; the emulated NIC accepts none at all."""
     vf = pfs[0].vf(2)
     first, second = new_pod(), new_pod()
     ip("link", "set", pfs[0].name, "vf", "2", "max_tx_rate", "250")

@@ -1,4 +1,4 @@
-"""The rdma step on software RDMA (rxe): a device's files, and what cannot be done with it.
+"""The rdma step on software RDMA (rxe): a device's files, and the unsupported actions.
 
 Software RDMA devices cannot be moved to another namespace, and end when their netdev is.
 """
@@ -39,7 +39,7 @@ def rxe(pfs: tuple[PF, ...]) -> Iterator[str]:
 
 @pytest.fixture
 def exclusive(rxe: str) -> Iterator[None]:
-    """Each RDMA device is in one namespace; the kernel lets the mode change only while there is no other namespace."""
+    """Each RDMA device is in one namespace; the kernel lets the mode change only without other namespaces."""
     run("rdma", "system", "set", "netns", "exclusive")
     yield
     until(_shared_again, "RDMA devices to be shared again", seconds=PATIENCE)

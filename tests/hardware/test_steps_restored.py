@@ -1,6 +1,6 @@
-"""VFs that binaries had: the next pod finds one as this pod did, whatever the plugin left; and what check sees.
+"""VFs that binaries had: the next pod finds one as this pod did, despite the plugin's remains; and check's findings.
 
-The emulated 82576 (igb) has no link state and no minimum rate, so those are not among what is spoiled.
+The emulated 82576 (igb) has no link state and no minimum rate, so those are not among the spoiled settings.
 """
 
 from __future__ import annotations

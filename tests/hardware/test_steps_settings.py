@@ -1,4 +1,4 @@
-"""What a driver keeps of a device is afterwards as it was: rings, coalescing, pause frames, flags, features.
+"""A driver's settings for a device are afterwards as they were: rings, coalescing, pause frames, flags, features.
 
 Virtual links have none of these, so this is about igb, igbvf and virtio-net. Read with ethtool alone.
 """

@@ -1,4 +1,4 @@
-"""A PF that pods share, with a PCI address: OVN-Kubernetes' localnet, a program that takes it; and what is refused.
+"""A PF that pods share, with a PCI address: OVN-Kubernetes' localnet, a program that takes it; and refused uses.
 
 OVN-Kubernetes' program is a stand-in (`testbed.ovn`) on a real Open vSwitch.
 """

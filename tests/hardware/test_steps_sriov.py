@@ -28,7 +28,7 @@ MAC = "02:00:00:00:77:01"
 
 @pytest.fixture
 def vf(pfs: tuple[PF, ...]) -> Iterator[VF]:
-    """A VF with a history: a name, an alternative name, an MTU, and a VLAN and a rate of somebody's."""
+    """A VF with a history: a name, an alternative name, an MTU, and a VLAN and a rate of another user."""
     vf = pfs[0].vf(2)
     was = vf.name
     ip("link", "set", was, "name", "data7")

@@ -67,7 +67,7 @@ spec:
 
 
 def plans(pfs: Sequence[PF], count: int = 1) -> list[tuple[Plan, ...]]:
-    """The plans of so many claims, allocated one after the other from what this machine offers."""
+    """The plans of so many claims, allocated one after the other from the devices of this machine."""
     text = TOPOLOGY.read_text().replace("enp3s0f0", pfs[0].name).replace("enp3s0f1", pfs[1].name)
     (topology,) = documents.read(text, str(TOPOLOGY))
     assert isinstance(topology, NetworkTopology)
@@ -158,7 +158,7 @@ def test_two_pods_of_ai_bonded_rdma_ping_over_their_bonded_vlans(
 
 
 def in_active_backup(planned: Plan, data: str, management: str) -> Plan:
-    """The same plan with addresses of its own, and a bond that needs no LACP partner: two pods on a hub are none."""
+    """The same plan with its own addresses, and a bond without an LACP partner: pods on a hub cannot be partners."""
     changes: dict[str, dict[str, Any]] = {
         "bond0": {"mode": "active-backup"},
         "tune-data": {"addresses": [data]},

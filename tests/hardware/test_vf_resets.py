@@ -1,4 +1,4 @@
-"""VFs that are dead after a reset: check reports them and repairs them; and what is left of a VF when its pod ends."""
+"""VFs that are dead after a reset: check reports them and repairs them; and the remains of a VF when its pod ends."""
 
 from __future__ import annotations
 

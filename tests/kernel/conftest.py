@@ -1,4 +1,4 @@
-"""What tests of the running kernel share: namespaces that are gone afterwards, and other programs' view of them."""
+"""The common part of kernel tests: namespaces that are gone afterwards, and other programs' view of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Machine:
     sock: Socket
 
     def ip(self, *arguments: str) -> Any:
-        """What `ip -j -d` prints, decoded; None if it prints nothing."""
+        """The decoded output of `ip -j -d`; None if it prints nothing."""
         done = subprocess.run(
             ("ip", "-n", self.name, "-j", "-d", *arguments), capture_output=True, text=True, check=True
         )

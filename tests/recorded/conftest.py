@@ -37,7 +37,7 @@ def recordings(pytestconfig: pytest.Config) -> Path:
 
 @pytest.fixture(scope="session")
 def recorded(recordings: Path, tmp_path_factory: pytest.TempPathFactory) -> Trees:
-    """What discovery reads of a recorded tree, unpacked; the folder that stands for /sys."""
+    """A recorded tree for discovery, unpacked; the folder that stands for /sys."""
 
     @cache
     def unpack(name: str) -> Path:

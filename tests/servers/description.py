@@ -27,8 +27,8 @@ class Function(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         pci_class: `class` in the file.
         id: vendor and device, as lspci writes them.
         driver: the bound driver. The link to it dangles.
-        numa_node: -1 where the machine does not tell.
-        total_vfs: how many VFs it could have; it has none. None where it has no files of SR-IOV.
+        numa_node: -1 where the machine does not report it.
+        total_vfs: how many VFs it could have; none is created. None where it has no files of SR-IOV.
         on_bus: whether bus/pci/devices has it.
     """
 

@@ -1,4 +1,4 @@
-"""What is known of the servers in this folder: tests that hold of their descriptions and of their recordings alike.
+"""The known facts of the servers in this folder: tests that hold of their descriptions and of their recordings alike.
 
 `tests/unit` runs them on the described trees and `tests/recorded` on the recorded ones. Each of the two inherits them
 and has the fixture `tree`, which gives the folder that stands for a server's /sys.

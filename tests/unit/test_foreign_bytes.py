@@ -1,10 +1,11 @@
-"""The parsers of foreign bytes take whatever comes: an answer or their own error, in time, and nothing else.
+"""The parsers of foreign bytes accept any input: an answer or their own error, in time, and nothing else.
 
-`tests.foreign` makes the bytes. What it finds is added to `FOUND`.
+`tests.foreign` makes the bytes. Its findings are added to `FOUND`.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import struct
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import pytest
 from google.protobuf.message import DecodeError
 
 from netdra.cni import results
-from netdra.kernel import address, link, link_settings, netlink, route, uapi
+from netdra.kernel import address, link, link_settings, netlink, probe, route, uapi
 from netdra.kernel.netlink import Message, attribute, nested, u32
 from netdra.model import documents
 from netdra.model.errors import InvalidInputError
@@ -26,7 +27,7 @@ HEADER = struct.Struct("=IHHI4x")
 
 
 def of_ttrpc(data: bytes) -> None:
-    """As the NRI connection reads: streams, frames, the request and what is in it."""
+    """As the NRI connection reads: streams, frames, the request and its contents."""
     reader, demux = Reader(FrameKind.REQUEST), Demux()
     for half in (data[: len(data) // 2], data[len(data) // 2 :]):
         for _, payload in demux.feed(half):
@@ -36,7 +37,7 @@ def of_ttrpc(data: bytes) -> None:
 
 
 def of_netlink(data: bytes) -> None:
-    """As the monitor reads: messages, and what each tells."""
+    """As the monitor reads: messages, and their contents."""
     parsers: dict[int, Callable[[bytes], object]] = {
         uapi.RTM_NEWLINK: link.parse,
         uapi.RTM_NEWADDR: address.parse,
@@ -57,6 +58,11 @@ def of_link_settings(message: Message) -> None:
         read(message)
 
 
+def of_probe(data: bytes) -> None:
+    """As the node reads ARP and neighbour discovery of other machines on a pod's wire."""
+    probe.claimed(data, MAC)
+
+
 def of_yaml(data: bytes) -> None:
     """As the commands read files."""
     list(documents.read(data.decode(errors="replace"), "fuzzed"))
@@ -71,6 +77,12 @@ SANDBOX = nri_pb2.PodSandboxRequest(
     pod=nri_pb2.PodSandbox(id="s", name="pod", uid="u", namespace="team", pid=7)
 ).SerializeToString()
 REQUEST = ttrpc_pb2.Request(service="nri.pkg.api.v1alpha1.Plugin", method="RunPodSandbox", payload=SANDBOX)
+MAC, OTHER = b"\2\0\0\0\0\1", b"\2\0\0\0\0\2"
+NEIGHBOURS = tuple(
+    make(OTHER, ipaddress.ip_address(text))
+    for text in ("10.0.0.2", "2001:db8::2")
+    for make in (probe.question, probe.announcement)
+)
 FRAME = encode(Frame(1, FrameKind.REQUEST, REQUEST.SerializeToString()))
 LINK = message(
     uapi.RTM_NEWLINK,
@@ -128,6 +140,7 @@ items:
           true
 """
 WORDS = {
+    "neighbours": (b"\x08\x06", b"\x86\xdd", b"\0\1", b"\0\2", b"\x3a\xff", MAC, OTHER, b"\x87\0", b"\x88\0"),
     "ttrpc": (b"\x7f\xff\xff\xff", b"\0\0\0\0", b"\0\0\0\1\1\0", b"\n\xff\xff\xff\xff\x0f"),
     "netlink": (b"\xff\xff", b"\0\0", b"\4\0", b"\5\0\0\0", struct.pack("=H", uapi.IFLA_PROP_LIST)),
     "CNI results": (b"null", b"[]", b"{}", b"-1", b"1e999", b'"', b"[" * 300, b"\\ud800", b"99999999999999999999"),
@@ -144,6 +157,7 @@ WORDS = {
     ),
 }
 FOUND: dict[str, tuple[bytes, ...]] = {
+    "neighbours": (b"", NEIGHBOURS[0][:20], NEIGHBOURS[3][:60]),
     "ttrpc": (),
     "netlink": (message(uapi.RTM_NEWLINK, struct.pack("=BxHiII", 0, 1, 7, 0, 0), attribute(uapi.IFLA_OPERSTATE, b"")),),
     "CNI results": (b'{"cniVersion": "\x80"}', b"[" * 100_000, b'{"ips": [{"address": "' + b"1" * 100_000 + b'/24"}]}'),
@@ -158,6 +172,7 @@ FOUND: dict[str, tuple[bytes, ...]] = {
 
 
 PARSERS = {
+    "neighbours": Parser(of_probe, (), NEIGHBOURS, WORDS["neighbours"], FOUND["neighbours"]),
     "ttrpc": Parser(
         of_ttrpc,
         (ProtocolError, DecodeError),

@@ -1,6 +1,6 @@
-"""What plugins, providers, servers, administrators and the disk state: an answer or the documented error, in time.
+"""Texts of plugins, providers, servers, administrators and the disk: an answer or the documented error, in time.
 
-As `test_foreign_bytes`, for what is text, and for messages of the kubelet's and providers' sockets. What is found is
+As `test_foreign_bytes`, for texts, and for messages of the kubelet's and providers' sockets. Findings are
 added to the parser's `found`.
 """
 
@@ -164,7 +164,7 @@ def of_checkpoint(data: bytes) -> None:
 
 
 def kept_in(path: Path, read: Callable[[], object]) -> Callable[[bytes], None]:
-    """As a file of these bytes is read at the start; what is put aside goes."""
+    """As a file of these bytes is read at the start; renamed files are deleted."""
 
     def parse(data: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

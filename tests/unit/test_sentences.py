@@ -1,4 +1,4 @@
-"""A cause and the next step are one text with punctuation between them, whoever shows it."""
+"""A cause and the next step are one text with punctuation between them, in every output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An upgrade from an older netdra with pods at work, back, and forward again: nobody loses a network.
+"""An upgrade from an older netdra with pods at work, back, and forward again: no pod loses its network.
 
 Each version takes down what the other one made: it reads its claims, checkpoints and records of devices.
 """
@@ -90,7 +90,7 @@ def run(pods: Pods, name: str, topology: str) -> None:
 
 
 def seen(pods: Pods, *names: str) -> dict[str, object]:
-    """What each pod has: its interfaces with their addresses, and its containers with their starts."""
+    """The state of each pod: its interfaces with their addresses, and its containers with their starts."""
     return {
         name: (
             {

@@ -8,7 +8,7 @@ all of the cluster's. It assigns none (decision D68).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from netdra.kube.client import Client, Selection
@@ -40,8 +40,22 @@ class NodeAddresses:
         self._reflector = Reflector(client, POD_ADDRESSES, self._store, selection, vital=False)
         self._following: asyncio.Task[None] | None = None
 
+    @property
+    def store(self) -> Store[PodAddress]:
+        """The PodAddresses of the node's claims, as far as they are followed."""
+        return self._store
+
+    def follow(self) -> None:
+        """Follow them from now on."""
+        if self._following is None:
+            self._following = asyncio.create_task(self._reflector.run())
+
     async def addressed(
-        self, plans: Sequence[Plan], wired: Mapping[DeviceKey, Any], seconds: float
+        self,
+        plans: Sequence[Plan],
+        wired: Mapping[DeviceKey, Any],
+        seconds: float,
+        refused: Collection[str] = (),
     ) -> tuple[Plan, ...]:
         """The plans of a claim with the addresses of its steps, once all of them are assigned.
 
@@ -49,6 +63,7 @@ class NodeAddresses:
             plans: the claim's.
             wired: the physical networks of the node's devices.
             seconds: for how long to wait at most.
+            refused: addresses, without prefix length, that other machines have: others are waited for.
 
         Raises:
             TemporaryError: an address is not assigned in time; the text has the PodNetwork's reason.
@@ -56,15 +71,14 @@ class NodeAddresses:
         """
         steps, limit = {key: step for key, _, step in addresses.addressed(plans)}, min(seconds, SECONDS)
         _check_named(plans)
-        if self._following is None:
-            self._following = asyncio.create_task(self._reflector.run())
+        self.follow()
         uid = plans[0].claim.uid
         try:
             async with asyncio.timeout(limit):
-                await self._store.until(lambda: self._of(uid, steps).keys() == steps.keys())
+                await self._store.until(lambda: self._of(uid, steps, refused).keys() == steps.keys())
         except TimeoutError:
-            raise await self._late(plans, self._of(uid, steps), limit) from None
-        return addresses.with_addresses(plans, self._of(uid, steps), wired)
+            raise await self._late(plans, self._of(uid, steps, refused), limit) from None
+        return addresses.with_addresses(plans, self._of(uid, steps, refused), wired)
 
     async def aclose(self) -> None:
         """Follow them no longer."""
@@ -73,14 +87,17 @@ class NodeAddresses:
             await asyncio.gather(self._following, return_exceptions=True)
             self._following = None
 
-    def _of(self, uid: str, steps: Mapping[StepKey, PlannedStep]) -> dict[StepKey, tuple[PodAddress, ...]]:
+    def _of(
+        self, uid: str, steps: Mapping[StepKey, PlannedStep], refused: Collection[str]
+    ) -> dict[StepKey, tuple[PodAddress, ...]]:
         """The addresses of each step of a claim that has all of them."""
         found: dict[StepKey, list[PodAddress]] = {}
         for entry in self._store.objects.values():
             spec = entry.spec
             key = StepKey(spec.owner.topology, spec.owner.step, spec.owner.index)
             is_own = spec.claim is not None and spec.claim.uid == uid and entry.metadata.deletion_timestamp is None
-            if is_own and key in steps and steps[key].pod_network == spec.network:
+            is_refused = spec.address.partition("/")[0] in refused
+            if is_own and not is_refused and key in steps and steps[key].pod_network == spec.network:
                 found.setdefault(key, []).append(entry)
         return {key: tuple(entries) for key, entries in found.items() if _is_complete(entries)}
 

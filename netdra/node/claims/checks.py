@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from netdra.model import names
 from netdra.model.claim import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
 from netdra.model.errors import InvalidInputError, PermanentError, TemporaryError
 from netdra.model.findings import refuse
@@ -69,10 +68,10 @@ def allocation_of(claim: ResourceClaim, node: str) -> AllocationResult:
 
 
 def ours(claim: ResourceClaim) -> tuple[DeviceRequestAllocationResult, ...]:
-    """The claim's devices of this driver, in the order of its allocation."""
+    """The claim's devices of this driver's nodes, in the order of its allocation."""
     allocation = claim.status.allocation
     results = allocation.devices.results if allocation is not None else ()
-    return tuple(result for result in results if result.driver == names.DRIVER)
+    return tuple(result for result in results if result.is_attachable)
 
 
 def check_config(claim: ResourceClaim) -> None:
@@ -106,6 +105,25 @@ def check_steps(binding: Binding) -> None:
                 f'{named(plain.claim)}, request "{plain.device.request}": it is not defined how device '
                 f'"{plain.device.device}" is attached: no NetworkTopology, no DeviceParameters, and {why}',
                 hint="request a DeviceClass of a NetworkTopology, or one that carries DeviceParameters",
+            )
+
+
+def check_network_shares(claim: ResourceClaim, plans: Sequence[Plan]) -> None:
+    """Addresses of a PodNetwork are allocated only to a claim with steps on it (decision D71).
+
+    The scheduler counts them; nothing is prepared for them, and the controller assigns the addresses of the steps.
+
+    Raises:
+        InvalidInputError: the claim has no step on a network of which it has a share.
+    """
+    allocation = claim.status.allocation
+    networks = {step.pod_network for plan in plans for step in plan.steps if step.pod_network}
+    for result in allocation.devices.results if allocation is not None else ():
+        if result.pod_network and result.pod_network not in networks:
+            raise InvalidInputError(
+                f'{named(claim)}, request "{result.request}" was allocated addresses of PodNetwork '
+                f'"{result.pod_network}", but no step of the claim is on that network',
+                hint="remove the request, or request a NetworkTopology with a step on the network",
             )
 
 

@@ -17,27 +17,33 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from netdra.chain.checkpoint import boot_id
+from netdra.chain.report import DuplicateAddress
 from netdra.kube.backoff import patiently
 from netdra.kube.client import Client
 from netdra.kube.errors import ApiError, NotFoundError
 from netdra.kube.resources import RESOURCE_CLAIMS, Resource
+from netdra.kube.store import Change
 from netdra.model import names
 from netdra.model.claim import DeviceRequestAllocationResult, ResourceClaim
 from netdra.model.core import ClusterPod
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
+from netdra.model.node_network import UnassignedAddress
 from netdra.model.plan import Binding, ClaimReference, PlannedDevice
+from netdra.model.pod_address import PodAddress
 from netdra.model.resource import DeviceAttribute
 from netdra.node import faults
 from netdra.node.claims import beside, checks
 from netdra.node.claims.beside import VFTakenError
 from netdra.node.claims.checks import named
+from netdra.node.claims.refused import RefusedAddresses
 from netdra.node.claims.store import (
     POD_CLAIM_NAME,
     ClaimStore,
@@ -50,6 +56,7 @@ from netdra.node.claims.store import (
     base_request,
     cdi_id,
 )
+from netdra.node.claims.unassigned import addresses_of, unassigned
 from netdra.node.claims.vfs import VFChooser, recorded
 from netdra.node.permits import NodePermits
 from netdra.node.priority import Turns
@@ -176,12 +183,35 @@ class Claims:
         self._watched, self._permits, self._turns = watched, permits, turns
         self._vfs = VFChooser(view, holder, store)
         self._addresses: NodeAddresses | None = None
+        self._refused = RefusedAddresses()
+        self._watching = ExitStack()
+        self._address_lost: Callable[[], None] = lambda: None
         self._before_release: list[Callable[[str], Awaitable[None]]] = []
 
     async def aclose(self) -> None:
         """Follow no addresses any longer."""
+        self._watching.close()
         if self._addresses is not None:
             await self._addresses.aclose()
+
+    async def unassigned(self) -> tuple[UnassignedAddress, ...]:
+        """The addresses that claims of this node were prepared with and that no PodAddress assigns to them."""
+        if self._addresses is None or not self._addresses.store.synced:
+            return ()
+        present = tuple(self._addresses.store.objects.values())
+        return await asyncio.to_thread(lambda: unassigned(self._store.all(), present))
+
+    async def follow_addresses(self, changed: Callable[[], None]) -> None:
+        """Follow the addresses of claims that a former process has prepared; calls a function when one may be lost."""
+        self._address_lost = changed
+        records: Sequence[PreparedClaim] = ()
+        with suppress(NetdraError):  # where the disk cannot be read, they are followed from the next claim on
+            records = await asyncio.to_thread(self._store.all)
+        if any(True for record in records for _ in addresses_of(record)):
+            followed = self._address_store()
+            followed.follow()
+            await followed.store.wait_synced()
+            changed()
 
     def before_release(self, act: Callable[[str], Awaitable[None]]) -> None:
         """Have a function called with a claim's uid before the claim is released."""
@@ -206,6 +236,7 @@ class Claims:
         """
         for act in self._before_release:
             await act(claim.uid)
+        self._refused.forget(claim.uid)
         await asyncio.to_thread(self._forget, claim.uid)
 
     def remove_given_up(self) -> None:
@@ -239,6 +270,27 @@ class Claims:
         except TimeoutError:
             what = f"{named(claim)} has no record on this node, and is being prepared again"
             raise TemporaryError(what, hint="the pod is tried again by itself") from None
+
+    async def refuse_addresses(self, claims: Sequence[ClaimReference], duplicates: Sequence[DuplicateAddress]) -> None:
+        """Have claims get other addresses than those that other machines have, and be prepared again by the next hook.
+
+        Raises:
+            NetdraError: a record cannot be written.
+        """
+        self._refused.add(duplicates)
+        for claim in claims:
+            if any(entry.claim == claim.uid for entry in duplicates):
+                await self._turns.run_alone(claim.uid, partial(asyncio.to_thread, self._drop_plan, claim.uid))
+
+    def refused_addresses(self, claim: ClaimReference) -> tuple[DuplicateAddress, ...]:
+        """The addresses of a claim that other machines have."""
+        return self._refused.of(claim)
+
+    def _drop_plan(self, uid: str) -> None:
+        with self._store.locked():
+            record = self._store.get(uid)
+            if record is not None:
+                self._store.put(msgspec.structs.replace(record, plan=None))
 
     async def release(self, claim: ClaimReference) -> None:
         """Release a claim that no pod has, in its turn.
@@ -425,6 +477,7 @@ class Claims:
         )
         binding = bind([claim], self._view.topologies, self._view.devices, chosen, place)
         checks.check_steps(binding)
+        checks.check_network_shares(claim, binding.plans)
         named = dict.fromkeys(plan.topology for plan in binding.plans)
         topologies = [self._view.topologies[name] for name in named if name in self._view.topologies]
         checked = self._permits.check(binding.plans, topologies)
@@ -470,15 +523,28 @@ class Claims:
         Raises:
             NetdraError: an address is not assigned in time, or does not fit the step.
         """
-        from netdra.node.claims.addresses import NodeAddresses  # a node without such claims never needs it
-
         assert made.plan is not None
-        self._addresses = self._addresses or NodeAddresses(self._client, self._node)
+        node_addresses = self._address_store()
         left = max(1.0, until - asyncio.get_running_loop().time())
         async with self._turns.aside():
-            plans = await self._addresses.addressed(made.plan.plans, physnets(self._view.slices), left)
+            refused = {entry.address for entry in self._refused.of(made.claim)}
+            plans = await node_addresses.addressed(made.plan.plans, physnets(self._view.slices), left, refused)
         plan = msgspec.structs.replace(made.plan, plans=self._permits.check(plans).plans)
         return msgspec.structs.replace(made, plan=plan)
+
+    def _address_store(self) -> NodeAddresses:
+        from netdra.node.claims.addresses import NodeAddresses  # a node without such claims never needs it
+
+        if self._addresses is None:
+            self._addresses = NodeAddresses(self._client, self._node)
+            self._watching.enter_context(self._addresses.store.following(self._on_address_change))
+        return self._addresses
+
+    def _on_address_change(self, change: Change[PodAddress]) -> None:
+        before = change.old.spec.claim if change.old is not None and change.new is None else None
+        with suppress(NetdraError):
+            if before is not None and self._store.has(before.uid):
+                self._address_lost()
 
     def _devices(self, claim: ResourceClaim, binding: Binding) -> Iterator[KeptDevice]:
         attributes = _published(self._view)

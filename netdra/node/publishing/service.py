@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
@@ -34,7 +34,7 @@ from netdra.model.core import ClusterNode
 from netdra.model.custom_device import CustomDevice
 from netdra.model.device import DEFAULT_FEATURES, Features, Problem
 from netdra.model.errors import NetdraError
-from netdra.model.node_network import NodeNetworkStatus
+from netdra.model.node_network import NodeNetworkStatus, UnassignedAddress
 from netdra.model.plan import PlannedDevice
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.registration import Registration, RegistrationOutcome
@@ -139,6 +139,8 @@ class Publishing:
         self.gate = PriorityGate()
         self.spread = Spread(client, node)
         self._reporter: Reporter | None = None
+        self.unassigned: Callable[[], Awaitable[tuple[UnassignedAddress, ...]]] = _none
+        self._unassigned: tuple[UnassignedAddress, ...] = ()
         self._problems: tuple[Problem, ...] = ()
         self._work = asyncio.Event()
         self._first_pass = asyncio.Event()
@@ -242,12 +244,25 @@ class Publishing:
             await publisher.wait_published()
             self.published.set()
 
+    def report_soon(self) -> None:
+        """Report again: the node's state may have changed."""
+        if self._reporter is not None:
+            self._reporter.note(urgent=True)
+
+    def report_unassigned(self) -> None:
+        """Report again once an address that was reported as unassigned may no longer belong to a pod."""
+        if self._unassigned:
+            self.report_soon()
+
     async def _report(self, interfaces: Interfaces, publisher: Publisher, offering: Offering) -> NodeNetworkStatus:
         refused = {key: self._problem_events.reason(key) for key in publisher.refused}
         features = self._features
+        unassigned = self._unassigned = await self.unassigned()
 
         def make() -> NodeNetworkStatus:
-            return msgspec.structs.replace(offering.report(refused), features=gates.on(features))
+            return msgspec.structs.replace(
+                offering.report(refused), features=gates.on(features), unassigned_addresses=unassigned
+            )
 
         return await interfaces.run(make)
 
@@ -449,3 +464,7 @@ class Publishing:
         old, new = change.old, change.new
         if old is None or new is None or old.metadata.labels != new.metadata.labels or old.status != new.status:
             self._work.set()
+
+
+async def _none() -> tuple[UnassignedAddress, ...]:
+    return ()

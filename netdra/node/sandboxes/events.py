@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from netdra.chain.report import AttachError
+from netdra.chain.report import AttachError, DuplicateAddress
 from netdra.kube.events import ObjectReference, Occurrence
 from netdra.model.errors import NetdraError, TemporaryError
 from netdra.node.nri.hooks import Sandbox
@@ -83,6 +83,14 @@ class PodEvents:
         if self._is_new(sandbox, text):
             log.info("%s", text, extra=_about(sandbox))
             self._emit_of(sandbox, "Normal", "TopologyChanged", "Attach", text)
+
+    def report_duplicates(self, sandbox: Sandbox, duplicates: Sequence[DuplicateAddress]) -> None:
+        """A pod starts with addresses that another machine on the wire has, too."""
+        if not duplicates:
+            return
+        text = f"{'; '.join(map(str, duplicates))}. Find that machine, or exclude the address from the PodNetwork."
+        log.warning("%s", text, extra=_about(sandbox))
+        self._emit_of(sandbox, "Warning", "DuplicateAddress", "Attach", text)
 
     def report_late(self, sandbox: Sandbox) -> None:
         """A pod that had begun without its network has it now."""

@@ -15,11 +15,14 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
+from netdra.chain.report import AttachError, DuplicateAddress
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
-from netdra.model.plan import ClaimReference, programs
+from netdra.model.plan import ClaimReference, Plan, programs
+from netdra.model.pod_network import REPORT
 from netdra.node.claims.checks import changed_topologies, check_pod, check_shared
 from netdra.node.claims.store import PreparedClaim
 from netdra.node.nri.hooks import LOOKUP_SHARE, REMOVE_SECONDS, Sandbox
@@ -33,7 +36,7 @@ from netdra.node.sandboxes.tracker import Tracker
 from netdra.node.sandboxes.writer import StatusWriter
 from netdra.node.signals import Signals
 from netdra.node.view import NodeView
-from netdra.ops.logs import about
+from netdra.ops.logs import about, fields
 from netdra.rules.plans import combined
 
 log = logging.getLogger(__name__)
@@ -58,6 +61,16 @@ class PlannedClaims(Protocol):
         Raises:
             NetdraError: it cannot be prepared, or not until that time on the monotonic clock.
         """
+
+    async def refuse_addresses(self, claims: Sequence[ClaimReference], duplicates: Sequence[DuplicateAddress]) -> None:
+        """No pod may start with these addresses: the claims that have them get others, and are prepared again.
+
+        Raises:
+            NetdraError: a claim's record cannot be written.
+        """
+
+    def refused_addresses(self, claim: ClaimReference) -> tuple[DuplicateAddress, ...]:
+        """The addresses with which no pod may start that has the claim."""
 
 
 class StoppedError(TemporaryError):
@@ -121,6 +134,7 @@ class Attachments:
     circuits: Circuits
     signals: Signals
     _background: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    _looking: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
     def table(self) -> Table:
@@ -205,6 +219,7 @@ class Attachments:
         """Wait for the work in progress: nothing is left half done."""
         # No more work is begun that may hang: checkpoints have it.
         self.threads.undoing.shutdown(wait=False, cancel_futures=True)
+        await asyncio.gather(*self._looking, return_exceptions=True)
         await self.table.at_rest()
         self.threads.shutdown()
         self.table.namespaces.close()
@@ -235,7 +250,9 @@ class Attachments:
             raise  # the pod has ended, or has another sandbox by now: it gets no status and no event
         except NetdraError as problem:
             devices = self.devices_of(claims)
-            self.writer.update(failed(sandbox, devices, reason_of(problem), message_of(problem)))
+            await self._refuse_addresses(sandbox, claims, problem)
+            duplicates = [entry for claim in claims for entry in self.claims.refused_addresses(claim)]
+            self.writer.update(failed(sandbox, devices, reason_of(problem), message_of(problem), duplicates))
             if self.network.has_checkpoint(sandbox.id):
                 self.table.set_trouble(sandbox.id, message_of(problem))
             self.events.report_failure(sandbox, problem)
@@ -353,7 +370,29 @@ class Attachments:
         self.table.set_plugins(sandbox, plugins)
         claims = [ClaimDevices.of_record(record) for record in records]
         with self.circuits.trying(plugins, deadline):
-            return await self.in_thread(lambda: self.network.attach(sandbox, claims, plans, deadline))
+            outcomes = await self.in_thread(lambda: self.network.attach(sandbox, claims, plans, deadline))
+        if any(step.on_duplicate == REPORT for plan in plans.plans for step in plan.steps):
+            task = asyncio.create_task(self._report_duplicates(sandbox, plans.plans))
+            self._looking.add(task)
+            task.add_done_callback(self._looking.discard)
+        return outcomes
+
+    async def _report_duplicates(self, sandbox: Sandbox, plans: Sequence[Plan]) -> None:
+        """Ask the wire for a pod's addresses when its hook is over: a runtime starts no other pod during a hook."""
+        with suppress(NetdraError):  # the pod has ended
+            found = await asyncio.to_thread(self.network.duplicates, sandbox, plans)
+            self.events.report_duplicates(sandbox, found)
+
+    async def _refuse_addresses(self, sandbox: Sandbox, claims: Sequence[ClaimReference], problem: NetdraError) -> None:
+        """Have claims get other addresses instead of those that were found to be duplicates."""
+        failures = problem.report.failures if isinstance(problem, AttachError) else ()
+        duplicates = [entry for failure in failures for entry in failure.duplicates]
+        if not duplicates:
+            return
+        try:
+            await self.claims.refuse_addresses(claims, duplicates)
+        except NetdraError as trouble:  # the next sandbox finds the duplicate once more
+            log.warning("the pod's addresses are not renewed: %s", trouble, extra=fields(**sandbox.fields))
 
     async def _undo_quietly(self, sandbox: Sandbox) -> None:
         try:

@@ -11,15 +11,15 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from netdra.chain import check as checks
-from netdra.chain import checkpoint, files
+from netdra.chain import checkpoint, duplicates, files
 from netdra.chain.attach import attach
 from netdra.chain.checkpoint import PodIdentity, Saved
 from netdra.chain.collect import collect
 from netdra.chain.detach import detach
 from netdra.chain.outcome import DeviceOutcome, device_outcomes, recorded_outcomes
-from netdra.chain.report import AttachError, CollectReport, DetachReport
+from netdra.chain.report import AttachError, CollectReport, DetachReport, DuplicateAddress
 from netdra.chain.shares import changed_devices
-from netdra.chain.site import ChainSettings, reopen_pod
+from netdra.chain.site import ChainSettings, open_pod, reopen_pod
 from netdra.kernel import netns
 from netdra.kernel.errors import KernelError
 from netdra.kernel.liveness import Liveness
@@ -196,6 +196,17 @@ class Network:
         outcomes = attached(sandbox, devices, recorded_outcomes(saved))
         self.table.complete_attach(sandbox, outcomes)
         return outcomes
+
+    def duplicates(self, sandbox: Sandbox, plans: Sequence[Plan]) -> tuple[DuplicateAddress, ...]:
+        """The addresses of an attached sandbox that other machines on the wire have, too, as far as that is reported.
+
+        Raises:
+            NetdraError: its namespace is gone, or cannot be entered.
+        """
+        with open_pod(sandbox.netns) as space:
+            found = duplicates.look(plans, space)
+        metrics.DUPLICATES.labels("report").inc(len(found))
+        return found
 
     def drift(self, sandbox: Sandbox) -> tuple[str, ...]:
         """The drift of a sandbox's network as texts; none of a sandbox that ends just now.

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from netdra.chain.outcome import DeviceOutcome
-from netdra.chain.report import StepReport
+from netdra.chain.report import DuplicateAddress, StepReport
 from netdra.model import names
 from netdra.model.claim import AllocatedDeviceStatus, AllocationResult, NetworkDeviceData
 from netdra.model.plan import ClaimReference, PlannedDevice, PlannedPort
@@ -57,6 +57,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         devices: the outcomes of its devices of netdra, those without a step too.
         reason: one word for programs: `Attached`, or why it is not; `NotPrepared` comes before there is a sandbox.
         message: the same for people; of a failure, the step that failed.
+        duplicates: the claim's addresses with which no pod may start: another machine on the wire has them.
     """
 
     claim: ClaimReference
@@ -64,6 +65,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     devices: tuple[DeviceOutcome, ...]
     reason: str = "Attached"
     message: str = ""
+    duplicates: tuple[DuplicateAddress, ...] = ()
 
     @property
     def is_attached(self) -> bool:
@@ -108,7 +110,7 @@ class ClaimDevices(msgspec.Struct, frozen=True):
                     policy=policy_of((result.pool, result.device)),
                 )
                 for result in (allocation.devices.results if allocation is not None else ())
-                if result.driver == names.DRIVER
+                if result.is_attachable
             ),
         )
 
@@ -154,10 +156,23 @@ def attached(sandbox: Sandbox, claims: Sequence[ClaimDevices], done: Sequence[De
     return tuple(outcomes)
 
 
-def failed(sandbox: Sandbox, claims: Sequence[ClaimDevices], reason: str, message: str) -> tuple[Outcome, ...]:
+def failed(
+    sandbox: Sandbox,
+    claims: Sequence[ClaimDevices],
+    reason: str,
+    message: str,
+    duplicates: Sequence[DuplicateAddress] = (),
+) -> tuple[Outcome, ...]:
     """The outcomes of the claims of a sandbox that was refused."""
     return tuple(
-        Outcome(claim=entry.claim, sandbox=sandbox, devices=entry.outcomes, reason=reason, message=message)
+        Outcome(
+            claim=entry.claim,
+            sandbox=sandbox,
+            devices=entry.outcomes,
+            reason=reason,
+            message=message,
+            duplicates=tuple(duplicate for duplicate in duplicates if duplicate.claim == entry.claim.uid),
+        )
         for entry in claims
     )
 
@@ -177,6 +192,7 @@ def device_statuses(
     former: Iterable[AllocatedDeviceStatus],
     now: str,
     troubles: Mapping[str, VFTrouble] = MappingProxyType({}),
+    pod_network_kind: str = "",
 ) -> tuple[AllocatedDeviceStatus, ...]:
     """The entries of a claim's devices; none once no sandbox has the claim any more.
 
@@ -185,6 +201,8 @@ def device_statuses(
         former: the present entries of our devices; a condition that does not change keeps its time.
         now: the time, in RFC 3339.
         troubles: of pooled VFs, by the VF's PCI address.
+        pod_network_kind: the PodNetworkKind by which PodNetworks are reported (docs/multi-network.md), "" if they are
+            not.
     """
     since = {(entry.pool, entry.device, entry.share_id or ""): entry.conditions for entry in former}
     uses: dict[DeviceId, list[Use]] = {}
@@ -192,7 +210,7 @@ def device_statuses(
         for device in outcome.devices:
             uses.setdefault(_id(device.device), []).append((outcome, device))
     return tuple(
-        _entry(key, used, since.get(key) or (), now, troubles.get(used[0][1].device.pci_address))
+        _entry(key, used, since.get(key) or (), now, troubles.get(used[0][1].device.pci_address), pod_network_kind)
         for key, used in uses.items()
     )
 
@@ -210,7 +228,12 @@ def _by_id(entries: Iterable[AllocatedDeviceStatus]) -> dict[DeviceId, bytes]:
 
 
 def _entry(
-    key: DeviceId, uses: Sequence[Use], former: tuple[Any, ...], now: str, trouble: VFTrouble | None
+    key: DeviceId,
+    uses: Sequence[Use],
+    former: tuple[Any, ...],
+    now: str,
+    trouble: VFTrouble | None,
+    pod_network_kind: str,
 ) -> AllocatedDeviceStatus:
     pool, device, share = key
     conditions = [_ready([outcome for outcome, _ in uses])]
@@ -223,7 +246,7 @@ def _entry(
         device=device,
         share_id=share or None,
         conditions=tuple(_dated(condition, former, now) for condition in conditions),
-        data=_data(uses),
+        data=_data(uses, pod_network_kind),
         network_data=_network_data(uses),
     )
 
@@ -276,10 +299,12 @@ def _network_data(uses: Sequence[Use]) -> NetworkDeviceData | None:
     )
 
 
-def _data(uses: Sequence[Use]) -> dict[str, Any] | None:
+def _data(uses: Sequence[Use], pod_network_kind: str) -> dict[str, Any] | None:
     """The results by step, as many details as fit: all steps, else the device's own step alone, else names."""
     offered = _offered(next((device.device.policy for _, device in uses if device.device.policy), ""))
+    offered |= _refused(outcome for outcome, _ in uses)
     uses = [use for use in uses if not use[0].is_unprepared]
+    offered |= _pod_network(uses, pod_network_kind)
     if not uses:
         return offered or None
     for detail in (_all_steps, _own_step, _names):
@@ -294,6 +319,19 @@ def _data(uses: Sequence[Use]) -> dict[str, Any] | None:
 def _offered(policy: str) -> dict[str, Any]:
     """The policy that offers a device, by which the controller counts the failing claims of a policy."""
     return {"policy": policy} if policy else {}
+
+
+def _pod_network(uses: Sequence[Use], kind: str) -> dict[str, Any]:
+    """The PodNetwork of a device, as the draft of SIG Network's multi-network API has it."""
+    name = next((device.pod_network for _, device in uses if device.pod_network), "") if kind else ""
+    return {"podNetwork": {"kind": kind, "name": name}} if name else {}
+
+
+def _refused(outcomes: Iterable[Outcome]) -> dict[str, Any]:
+    """The addresses with which no pod may start: the controller assigns others."""
+    refused = {entry.address: entry.mac for outcome in outcomes for entry in outcome.duplicates}
+    listed = [{"address": address, "hardwareAddress": mac} for address, mac in refused.items()]
+    return {"duplicates": listed[:MAX_IPS]} if listed else {}
 
 
 def _pod(outcome: Outcome, device: DeviceOutcome, steps: list[dict[str, Any]]) -> dict[str, Any]:

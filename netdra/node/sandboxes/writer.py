@@ -73,6 +73,7 @@ class StatusWriter:
 
     Attributes:
         policy_of: the policy that offers a device of this node.
+        pod_network_kind: as of `device_statuses`.
         clock: the time, in RFC 3339.
         gate: the priority gate; writes wait for it.
         failures: writes that failed so far, for metrics.
@@ -80,6 +81,7 @@ class StatusWriter:
 
     client: Client
     policy_of: PolicyOf
+    pod_network_kind: str = ""
     clock: Callable[[], str] = _now
     gate: PriorityGate = field(default_factory=PriorityGate)
     failures: int = 0
@@ -204,7 +206,7 @@ class StatusWriter:
         others = [raw for raw, head in pairs if head.driver != names.DRIVER]
         former = [_entry.decode(raw) for raw, head in pairs if head.driver == names.DRIVER]
         troubles = {vf: trouble for (uid, vf), trouble in self._troubles.items() if uid == claim}
-        wanted = device_statuses(outcomes, former, self.clock(), troubles)
+        wanted = device_statuses(outcomes, former, self.clock(), troubles, self.pod_network_kind)
         if same(former, wanted):
             return
         devices = msgspec.Raw(msgspec.json.encode([*others, *wanted]))

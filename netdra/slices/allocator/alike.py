@@ -1,23 +1,25 @@
-"""Nodes that are alike for some claims: what does not fit on one of them does not fit on the others.
+"""Nodes and devices that are alike for some claims: what holds of one of them holds of the others.
 
-Asked by `allocator` before it searches a node. In a cluster most nodes are of a few kinds, and devices of a kind differ
-in attributes that no selector asks for, such as their MAC addresses.
+Asked by `allocator` before it searches a node, and by `netdra top`, which counts the devices of each class. In a
+cluster most nodes are of a few kinds, and devices of a kind differ in attributes that no selector asks for, such as
+their MAC addresses.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
+from netdra.cel import CelEvaluationError
 from netdra.model import names
 from netdra.model.resource import Device, ResourceSlice
 from netdra.slices.allocator.ledger import Ledger
-from netdra.slices.allocator.pools import PoolKey, SliceIndex
-from netdra.slices.allocator.wishes import ClaimTask, asked
+from netdra.slices.allocator.pools import Candidate, PoolKey, SliceIndex
+from netdra.slices.allocator.wishes import ClaimTask, Selectors, asked
 from netdra.slices.nodes import SchedulerNode
 
 _TYPE = (names.DRIVER, "type")
@@ -63,13 +65,57 @@ class AlikeNodes:
         return _Plain(tuple(pools), tuple(places))
 
     def _digest(self, node: SchedulerNode, attributes: frozenset[tuple[str, str]] | None) -> bytes:
-        keys = None if attributes is None else _keys(attributes)
+        keys = None if attributes is None else _keys(attributes | {_TYPE})
         hashed = hashlib.blake2b(digest_size=16)
         for (driver, _), slices in (self._index.own_pools(node) or {}).items():
             hashed.update(_encoder.encode((driver, len(slices))))
             for published in slices:
                 hashed.update(_content(published, keys))
         return hashed.digest()
+
+
+def grouped(asked_for: Iterable[Selectors], candidates: Iterable[Candidate]) -> list[list[Candidate]]:
+    """Devices with the same values of all that any of these expressions asks for, together."""
+    known = (selectors.attributes for selectors in asked_for)
+    keys = _keys(frozenset[tuple[str, str]]().union(*(attributes for attributes in known if attributes is not None)))
+    groups: dict[bytes, list[Candidate]] = {}
+    for candidate in candidates:
+        groups.setdefault(_values(candidate, keys), []).append(candidate)
+    return list(groups.values())
+
+
+def matching(selectors: Selectors, groups: Iterable[Sequence[Candidate]]) -> Iterator[Candidate]:
+    """The devices for which all expressions hold; devices with the same read attributes are evaluated once.
+
+    Args:
+        selectors: the expressions.
+        groups: devices, from `grouped` with these expressions among others.
+    """
+    if selectors.attributes is None:
+        yield from (candidate for group in groups for candidate in group if _holds(selectors, candidate))
+        return
+    keys = _keys(selectors.attributes)
+    answers: dict[bytes, bool] = {}
+    for group in groups:
+        values = _values(group[0], keys)
+        if values not in answers:
+            answers[values] = _holds(selectors, group[0])
+        if answers[values]:
+            yield from group
+
+
+def _values(candidate: Candidate, keys: Sequence[str]) -> bytes:
+    """All of a device that may decide about an answer; see `_content`."""
+    device = candidate.device
+    attributes = [device.attributes.get(key) for key in keys]
+    return _encoder.encode((candidate.key[0], candidate.shared, attributes, device.capacity))
+
+
+def _holds(selectors: Selectors, candidate: Candidate) -> bool:
+    try:
+        return selectors.first_false(candidate) < 0
+    except CelEvaluationError:
+        return False
 
 
 class _Plain(NamedTuple):
@@ -81,7 +127,7 @@ class _Plain(NamedTuple):
 
 def _keys(attributes: frozenset[tuple[str, str]]) -> tuple[str, ...]:
     """The names under which devices may publish attributes: without a domain, they are of the driver's."""
-    return tuple(sorted({name for pair in (*attributes, _TYPE) for name in ("/".join(pair), pair[1])}))
+    return tuple(sorted({name for pair in attributes for name in ("/".join(pair), pair[1])}))
 
 
 def _content(published: ResourceSlice, keys: Sequence[str] | None) -> bytes:

@@ -1,6 +1,6 @@
-"""Whoever has stolen the token of one of the chart's accounts changes nothing that is somebody's.
+"""An attacker with the stolen token of one of the chart's accounts cannot change objects of users.
 
-Each verb that RBAC gives an account on a kind is tried on somebody's object of that kind. What is tried comes from the
+Each verb that RBAC gives an account on a kind is tried on a user's object of that kind. The attempts follow the
 chart's roles: a right that is added without an attack here fails the test.
 """
 
@@ -32,6 +32,7 @@ from tests.cluster.test_rights import REPORT
 
 WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 PLUGIN = "networking.dra.io/v1alpha1/CNIPlugin"
+ENDPOINTS = "discovery.k8s.io/v1/EndpointSlice"
 DAEMON_SET, LEASE, EVENT = "apps/v1/DaemonSet", "coordination.k8s.io/v1/Lease", "events.k8s.io/v1/Event"
 
 Right = tuple[str, str]
@@ -77,7 +78,7 @@ WORK: dict[str, dict[Right, str]] = {
 
 
 def theirs(name: str) -> dict[str, tuple[Object, Object]]:
-    """Somebody's object of each kind, and what an attacker would make of it."""
+    """A user's object of each kind, and an attacker's change to it."""
     steps = [{"name": "a", "type": "sriov", "selector": {"cel": "true"}}]
     other = [{"name": "a", "type": "attacker", "selector": {"cel": "true"}}]
     pod = {"containers": [{"name": "main", "image": "none"}]}
@@ -115,6 +116,10 @@ def theirs(name: str) -> dict[str, tuple[Object, Object]]:
         "daemonsets": (
             manifest(DAEMON_SET, name, NETDRA, spec=daemons),
             manifest(DAEMON_SET, name, NETDRA, spec={**daemons, "minReadySeconds": 5}),
+        ),
+        "endpointslices": (
+            manifest(ENDPOINTS, name, "default", addressType="IPv4", endpoints=[{"addresses": ["10.1.0.1"]}], ports=[]),
+            manifest(ENDPOINTS, name, "default", addressType="IPv4", endpoints=[{"addresses": ["10.1.0.9"]}], ports=[]),
         ),
         "leases": (
             manifest(LEASE, name, NETDRA, spec={"holderIdentity": "a"}),
@@ -158,7 +163,7 @@ def _is_of(account: str, item: Object) -> bool:
 
 
 def rights(roles: list[Object]) -> set[Right]:
-    """What RBAC lets an account write."""
+    """The objects that RBAC allows an account to write."""
     return {
         (verb, resource)
         for role in roles
@@ -179,7 +184,7 @@ class Stolen:
         self._trust = ssl.create_default_context(cafile=self._server["certificate-authority"])
 
     def send(self, method: str, item: Object, name: str, body: Object | None, how: str = "application/json") -> str:
-        """What the API server states against a request, "" if it takes it."""
+        """The API server's error for a request, "" if it accepts the request."""
         kind, namespace = f"{item['apiVersion']}/{item['kind']}", item["metadata"].get("namespace", "")
         request = urllib.request.Request(
             f"{self._server['server']}{self._api.path(kind, namespace, name)}?dryRun=All",
@@ -195,7 +200,7 @@ class Stolen:
         return ""
 
     def attack(self, verb: str, before: Object, after: Object) -> str:
-        """What the API server states against an attack on somebody's object, "" if it succeeds."""
+        """The API server's error for an attack on a user's object, "" if the attack succeeds."""
         name = before["metadata"]["name"]
         match verb:
             case "create":

@@ -1,4 +1,4 @@
-"""Who has stolen the controller's token cannot have nodes run what nobody else allowed, nor touch a vendor's schema.
+"""With the controller's stolen token, an attacker can neither make nodes run other programs nor touch vendors' schemas.
 
 The controller may write the CNIPluginSchemas of CNIPlugins, and the DaemonSets that install these. RBAC knows no
 labels; what holds it to them are admission policies (`own-schemas.yaml` and `own-daemonsets.yaml` of the chart).
@@ -44,6 +44,77 @@ def stolen(control_plane: ControlPlane, api: Api, custom_kinds: None) -> Path:
         "the policy to be heeded",
     )
     return token
+
+
+def addresses(network: str, **changed: Any) -> Object:
+    """The slice of a PodNetwork as the controller makes it, with changes."""
+    of = {"apiVersion": "networking.dra.io/v1alpha1", "kind": "PodNetwork", "name": network, "uid": "1"}
+    owner = changed.pop("owner", of)
+    device = {
+        "name": "addresses",
+        "allowMultipleAllocations": True,
+        "capacity": {"dra.networking/addresses": {"value": "5", "requestPolicy": {"default": "1"}}},
+        "taints": [{"key": "dra.networking/addresses", "effect": "NoSchedule"}],
+    }
+    pool = {"name": f"podnetworks.dra.networking/{network}", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "dra.networking", "pool": pool, "allNodes": True, "devices": [device | changed.pop("device", {})]}
+    name = changed.pop("name", f"podnetworks.dra.networking-{network}")
+    made = manifest("resource.k8s.io/v1/ResourceSlice", name, spec=spec | changed)
+    made["metadata"]["ownerReferences"] = [owner]
+    return made
+
+
+def test_it_writes_no_slice_but_those_of_pod_networks(stolen: Path, workspace: Workspace) -> None:
+    name = workspace.name("lan")
+    dry = ("create", "--dry-run=server", "-f", "-")
+    assert denial(stolen, *dry, text=yaml.safe_dump(addresses(name))) == ""
+    wrong: dict[str, Object] = {
+        "another name": {"name": name},
+        "another owner": {"owner": {"apiVersion": "v1", "kind": "Node", "name": "node-1", "uid": "1"}},
+        "no taint": {"device": {"taints": []}},
+        "an exclusive device": {"device": {"allowMultipleAllocations": False, "capacity": {}}},
+        "another device": {"device": {"name": "nic"}},
+    }
+    for what, changed in wrong.items():
+        text = denial(stolen, *dry, text=yaml.safe_dump(addresses(name, **changed)))
+        assert "only as it makes them of PodNetworks" in text, what
+    for spec in (
+        {"driver": "gpu.example.com"},
+        {"pool": {"name": "node-1/nic", "generation": 1, "resourceSliceCount": 1}},
+    ):
+        text = denial(stolen, *dry, text=yaml.safe_dump(addresses(name, **spec)))
+        assert "may write only ResourceSlices of PodNetworks" in text
+    pool = {"name": "node-1/nic", "generation": 1, "resourceSliceCount": 1}
+    of_node = {"driver": "dra.networking", "nodeName": "node-1", "pool": pool, "devices": []}
+    workspace.create(manifest("resource.k8s.io/v1/ResourceSlice", name, spec=of_node))
+    assert "may write only ResourceSlices of PodNetworks" in denial(stolen, "delete", "resourceslice", name)
+
+
+def test_it_makes_the_classes_of_pod_networks_as_they_are(stolen: Path, workspace: Workspace) -> None:
+    name = workspace.name("lan")
+    owner = {
+        "apiVersion": "networking.dra.io/v1alpha1",
+        "kind": "PodNetwork",
+        "name": name,
+        "uid": "1",
+        "controller": True,
+    }
+    published = 'device.attributes["dra.networking"].podNetwork'
+    cel = f'device.driver == "dra.networking" && has({published}) && {published} == "{name}"'
+
+    def refused(called: str, expression: str, **more: Any) -> str:
+        spec = {"selectors": [{"cel": {"expression": expression}}], **more}
+        made = manifest("resource.k8s.io/v1/DeviceClass", called, spec=spec)
+        made["metadata"]["ownerReferences"] = [owner]
+        return denial(stolen, "create", "--dry-run=server", "-f", "-", text=yaml.safe_dump(made))
+
+    assert refused(f"podnetwork.{name}", cel) == ""
+    text = "only as it makes them of topologies and PodNetworks"
+    assert text in refused(name, cel)
+    assert text in refused(f"podnetwork.{name}", 'device.driver == "dra.networking"')
+    opaque = {"driver": "dra.networking", "parameters": {"kind": "DeviceParameters"}}
+    assert text in refused(f"podnetwork.{name}", cel, config=[{"opaque": opaque}])
+    assert text in refused(f"podnetwork.{name}", cel, extendedResourceName="example.com/address")
 
 
 def schema(name: str, label: str) -> Object:
@@ -162,6 +233,9 @@ def test_of_pods_it_reports_ports_of_neutron_alone(stolen: Path, workspace: Work
     assert [reported(action) for action in ("BindNeutronPort", "CompareNeutronPort")] == ["", ""]
     assert "may write events in its own name" in reported("Publish")
     assert "may write events in its own name" in reported("BindNeutronPort", "Secret")
+    assert reported("PublishEndpoints", "Service") == ""
+    assert "may write events in its own name" in reported("BindNeutronPort", "Service")
+    assert "may write events in its own name" in reported("PublishEndpoints")
 
 
 def installer(image: str, mode: Mode = "install", **more: Any) -> Object:

@@ -1,4 +1,4 @@
-"""Policies that were written to keep a node's daemon busy, past any webhook: the node continues, and tells of them."""
+"""Policies that were written to keep a node's daemon busy, past any webhook: the node continues, and reports them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def machine() -> Iterator[Machine]:
 
 
 async def longest_turn(ended: asyncio.Event) -> float:
-    """The longest that somebody else in the daemon waits for the event loop."""
+    """The longest that another task of the daemon waits for the event loop."""
     longest = 0.0
     while not ended.is_set():
         before = time.monotonic()

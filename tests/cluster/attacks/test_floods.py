@@ -75,7 +75,7 @@ def huge_claims() -> list[bytes]:
 
 
 def changed_topologies() -> list[bytes]:
-    """Small topologies that get other steps: the claims of the cluster are looked through for their users."""
+    """Small topologies that get other steps: the webhook searches the claims of the cluster for their users."""
     old, new = (manifest(TOPOLOGY, "net", spec={"steps": [{"name": name, "type": "sriov"}]}) for name in "ab")
     return [review(new, old)]
 
@@ -124,7 +124,7 @@ def flooded(address: tuple[str, int], bodies: list[bytes], connections: int, fol
 
 
 def seconds_of(address: tuple[str, int], count: int) -> list[float]:
-    """How long another address waits for each of its answers: policies, and claims that are nothing to netdra."""
+    """How long another address waits for each of its answers: policies, and claims without netdra's devices."""
     taken = []
     spec = {"devices": {"requests": [{"name": "a", "exactly": {"deviceClassName": "nobodys"}}]}}
     with ExitStack() as stack:

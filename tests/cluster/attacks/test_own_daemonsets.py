@@ -1,4 +1,4 @@
-"""Who has stolen the controller's token makes no DaemonSet but the controller's own: each other field is refused."""
+"""With the controller's stolen token, an attacker makes only the controller's own DaemonSets: the rest is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may write CNIPlugins is root on every node: of the chart's roles for people one gives it, and in no namespace."""
+"""A user who may write CNIPlugins is root on every node: one of the chart's roles allows it, none in a namespace."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NUMBERS = itertools.count(1)
 def roles(api: Api, custom_kinds: None) -> Iterator[None]:
     """The chart's roles for people."""
     found = [each for each in identities.rights("people.yaml") if each["kind"] == "ClusterRole"]
-    assert len(found) == 3
+    assert len(found) == 4
     for each in found:
         api.create(each)
     yield
@@ -36,7 +36,7 @@ def roles(api: Api, custom_kinds: None) -> Iterator[None]:
 
 
 def user(workspace: Workspace, role: str, namespace: str = "") -> str:
-    """Somebody who has a ClusterRole, in the whole cluster or in one namespace."""
+    """A user with a ClusterRole, in the whole cluster or in one namespace."""
     name = workspace.name(f"user-{next(_NUMBERS)}")
     reference = {"apiGroup": RBAC, "kind": "ClusterRole", "name": role}
     subject = {"apiGroup": RBAC, "kind": "User", "name": name}
@@ -60,7 +60,7 @@ def wait(api: Api, who: str, *right: str) -> None:
 
 
 def programs(api: Api, who: str) -> set[str]:
-    """What a user may do with the kinds that bring programs to nodes, or let them run there."""
+    """The rights of a user on the kinds that bring programs to nodes, or let them run there."""
     return {
         f"{verb} {resource}" for group, resource in PROGRAMS for verb in WRITING if may(api, who, verb, group, resource)
     }
@@ -70,7 +70,8 @@ EVERY = {f"{verb} {resource}" for _, resource in PROGRAMS for verb in WRITING}
 
 
 @pytest.mark.parametrize(
-    ("netdras", "kubernetes", "verb"), [("netdra-view", "view", "list"), ("netdra-edit", "edit", "create")]
+    ("netdras", "kubernetes", "verb"),
+    [("netdra-view", "view", "list"), ("netdra-reader", "view", "list"), ("netdra-edit", "edit", "create")],
 )
 def test_who_views_or_edits_brings_no_program_to_nodes(
     api: Api, workspace: Workspace, netdras: str, kubernetes: str, verb: str

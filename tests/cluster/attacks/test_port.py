@@ -40,7 +40,7 @@ def address(webhook: Webhook) -> tuple[str, int]:
 
 
 def connect(address: tuple[str, int], stack: ExitStack) -> ssl.SSLSocket:
-    """A connection of somebody else than the API server."""
+    """A connection of another client than the API server."""
     raw = stack.enter_context(socket.create_connection(address, timeout=10.0, source_address=("127.0.0.66", 0)))
     return stack.enter_context(ssl._create_unverified_context().wrap_socket(raw))
 

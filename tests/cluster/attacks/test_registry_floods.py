@@ -1,6 +1,6 @@
-"""Floods of the device registry, against the whole driver as a process: its memory, and what pods wait for meanwhile.
+"""Floods of the device registry, against the whole driver as a process: its memory, and the waits of pods meanwhile.
 
-The runtime is scripted, for what a real one takes to make a sandbox is a hundred times what is to be measured. The
+The runtime is scripted, for a real one takes a hundred times the measured time to make a sandbox. The
 registry is full before, by four owners. Each flood is another process, bounded in time.
 """
 

@@ -1,4 +1,4 @@
-"""A topology's author reaches for what the claim does not have: the uplink, root's files, any program of the node."""
+"""A topology's author reaches for resources outside the claim: the uplink, root's files, any program of the node."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FILE = "the secret of the node"
 
 @pytest.fixture
 def node(scene: Scene) -> Scene:
-    """A node as it is without options, with an uplink that nobody offers."""
+    """A node as it is without options, with an uplink that is not offered."""
     scene.machine.veth(UPLINK)
     scene.publish(*[f"eth{number}" for number in range(6)])  # each claim keeps its own
     scene.permits = NodePermits(named=lambda: frozenset({"macvlan"}))
@@ -37,7 +37,7 @@ def named() -> str:
 
 
 def refused(node: Scene, *steps: Mapping[str, Any]) -> str:
-    """What is stated of a pod with such a topology, by the kubelet's call as by the runtime's, and nothing is done."""
+    """The error for a pod with such a topology, in the kubelet's call as in the runtime's, and nothing is done."""
     before = node.machine.links()
     topology = node.topology(named(), *[dict(each) for each in steps])
     claim = node.claim(topology)
@@ -147,7 +147,7 @@ def test_no_program_of_the_cni_path_is_run_that_the_node_does_not_allow(node: Sc
 
 
 def hint_of(node: Scene, *steps: Mapping[str, Any]) -> str:
-    """What is stated to do about a refusal."""
+    """The next step in the text of a refusal."""
     claim = node.claim(node.topology(named(), NIC, *[dict(each) for each in steps]))
     node.pod(claim, prepare=False)
     with pytest.raises(InvalidInputError) as problem:

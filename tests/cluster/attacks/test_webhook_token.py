@@ -1,7 +1,7 @@
-"""Who has stolen the webhook's token cannot have the API server ask about Secrets, nor be another account.
+"""With the webhook's stolen token, an attacker can neither redirect Secrets to it nor become another account.
 
-The webhook may write into its configuration whom the API server is to trust, and store its certificate. RBAC gives the
-whole object for that; what holds it to the field is an admission policy (`certificate-keeper.yaml` of the chart).
+The webhook may write the CA that the API server trusts into its configuration, and store its certificate. RBAC gives
+the whole object for that; an admission policy (`certificate-keeper.yaml` of the chart) restricts it to the field.
 """
 
 from __future__ import annotations

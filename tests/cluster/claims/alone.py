@@ -1,4 +1,4 @@
-"""A handler of claims without the rest of the daemon: nobody watches pods, and none has left anything."""
+"""A handler of claims without the rest of the daemon: it does not watch pods, and earlier pods have left nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tells a story of a node."""
+"""Builds a node for a test."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def chosen(*entries: Allotted) -> list[str]:
-    """The VFs that the node chooses for shares, once it has told all of them."""
+    """The VFs that the node chooses for shares, once it has reported all of them."""
     await until(lambda: all(entry.chosen for entry in entries))
     return [entry.chosen for entry in entries]
 

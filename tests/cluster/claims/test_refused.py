@@ -1,4 +1,4 @@
-"""Claims that are refused when they are prepared, each in its words, and what is waited out instead."""
+"""Claims that are refused when they are prepared, each in its words, and conditions that Prepare waits for instead."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_a_device_or_topology_that_the_node_does_not_know_is_told(tell: Any, mon
 
 
 def test_a_device_that_excludes_what_is_held_is_refused_until_that_is_given_back(tell: Any) -> None:
-    """The scheduler is told of no counters, as by a server that drops them; the node knows them."""
+    """The scheduler sees no counters, as with a server that drops them; the node knows them."""
 
     async def story(scene: Scene) -> None:
         counted = scene.view.slices

@@ -1,4 +1,4 @@
-"""Sets of values that the chart of netdra is rendered and installed with, and what it comes to."""
+"""Sets of values that the chart of netdra is rendered and installed with, and the results."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ CASES = {
 }
 
 
-PEOPLE = ("netdra-view", "netdra-edit", "netdra-admin")
+PEOPLE = ("netdra-view", "netdra-edit", "netdra-admin", "netdra-reader")
 """ClusterRoles of these names are in every release, so that there is one release in a cluster."""
 
 

@@ -1,4 +1,4 @@
-"""Manifests of the chart that are applied twice change nothing, whatever the values: for kubectl, Argo CD and Flux."""
+"""Manifests of the chart that are applied twice change nothing, for all values: for kubectl, Argo CD and Flux."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The image: it runs every command as nobody, on a root that cannot be written, and nothing else is in it."""
+"""The image: it runs every command as the user `nobody`, on a read-only root, and nothing else is in it."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def containerd(image: Built, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def run(containerd: Containerd, *command: str) -> str:
-    """What a program prints in the container."""
+    """The output of a program in the container."""
     return containerd.ctr("tasks", "exec", f"--exec-id=run-{next(NUMBERS)}", "asleep", *command)
 
 
 def netdra(containerd: Containerd, *arguments: str) -> str:
-    """What netdra prints in the container."""
+    """The output of netdra in the container."""
     return run(containerd, "/usr/bin/netdra", *arguments)
 
 

@@ -50,7 +50,7 @@ def lines_of(page: Path, title: str) -> list[str]:
 
 
 def type_in(site: Site, line: str, values: Path) -> str:
-    """Run a line as somebody does who stands in the checkout; what is installed has the image that the node has."""
+    """Run a line as a user does in the checkout; the installation uses the node's image."""
     path = ":".join([*{str(program(name).parent) for name in ("helm", "kubectl")}, os.environ["PATH"]])
     environment = {**os.environ, "PATH": path, "HOME": str(values.parent), "KUBECONFIG": str(site.plane.kubeconfig())}
     full = f"{line} --values {values}" if line.startswith("helm install") else line
@@ -61,7 +61,7 @@ def type_in(site: Site, line: str, values: Path) -> str:
 
 @pytest.fixture(scope="module")
 def installed(site: Site, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What the README's lines print."""
+    """The output of the README's lines."""
     values = tmp_path_factory.mktemp("values") / "values.yaml"
     values.write_text(json.dumps(VALUES))
     return {line: type_in(site, line, values) for line in lines_of(ROOT / "README.md", "In a cluster")}

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
+from urllib.request import HTTPCookieProcessor, build_opener
 
 import pytest
 
 from netdra.cni.confining import FIRST_USER
 from testbed.api import Object
+from testbed.build import program
 from testbed.objects import CLAIM, SLICE, manifest
 from testbed.pods import Pods
+from testbed.process import Ports, Process
 from testbed.site import CNI_PATH, IMAGE, TAG, Site
 from testbed.waiting import until
 from testbed.workspace import open_workspace
@@ -115,7 +120,7 @@ def test_a_pod_that_measures_says_what_it_knows_of_a_device(installed: Site, pod
 
 
 def provider_pod(namespace: str, name: str, provider: str) -> Object:
-    """A pod of nobody's that registers an attribute of an interface, by netdra's own command in its image."""
+    """A pod without an owner that registers an attribute of an interface, by netdra's own command in its image."""
     command = (
         *("netdra", "register", "measured0", f"--provider={provider}", "--attribute=speed=4096"),
         *("--socket=/run/netdra/registry.sock", "--token-file=/var/run/secrets/netdra/token"),
@@ -235,6 +240,64 @@ def test_commands_run_in_the_drivers_pod(installed: Site) -> None:
     )
     levels = {finding["check"]: finding["level"] for finding in json.loads(printed)}
     assert (levels["NRI"], levels["kubelet"], levels["CDI"]) == ("ok", "ok", "ok")
+
+
+def test_the_console_shows_its_pages_and_its_account_reads_alone(installed: Site) -> None:
+    installed.install({"console": {"enabled": True}})
+    deployment = installed.api.get("apps/v1/Deployment", "netdra-console", "netdra")
+    assert deployment is not None
+    assert deployment["status"]["readyReplicas"] == 1
+    logs = partial(installed.plane.kubectl, "--namespace=netdra", "logs", "deployment/netdra-console")
+    node = installed.node.name
+    with forwarded(installed, "deployment/netdra-console", 8089) as port:
+        opener = build_opener(HTTPCookieProcessor())
+        opener.open(f"http://127.0.0.1:{port}{re.findall(r'/enter.token=[^ ]+', logs())[-1].strip()}").close()
+        for path in ("/", f"/nodes/{node}", f"/why/device/{node}/data0"):
+            with opener.open(f"http://127.0.0.1:{port}{path}") as answer:
+                page = answer.read().decode()
+            assert node in page, path
+            assert "does not allow" not in page, path
+    assert allowed(installed, "list", "nodes")
+    for verb in ("get", "list", "watch", "create", "update", "patch", "delete"):
+        assert not allowed(installed, verb, "secrets")
+    resources = ("pods", "nodes", "resourceslices.resource.k8s.io", "networktopologies.networking.dra.io", "*.*")
+    for verb in ("create", "update", "patch", "delete", "deletecollection"):
+        assert [each for each in resources if allowed(installed, verb, each)] == [], verb
+    assert 'level":"error' not in logs()
+    installed.install()
+    installed.api.wait_for("apps/v1/Deployment", "netdra-console", lambda found: found is None, namespace="netdra")
+
+
+def allowed(site: Site, verb: str, resource: str) -> bool:
+    """Whether the API server allows the console's account something in all namespaces."""
+    name, _, group = resource.partition(".")
+    asked = {
+        "user": "system:serviceaccount:netdra:netdra-console",
+        "groups": ["system:serviceaccounts", "system:serviceaccounts:netdra", "system:authenticated"],
+        "resourceAttributes": {"verb": verb, "group": group, "resource": name},
+    }
+    review = site.api.create(manifest("authorization.k8s.io/v1/SubjectAccessReview", "", spec=asked))
+    answer: bool = review["status"]["allowed"]
+    return answer
+
+
+@contextmanager
+def forwarded(site: Site, workload: str, port: int) -> Iterator[int]:
+    """The local port by which kubectl forwards to a workload's port."""
+    with closing(Ports("127.0.0.1")) as ports:
+        local = ports.take()
+        command = (
+            *(str(program("kubectl")), f"--kubeconfig={site.plane.kubeconfig()}", "--namespace=netdra"),
+            *("port-forward", workload, f"{local}:{port}"),
+        )
+        log = site.node.folder / "port-forward.log"
+        process = Process("port-forward", command, log, lambda: log.exists() and "Forwarding from" in log.read_text())
+        process.start()
+        try:
+            process.wait_ready()
+            yield local
+        finally:
+            process.stop()
 
 
 def test_the_image_is_what_its_pods_run(installed: Site) -> None:

@@ -67,7 +67,7 @@ class Release:
 
 @pytest.fixture(scope="module")
 def release(image: Built, foreign: Built, tmp_path_factory: pytest.TempPathFactory) -> Release:
-    """What `make release` writes of these images, signed with a key of the test's own."""
+    """The files that `make release` writes for these images, signed with a key of the test's own."""
     folder = tmp_path_factory.mktemp("release") / "folder"
     images = {"amd64": image, "arm64": foreign}
     files = {name: ImageFile(each.archive, read(each.archive, SBOM)) for name, each in images.items()}
@@ -208,7 +208,7 @@ print(platform.machine(), number)
 
 
 def printed(*command: str) -> str:
-    """What a program prints."""
+    """The output of a program."""
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
     return done.stdout

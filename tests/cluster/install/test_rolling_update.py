@@ -84,7 +84,7 @@ class Load:
         pods.api.delete(CLAIM, name, HERE)
 
     def tried_again(self) -> list[str]:
-        """What the kubelet has had to try again, of all pods so far."""
+        """The kubelet's retries, of all pods so far: the pod and the message of each."""
         return [
             f"{event['involvedObject']['name']}: {event['message']}"
             for event in self._site.api.list(EVENT, HERE)
@@ -98,7 +98,7 @@ class Load:
 
     @contextmanager
     def meanwhile(self) -> Iterator[pace.Pace]:
-        """Go on while entered, and at least once; how slow the machine was is known at the end."""
+        """Continue while entered, and at least once; how slow the machine was is known at the end."""
         ended = threading.Event()
 
         def run() -> None:
@@ -134,7 +134,7 @@ def usual(installed: Site) -> float:
 
 
 def started_after(pod: Any) -> float:
-    """Seconds from a pod's creation to its container's start, which are told in whole ones."""
+    """Whole seconds from a pod's creation to its container's start."""
     (container,) = pod["status"]["containerStatuses"]
     made, started = pod["metadata"]["creationTimestamp"], container["state"]["running"]["startedAt"]
     return (datetime.fromisoformat(started) - datetime.fromisoformat(made)).total_seconds()
@@ -157,7 +157,7 @@ def settled(site: Site) -> bool:
 
 
 def restarts(site: Site) -> int:
-    """How often the drivers of the pods that there are have begun again."""
+    """How often the drivers in the present pods have restarted."""
     containers = [each for pod in drivers(site).values() for each in pod["status"].get("containerStatuses", ())]
     return sum(each["restartCount"] for each in containers)
 

@@ -1,4 +1,4 @@
-"""What the API server makes of the chart: every set of values is taken, and helm installs and upgrades it."""
+"""The API server accepts the chart: with every set of values, and helm installs and upgrades it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_every_object_is_taken_by_the_api_server(plane: ControlPlane, admin: Api
 
 @pytest.fixture(scope="module")
 def first(plane: ControlPlane) -> str:
-    """A release that helm has installed: what helm printed. Nothing runs of it, because there is no node."""
+    """A release that helm has installed: what helm printed. Nothing of it runs without a node."""
     return helm("install", "first", str(CHART), "--namespace=net", "--create-namespace", kubeconfig=plane.kubeconfig())
 
 
@@ -75,7 +75,7 @@ def test_its_definitions_are_upgraded_with_it(plane: ControlPlane, admin: Api, f
 
 
 def definition(admin: Api, kind: crd.CustomKind) -> Object:
-    """What a kind's definition states."""
+    """The spec of a kind's definition."""
     found = admin.get(DEFINITION, kind.name)
     assert found is not None
     spec: Object = found["spec"]

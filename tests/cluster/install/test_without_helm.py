@@ -40,7 +40,7 @@ def block(title: str, number: int = 0) -> str:
 
 @dataclass(frozen=True)
 class Shell:
-    """A folder in which somebody types the page's lines; what is installed has the image that the node has."""
+    """A folder in which a user types the page's lines; the installation uses the node's image."""
 
     site: Site
     folder: Path

@@ -1,4 +1,4 @@
-"""What several installations are tried with: lines of a page as a user's shell runs them, and the first pod."""
+"""The checks of several installations: lines of a page as a user's shell runs them, and the first pod."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "first-pod"
 
 
 def run_lines(lines: str, folder: Path, environment: Mapping[str, str]) -> str:
-    """What lines of a page print that bash runs in a folder; all of them must succeed."""
+    """The output of a page's lines that bash runs in a folder; all of them must succeed."""
     with waiting("the page's lines"):
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", lines],

@@ -32,7 +32,7 @@ def network(cloud: Cloud) -> Any:
 
 @pytest.fixture(scope="module")
 def arguments(cloud: Cloud, network: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
-    """What the controller is started with."""
+    """The arguments that the controller is started with."""
     folder = tmp_path_factory.mktemp("clouds")
     (folder / "physnets.yaml").write_text("physnet2: {network: data}\n")
     return (

@@ -1,4 +1,4 @@
-"""What operators change in the real Neutron, and read there, while the controller does not search all ports."""
+"""Operators' changes in the real Neutron, and their view there, while the controller does not search all ports."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def arguments(cloud: Cloud, network: Any, tmp_path_factory: pytest.TempPathFacto
 
 
 def condition(workspace: Workspace, claim: str, kind: str) -> Callable[[], str]:
-    """The message of a condition of a claim's port; "" as long as it has none."""
+    """The message of a condition of a claim's port; "" without one."""
 
     def message() -> str:
         (port,) = ports(workspace, claim)

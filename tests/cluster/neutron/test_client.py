@@ -216,7 +216,7 @@ def test_each_change_gives_an_object_another_revision(cloud: Cloud, file: Path) 
 def test_a_server_that_stands_still_is_unreachable_in_time_and_one_port_comes_of_it(
     cloud: Cloud, network: Any, file: Path
 ) -> None:
-    """What was sent is carried out when it continues, though nobody waits for the answer any more."""
+    """The request is carried out when the server continues, though the client does not wait for the answer any more."""
     asked = wanted(network)
 
     async def story(neutron: Neutron) -> None:

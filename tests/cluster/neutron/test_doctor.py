@@ -74,7 +74,7 @@ def node(workspace: Workspace, custom_kinds: None) -> str:
 
 
 def run(*arguments: str) -> list[dict[str, Any]]:
-    """What the doctor tells, and nothing else, with the exit code that fits it."""
+    """The doctor's findings, and nothing else, with the exit code that fits them."""
     command = [sys.executable, "-m", "netdra", "doctor", "--only=cluster", "--output=json", *arguments]
     with waiting("netdra doctor"):
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
@@ -473,7 +473,7 @@ def behind_tls(url: str, folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def copy(source: socket.socket, target: socket.socket) -> None:
-    """Send on what comes, until nothing does."""
+    """Forward all data, until no more arrives."""
     with suppress(OSError):
         while data := source.recv(65536):
             target.sendall(data)

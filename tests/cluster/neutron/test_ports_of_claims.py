@@ -114,7 +114,7 @@ def gone(workspace: Workspace, cloud: Cloud, claim: Object) -> Callable[[], bool
 
 
 def told(workspace: Workspace, claim: str, reason: str) -> str:
-    """What an event of a claim states."""
+    """The message of a claim's event."""
 
     def notes() -> list[str]:
         return [

@@ -1,7 +1,7 @@
 """`python -m tests.cluster.pods.claim_plugin`: the kubelet plugin alone, on a node of the test bed, for one test.
 
-It prepares claims for real, against slices that the test has published; nobody attaches anything. With `attach UID` as
-further arguments it does what follows a chain that has succeeded: it lets the claim's containers be made.
+It prepares claims for real, against slices that the test has published; nothing is attached. With `attach UID` as
+further arguments it does the step after a successful chain: it lets the claim's containers be made.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SICK = STATE / "sick"  # as long as it is there, no device is well
 
 
 class Slices:
-    """What a node publishes, read once."""
+    """The slices that a node publishes, read once."""
 
     ready = True
     labels: Mapping[str, str] | None = None

@@ -38,7 +38,7 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Machine:
-    """A node with what runs on it, which a test may kill and restart if it waits for its return."""
+    """A node with its processes, which a test may kill and restart if it waits for their return."""
 
     node: Node
     containerd: Runtime

@@ -1,4 +1,4 @@
-"""netdra on a node with real pods: its interfaces, what is offered of them, and claims for it."""
+"""netdra on a node with real pods: its interfaces, the offered devices, and claims for them."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class Offer:
         return self.workspace.api.get(CLAIM, claim, self.workspace.namespace)
 
     def status(self, claim: str, devices: int = 1) -> list[Object]:
-        """What the claim's status states of its devices, once it describes that many."""
+        """The entries for devices in the claim's status, once it has that many."""
 
         def told(found: Object | None) -> bool:
             return len((found or {}).get("status", {}).get("devices", [])) == devices
@@ -196,7 +196,7 @@ class Offer:
 
 @contextmanager
 def opened(driver: Driver, workspace: Workspace, pods: Pods) -> Iterator[Offer]:
-    """What a test offers on the node; afterwards nothing of its pods is left."""
+    """The devices that a test offers on the node; afterwards nothing of its pods is left."""
     offer = Offer(workspace, driver, pods)
     yield offer
     pods.delete_all()
@@ -216,5 +216,5 @@ def addresses(link: Object) -> set[str]:
 
 
 def texts(events: Sequence[Object]) -> list[str]:
-    """What events say, each on one line."""
+    """The messages of events, each on one line."""
     return [" ".join(each["message"].split()) for each in events]

@@ -15,7 +15,7 @@ from netdra.node.nri.plugin import NriSettings, Plugin
 
 
 class Diarist:
-    """Hooks that write down what they are told."""
+    """Hooks that record their calls."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -1,4 +1,4 @@
-"""What pods need around netdra's driver: interfaces of the node that are published, policies, topologies, its rights.
+"""The environment of pods with netdra's driver: published interfaces of the node, policies, topologies, its rights.
 
 The interfaces are made by iproute2. The controller's part, a topology's DeviceClasses, is done here.
 """

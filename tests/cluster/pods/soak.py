@@ -36,7 +36,7 @@ MOMENTS = ("coming", "running", "going")
 
 @dataclass(frozen=True)
 class Run:
-    """What is done: pods by kind, the fault, when it strikes, and after how many seconds, for how many."""
+    """The actions of a run: pods by kind, the fault, when it strikes, and after how many seconds, for how many."""
 
     seed: int
     kinds: tuple[str, ...]
@@ -101,7 +101,7 @@ class Soak:
         """Do one run.
 
         Raises:
-            AssertionError: something is lost or left; so does TimeoutError, of what never came to be.
+            AssertionError: something is lost or left; so does TimeoutError, of a state that was never reached.
         """
         self.held, self.early = {}, set()
         if run.point.startswith(("prepare", "attach")):
@@ -167,7 +167,7 @@ class Soak:
             node.processes[fault].wait_ready()
 
     def _heal(self, run: Run) -> None:
-        """Give a fault point its time to be come to, and start the driver again without one, unless none exists."""
+        """If a fault point is set, wait until the driver reaches it, and start the driver again without one."""
         if not self._armed:
             return
         with suppress(TimeoutError):
@@ -180,7 +180,7 @@ class Soak:
         self.driver.restart(f"{point}=kill" if point else "")
 
     def _check_running(self) -> None:
-        """Every pod comes to run with its network, and no container has begun without."""
+        """Every pod runs with its network in the end, and no container has begun without."""
         for name, kind in self.held.items():
             witness.hurry(self.pods, name, is_running)
             self._wait_network(name, kind)
@@ -206,7 +206,7 @@ class Soak:
         )
 
     def _check_gone(self) -> None:
-        """The pods end; nothing of them is on the node, and every device can be had again."""
+        """The pods end; nothing of them is on the node, and every device is available again."""
         for name in self.held:
             witness.hurry(self.pods, name, lambda found: found is None)
         self.driver.until_nothing_is_left()

@@ -1,4 +1,4 @@
-"""What tests of faults stand on: a driver that runs, claims for shares of an interface with leases, and an end check.
+"""The base of tests of faults: a driver that runs, claims for shares of an interface with leases, and an end check.
 
 Used by `test_faults` and `test_outages`. A share is made by CNI plugins and by steps of netdra, and has an address from
 host-local, so that every kind of thing that could be left over is there.

@@ -1,7 +1,7 @@
-"""Claims' CDI specifications and a real container runtime: a container has what a claim has, as long as it has it.
+"""Claims' CDI specifications and a real container runtime: a container has a claim's devices as long as the claim.
 
-What a runtime's CDI library remembers is not asked for again when a container is made, so each change must be one that
-the library is told of. `tests/unit/node/cdi/test_watched.py` has the events of the oldest one.
+A runtime's CDI library does not read its cached files again when a container is made, so it must get an event for each
+change. `tests/unit/node/cdi/test_watched.py` has the events of the oldest one.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def sandbox(runtime: Runtime) -> Iterator[str]:
 
 
 def claim(*devices: str) -> PreparedClaim:
-    """A claim that nobody had before, with one request for these devices."""
+    """A new claim, with one request for these devices."""
     return PreparedClaim(
         boot_id="b",
         claim=ClaimReference(namespace="ns", name="net", uid=str(uuid.uuid4())),
@@ -61,7 +61,7 @@ def claim(*devices: str) -> PreparedClaim:
 
 
 def container(runtime: Runtime, sandbox: str, wanted: PreparedClaim) -> str:
-    """A container with what a claim has; the names of its devices as the container sees them, "" if it is not made."""
+    """A container with a claim's devices; their names as the container sees them, "" if it is not made."""
     device = f"dra.networking/claim={wanted.claim.uid}-nic"
     try:
         made = runtime.run_container(sandbox, name=f"c{uuid.uuid4().hex[:8]}", cdi_devices=[device])

@@ -51,7 +51,7 @@ def driver(machine: Machine, control_plane: ControlPlane, api: Api, custom_kinds
 
 @pytest.fixture
 def offer(driver: Driver, workspace: Workspace, pods: Pods) -> Iterator[Offer]:
-    """What a test offers on the node; afterwards nothing of its pods is left, and nothing is registered."""
+    """The devices that a test offers on the node; afterwards nothing of its pods is left, and nothing is registered."""
     with opened(driver, workspace, pods) as offer:
         yield offer
     netdra(driver, "register", f"--provider={PROVIDER}", "--remove", f"--socket={SOCKET}")
@@ -64,13 +64,13 @@ def netdra(driver: Driver, *arguments: str, text: str = "") -> str:
 
 
 def register(driver: Driver, name: str, path: Path, *more: str) -> str:
-    """Register a file, and return what was stated to it."""
+    """Register a file, and return the answer."""
     named = (f"--provider={PROVIDER}", "--add", f"--file={path}", f"--socket={SOCKET}")
     return netdra(driver, "register", name, *named, *more)
 
 
 def refusal(driver: Driver, name: str, path: Path, provider: str = PROVIDER) -> str:
-    """What is stated to a registration that is refused."""
+    """The error of a registration that is refused."""
     named = (f"--provider={provider}", "--add", f"--file={path}", f"--socket={SOCKET}")
     with pytest.raises(CommandError) as caught:
         driver.node.run("env", f"PYTHONPATH={PACKAGES}", sys.executable, "-m", "netdra", "register", name, *named)
@@ -79,7 +79,7 @@ def refusal(driver: Driver, name: str, path: Path, provider: str = PROVIDER) -> 
 
 
 def registrations(driver: Driver) -> list[Object]:
-    """What is registered on the node, and what became of it."""
+    """The registrations on the node, and their outcomes."""
     listed: list[Object] = json.loads(netdra(driver, "registrations", f"--socket={SOCKET}", "--output=json"))
     return listed
 

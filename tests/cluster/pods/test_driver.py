@@ -1,4 +1,4 @@
-"""Real pods with netdra as their driver beside a real kubelet and containerd; and what happens when it dies."""
+"""Real pods with netdra as their driver beside a real kubelet and containerd; and the effects of its death."""
 
 from __future__ import annotations
 

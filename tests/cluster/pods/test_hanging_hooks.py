@@ -1,7 +1,7 @@
 """How long a real container runtime has pods without claims wait for the hooks of pods whose plugins never answer.
 
-The runtime calls its plugins for one sandbox after the other (docs/nri.md). There is no kubelet, so nothing else is in
-the time. `tests/kernel/node/test_hanging_plugins.py` counts what netdra makes it wait for.
+The runtime calls its plugins for one sandbox after the other (docs/nri.md). The test runs without a kubelet, so nothing
+else is in the time. `tests/kernel/node/test_hanging_plugins.py` counts the waits that netdra causes.
 """
 
 from __future__ import annotations

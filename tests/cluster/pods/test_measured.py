@@ -1,4 +1,4 @@
-"""What happens to real pods can be read from the driver's metrics and health, and it ends in good order beside them."""
+"""The driver's metrics and health show the progress of real pods, and it ends in good order beside them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def driver(machine: Machine, control_plane: ControlPlane, custom_kinds: None) ->
 
 @pytest.fixture
 def offer(driver: Driver, workspace: Workspace, pods: Pods) -> Iterator[Offer]:
-    """What a test offers on the node."""
+    """The devices that a test offers on the node."""
     yield Offer(workspace, driver, pods)
     pods.delete_all()
 

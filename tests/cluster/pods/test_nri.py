@@ -1,4 +1,4 @@
-"""The plugin and a real container runtime: what is told, and what becomes of pods when one of the two is in trouble."""
+"""The plugin and a real container runtime: their events, and the outcome for pods when one of the two is in trouble."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HOST_NETWORK_POD = {
 
 
 class Hooks:
-    """Hooks that write down what they are told, and answer as the test wants."""
+    """Hooks that record their calls, and answer as the test wants."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, Sandbox]] = []
@@ -64,7 +64,7 @@ class Hooks:
         self.told.append(("remove", sandbox))
 
     def story(self, pod: str) -> list[str]:
-        """What was told of one pod."""
+        """The calls for one pod."""
         return [what for what, sandbox in self.told if sandbox.name == pod]
 
 

@@ -1,4 +1,4 @@
-"""What stands around the driver fails: kubelet, runtime, API server, disk, a step, the whole node, an update."""
+"""The surroundings of the driver fail: kubelet, runtime, API server, disk, a step, the whole node, an update."""
 
 from __future__ import annotations
 

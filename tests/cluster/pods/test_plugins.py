@@ -102,7 +102,7 @@ def test_a_running_pod_keeps_its_device_while_its_plugin_is_away(stage: Stage, m
 
 
 def test_a_pod_waits_for_an_ipam_plugin_as_for_any_other(stage: Stage, host_local: Path) -> None:
-    """A device reports nothing of IPAM: the node states what it lacks of what topologies need."""
+    """A device reports nothing of IPAM: the node reports the missing plugins that topologies need."""
     api, node = stage.workspace.api, stage.driver.node.name
     claim = stage.claim("leased")
     api.wait_for_all(SLICE, lambda found: lacked(found) == {",host-local,"}, fields=f"spec.nodeName={node}")

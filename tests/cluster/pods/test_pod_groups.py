@@ -61,7 +61,7 @@ def delete_group(stage: Stage) -> None:
 
 
 def in_group(**source: str) -> Object:
-    """What pods of the group have in their spec."""
+    """The part of the spec that pods of the group share."""
     return {"resourceClaims": [{"name": NAME, **source}], "schedulingGroup": {"podGroupName": GROUP}}
 
 

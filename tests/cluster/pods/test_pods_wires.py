@@ -35,7 +35,7 @@ def driver(machine: Machine, control_plane: ControlPlane, api: Api, custom_kinds
 
 @pytest.fixture
 def offer(driver: Driver, workspace: Workspace, pods: Pods) -> Iterator[Offer]:
-    """What a test offers on the node; afterwards nothing is registered."""
+    """The devices that a test offers on the node; afterwards nothing is registered."""
     with opened(driver, workspace, pods) as offer:
         yield offer
     netdra(driver, "register", f"--provider={PROVIDER}", "--remove", f"--socket={SOCKET}")
@@ -50,7 +50,7 @@ def wire_of(offer: Offer, pod: str) -> str:
 
 
 def uses(node: Node) -> dict[str, list[str]]:
-    """What a node's own interfaces are used for, by name."""
+    """The uses of a node's own interfaces, by name."""
     command = ("env", f"PYTHONPATH={PACKAGES}", sys.executable, "-m", "netdra", "discover", "--output=json")
     return {each["ifName"]: each["hostUse"] for each in json.loads(node.run(*command))}
 

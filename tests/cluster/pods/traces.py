@@ -1,4 +1,4 @@
-"""What a node may leave on this machine: its processes, mounts, namespaces and cgroups."""
+"""The possible remains of a node on this machine: its processes, mounts, namespaces and cgroups."""
 
 from __future__ import annotations
 

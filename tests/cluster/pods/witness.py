@@ -82,7 +82,7 @@ def end(pods: Pods, *names: str) -> None:
 
 
 def interfaces(pods: Pods, name: str) -> dict[str, Object]:
-    """What is in a pod's network namespace now."""
+    """The present interfaces in a pod's network namespace."""
     return {each["ifname"]: each for each in pods.ip(name, "address")}
 
 

@@ -41,7 +41,7 @@ SLOTS = {"dra.networking/slots": DeviceCapacity(value="64", request_policy=Capac
 
 
 def exposed(node: str, count: int, *, mtu: int = 1500) -> ExposureResult:
-    """What a node offers: one pool of shared personas that consume counters."""
+    """The devices that a node offers: one pool of shared personas that consume counters."""
     pool = f"{node}/sriov-eth0"
     devices = tuple(
         ExposedDevice(
@@ -66,7 +66,7 @@ def packed(node: str, count: int, *, mtu: int = 1500) -> tuple[ResourceSlice, ..
 
 @dataclass
 class Scene:
-    """A node, its publisher behind a proxy, and what the publisher reported."""
+    """A node, its publisher behind a proxy, and the publisher's reports."""
 
     node: str
     api: Api

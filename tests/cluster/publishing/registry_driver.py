@@ -1,6 +1,6 @@
 """`netdra node --registry-socket` as a process, of a node that has interfaces, and no kubelet and no container runtime.
 
-Used by the tests of the device registry, and by those of what floods of it do to the whole daemon.
+Used by the tests of the device registry, and by those of the effects of floods on the whole daemon.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Daemon:
 
     @property
     def state(self) -> Path:
-        """What outlives the driver."""
+        """The files that outlive the driver."""
         return self.folder / "state"
 
     @property
@@ -109,12 +109,12 @@ class Daemon:
         self.plane.processes[self.name].stop()
 
     def metrics(self) -> str:
-        """What it serves of itself."""
+        """The text of its metrics."""
         ask = f"import urllib.request; print(urllib.request.urlopen('http://{HEALTH}/metrics').read().decode())"
         return self.machine.run(sys.executable, "-c", ask)
 
     def slices(self) -> list[Object]:
-        """What it has published."""
+        """The slices that it has published."""
         return self.api.list(SLICE, fields=f"spec.nodeName={self.node}")
 
     def wait(self, device: str, name: str, *, there: bool = True) -> Object:

@@ -1,4 +1,4 @@
-"""A node that publishes its interfaces through a proxy, and what the test does to them."""
+"""A node that publishes its interfaces through a proxy, and the test's changes to them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ REST_SECONDS = 1.5  # the kernel tells a change of carrier within a second
 
 @dataclass
 class Hands:
-    """Who holds what, as the test states."""
+    """The devices of each claim, as the test defines."""
 
     held: Sequence[HeldDevice] = ()
 
@@ -79,7 +79,7 @@ class Scene:
         assert self.publishing.passes == passes
 
     async def at_rest(self) -> None:
-        """Wait until what came of the last change is over: events of the kernel may be told one by one."""
+        """Wait until the effects of the last change are over: events of the kernel may arrive one by one."""
         passes, since = self.publishing.passes, time.monotonic()
 
         def rests() -> bool:

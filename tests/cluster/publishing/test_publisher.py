@@ -1,4 +1,4 @@
-"""A node's slices on the real API server: complete, written once, never mixed, and fixed whoever changes them."""
+"""A node's slices on the real API server: complete, written once, never mixed, and repaired after foreign changes."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def as_scheduled(items: list[Object]) -> list[ResourceSliceSpec] | None:
 
 
 def wipe(api: Api, node: str) -> None:
-    """What the kubelet does when it starts, or has not seen the driver for 30 s."""
+    """Do as the kubelet when it starts, or has not seen the driver for 30 s."""
     api.delete_all(SLICE, fields=f"spec.nodeName={node}")
 
 

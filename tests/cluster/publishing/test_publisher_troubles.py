@@ -1,4 +1,4 @@
-"""The server refuses a device, drops fields or is away: the rest is published, once, and why is told."""
+"""The server refuses a device, drops fields or is away: the rest is published, once, and the reason is reported."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_pool_whose_only_device_the_server_refused_is_counted_until_it_is_want
 
 
 def left_out() -> float | None:
-    """What the metric states of devices that the server refused."""
+    """The metric's value for devices that the server refused."""
     return NODE.registry.get_sample_value("netdra_devices_left_out", {"reason": "refused"})
 
 
@@ -104,7 +104,7 @@ def test_a_server_that_is_away_gets_the_latest_state_when_it_is_back(
 def test_an_overloaded_server_gets_each_slice_once(
     control_plane: ControlPlane, workspace: Workspace, seed: int
 ) -> None:
-    """What was refused, lost, or done without an answer is not written twice, nor a reason to write the rest again."""
+    """Writes that were refused, lost, or done without an answer are not repeated, nor is the rest written again."""
 
     async def story() -> None:
         async with publishing(control_plane, workspace) as scene:

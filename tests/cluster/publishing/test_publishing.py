@@ -1,4 +1,4 @@
-"""What happens to links, policies and labels of a node is in its slices a moment later, and what claims hold stays."""
+"""Changes of links, policies and labels of a node are in its slices a moment later, and devices of claims stay."""
 
 from __future__ import annotations
 

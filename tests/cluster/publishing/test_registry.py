@@ -123,7 +123,7 @@ def _versions(daemon: Daemon) -> dict[str, str]:
 
 
 def _seen_after(daemon: Daemon, client: RegistryClient, device: str) -> float:
-    """Seconds from the call until the API server tells a watch of what came of it."""
+    """Seconds from the call until a watch of the API server reports the result."""
     seen: list[float] = []
 
     def watch() -> None:

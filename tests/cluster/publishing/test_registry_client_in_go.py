@@ -30,7 +30,7 @@ require google.golang.org/protobuf v1.36.12
 
 
 def client() -> Path:
-    """The client, built once for each version of what it is made of."""
+    """The client, built once for each version of its sources."""
     protos = [(PROTOS / f"{name}.proto").read_bytes() for name in PACKAGES]
     made_of = b"\0".join((*protos, SOURCE.read_bytes(), GO_MOD.encode()))
     target = cache_root() / f"registry-client-{hashlib.sha256(made_of).hexdigest()[:12]}"

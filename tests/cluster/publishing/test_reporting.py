@@ -1,4 +1,4 @@
-"""A node's NodeNetwork: written whatever is published, kept as it should be, and no more often than it changes.
+"""A node's NodeNetwork: written also without any slices, kept as it should be, and no more often than it changes.
 
 The webhook is away here, so every policy is taken as it is written.
 """
@@ -46,7 +46,7 @@ def reports(scene: Scene) -> list[str]:
 
 
 def of_this_node(workspace: Workspace, cel: str = VETHS, name: str = "veths", **spec: object) -> Object:
-    """A policy of the test's own node: what is counted of it is nothing of nodes that are just being deleted."""
+    """A policy of the test's own node: its counts exclude nodes that are just being deleted."""
     return policy(workspace, cel, name, nodeSelector={"matchLabels": {HOSTNAME: workspace.name("node")}}, **spec)
 
 

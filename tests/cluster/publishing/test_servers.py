@@ -1,4 +1,4 @@
-"""What an API server does to a node's publishing: it wipes, restarts, has gates off or on."""
+"""The effects of an API server on a node's publishing: it wipes, restarts, has gates off or on."""
 
 from __future__ import annotations
 

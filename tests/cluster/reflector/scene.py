@@ -1,4 +1,4 @@
-"""A reflector that follows ConfigMaps through a proxy, and what it has told."""
+"""A reflector that follows ConfigMaps through a proxy, and its reports."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CONFIG_MAPS = Resource("v1", "configmaps", ConfigMap, namespaced=True)
 
 @dataclass
 class Scene:
-    """One namespace of one server, a reflector of it behind a proxy, and all changes that its store told of."""
+    """One namespace of one server, a reflector of it behind a proxy, and all changes that its store reported."""
 
     api: Api
     proxy: FaultProxy

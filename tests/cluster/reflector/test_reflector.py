@@ -1,4 +1,4 @@
-"""The reflector misses nothing and never spins, whatever becomes of its connections, answers and clock."""
+"""The reflector misses nothing and never spins, with any faults of its connections, answers and clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a daemon that is gone by now has left, for tests of the next one."""
+"""The remains of a former daemon, for tests of the next one."""
 
 from __future__ import annotations
 

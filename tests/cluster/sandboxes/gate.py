@@ -14,7 +14,7 @@ from tests.cluster.sandboxes.scene import Scene, step
 
 @dataclass
 class Gate:
-    """The step's plugin, which lets everything pass until it is told to hold."""
+    """The step's plugin, which lets everything pass until the test makes it hold."""
 
     plugin: Recorder
     begun: Path
@@ -29,11 +29,11 @@ class Gate:
         return cls(Recorder(scene.machine.plugins, "recorded"), begun, opened)
 
     def holds(self) -> None:
-        """Hold whoever comes next."""
+        """Hold the next caller."""
         self.plugin.does("ADD", f'echo >"{self.begun}"; read _ <"{self.opened}"; echo "{{}}"')
 
     async def reached(self) -> None:
-        """Wait until somebody is held."""
+        """Wait until a caller is held."""
         await asyncio.to_thread(self.begun.read_text)
 
     async def opens(self) -> None:

@@ -30,7 +30,7 @@ from tests.cluster.sandboxes.scene import BUDGET, View
 
 
 class Job(msgspec.Struct, frozen=True):
-    """Which call, for what, on which node; `host` is the descriptor of the node's network namespace."""
+    """The call, its object, and its node; `host` is the descriptor of the node's network namespace."""
 
     verb: Literal["run", "stop", "prepare", "unprepare"]
     sandbox: Sandbox

@@ -58,7 +58,7 @@ Namespace.current().run(lambda: None)
 
 @dataclass
 class View:
-    """What the publishing half would know of the node."""
+    """The publishing half's view of the node."""
 
     devices: Mapping[DeviceKey, PlannedDevice] = field(default_factory=dict)
     topologies: Mapping[str, NetworkTopology] = field(default_factory=dict)
@@ -96,7 +96,7 @@ class Machine:
             return {each.name for each in link.dump(sock)}
 
     def ip(self, *arguments: str) -> Any:
-        """What `ip -j -d` prints on the node, decoded."""
+        """The decoded output of `ip -j -d` on the node."""
         command = ("nsenter", f"--net=/proc/self/fd/{self.host.fd}", "ip", "-j", "-d", *arguments)
         done = subprocess.run(command, capture_output=True, text=True, check=True, pass_fds=(self.host.fd,))
         return json.loads(done.stdout)
@@ -165,7 +165,7 @@ def new_machine(folder: Path) -> Machine:
 
 @dataclass
 class Scene:
-    """A node in the cluster: what is published, what pods there are, and the daemon's half that keeps them."""
+    """A node in the cluster: its slices, its pods, and the daemon's half that keeps pods."""
 
     plane: ControlPlane
     workspace: Workspace
@@ -267,7 +267,7 @@ class Scene:
         return found
 
     def dependencies(self, client: Client) -> Dependencies:
-        """What the daemon's half that keeps pods is given."""
+        """The dependencies of the daemon's half that keeps pods."""
         host = self.machine.host.fd
         return Dependencies(
             client=client,
@@ -283,7 +283,7 @@ class Scene:
 
     @asynccontextmanager
     async def daemon(self, *, watching: bool = True) -> AsyncIterator[Daemon]:
-        """The daemon's half that keeps pods, from its start to its end; what it told people is in `told`."""
+        """The daemon's half that keeps pods, from its start to its end; its events for people are in `told`."""
         async with FaultProxy(self.plane).serving() as proxy, Client(connect(proxy.config)) as client:
             pods = Pods.assembled(self.dependencies(client))
             await pods.recover()
@@ -317,7 +317,7 @@ class Daemon:
         await self.runner.run("stop", "the stop hook", self.pods.hooks.stop(sandbox, budget), budget)
 
     async def written(self) -> None:
-        """Wait until the claims' statuses state all that was told."""
+        """Wait until the claims' statuses contain all reports."""
         await awaited(self.pods.writer.wait_written(), "the claims' statuses to be written")
 
     async def seen(self, pod: Object) -> None:

@@ -1,9 +1,10 @@
-"""A container runtime that does what CRI-O does and no containerd, as far as netdra can tell them apart.
+"""A container runtime that behaves as CRI-O and unlike containerd, as far as netdra can distinguish them.
 
-Seen of CRI-O 1.36.3 with NRI 0.11. It has real network namespaces with an eth0 and the CDI library of its time; what it
-runs no containers for is told. It speaks the older way (StateChange) and names no version of NRI; a sandbox has no
-process; one on the host's network has a path of the host's namespace; the namespace of one that stops goes first and is
-told anyway, then, and as long as the sandbox is listed. After its restart it tells of older sandboxes' ends too.
+Seen of CRI-O 1.36.3 with NRI 0.11. It has real network namespaces with an eth0 and the CDI library of its time; it
+runs no containers, and sends only the events. It uses the older call (StateChange) and names no version of NRI; a
+sandbox has no process; one on the host's network has a path of the host's namespace; the namespace of one that stops
+goes first and is still reported, then, and as long as the sandbox is listed. After its restart it also reports the ends
+of older sandboxes.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class StandIn:
     """The runtime of a scene's node; `serving` runs it.
 
     Attributes:
-        request_milliseconds: how long it waits for a plugin, as it tells it.
+        request_milliseconds: how long it waits for a plugin, as it announces.
         boxes: its sandboxes, by id.
     """
 
@@ -77,7 +78,7 @@ class StandIn:
     host_paths: list[str] = field(default_factory=list)
 
     async def connect(self) -> None:
-        """Take the plugin that comes next, and tell it of all sandboxes: the first list is empty, as there."""
+        """Accept the next plugin, and send it all sandboxes: the first list is empty, as there."""
         self.peer = peer = await self.come()
         call, _ = await peer.registration()
         peer.accept(call)
@@ -139,7 +140,7 @@ class StandIn:
             raise RefusedError(f"CDI device injection failed: {problem}")
 
     async def stop(self, box: Box) -> None:
-        """StopPodSandbox: the namespace goes, and then plugins are told."""
+        """StopPodSandbox: the namespace goes, and then plugins get the event."""
         self.end(box)
         await self._tell(nri_pb2.STOP_POD_SANDBOX, box)
 
@@ -149,7 +150,7 @@ class StandIn:
         self.boxes.pop(box.key, None)
 
     def end(self, box: Box) -> None:
-        """The namespace of a sandbox goes, and nobody is told: eth0 first, as by the CNI's DEL."""
+        """The namespace of a sandbox goes without an event: eth0 first, as by the CNI's DEL."""
         if box.stopped or not box.seen:
             return
         box.stopped = True
@@ -160,7 +161,7 @@ class StandIn:
         netns.delete(name)
 
     def lives(self, box: Box) -> bool:
-        """Whether the kernel still has the sandbox's namespace, whoever holds it: whether the wire into it is there."""
+        """Whether the kernel still has the sandbox's namespace, with any holder: whether the wire into it exists."""
         with self.outside.socket() as sock:
             return link.find(sock, box.seen) is not None
 
@@ -178,7 +179,7 @@ class StandIn:
         self.outside.close()
 
     async def _tell(self, event: nri_pb2.Event, box: Box) -> str:
-        """Tell of an event; why the plugin refuses, or ""."""
+        """Send an event; why the plugin refuses, or ""."""
         if self.peer is None:
             return ""
         change: Message = nri_pb2.StateChangeEvent(event=event, pod=box.message)

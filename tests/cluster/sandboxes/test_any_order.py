@@ -1,4 +1,4 @@
-"""Whatever runtime and driver do, in whatever order: no device is lost while there is a driver, and nothing is held.
+"""Any actions of runtime and driver, in any order: no device is lost while a driver runs, and nothing is held.
 
 Sequences are drawn (`tests/draws.py`); the one that fails is printed, and drawn again by NETDRA_SEED.
 """
@@ -71,17 +71,17 @@ class Story:
             await self.runtime.stop(box)
 
     async def vanish(self, number: int) -> None:
-        """A sandbox's namespace goes, and the runtime tells nobody."""
+        """A sandbox's namespace goes, and the runtime sends no event."""
         for box in self.living(number):
             self.runtime.end(box)
 
     async def stop_again(self, number: int) -> None:
-        """A stop is told once more, of whichever sandbox."""
+        """The stop of any sandbox is reported once more."""
         for box in self.boxes.get(number, [])[-1:]:
             await self.runtime.stop(box)
 
     async def remove(self, number: int) -> None:
-        """What has stopped is removed."""
+        """Stopped sandboxes are removed."""
         for box in self.boxes.get(number, []):
             if box.stopped and box.key in self.runtime.boxes:
                 await self.runtime.remove(box)

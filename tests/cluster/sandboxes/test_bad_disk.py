@@ -70,7 +70,7 @@ def left(machine: Machine) -> list[str]:
 
 
 def given_back(scene: Scene, daemon: Daemon, sandbox: Sandbox, folder: Path) -> None:
-    """A sandbox's network is gone, whatever the disk states."""
+    """A sandbox's network is gone, independent of the files on disk."""
     assert "eth7" in scene.machine.links()
     (link,) = scene.machine.ip("link", "show", "eth7")
     assert link["mtu"] == 1500
@@ -188,7 +188,7 @@ def test_a_state_that_cannot_even_be_read_keeps_no_namespace_and_the_rest_is_und
 
 @contextmanager
 def refused() -> Iterator[list[NetdraError]]:
-    """What fails in the context fails by an error for people."""
+    """A failure in the context is an error for people."""
     problems: list[NetdraError] = []
     try:
         yield problems

@@ -23,7 +23,7 @@ from tests.cluster.sandboxes.scene import WITHIN, Daemon, Scene, chain_of_three,
 
 
 class Outside:
-    """The daemon's hooks, told where this process opens a sandbox's namespace: the runtime has mounts of its own."""
+    """The daemon's hooks, with this process's path to a sandbox's namespace: the runtime has its own mounts."""
 
     def __init__(self, hooks: SandboxHooks, node: Node) -> None:
         self._hooks = hooks

@@ -1,4 +1,4 @@
-"""What nobody has any more is returned: sandboxes that ended, claims, devices, leases; and what cannot be is told."""
+"""Unused objects are returned: sandboxes that ended, claims, devices, leases; and failures are reported."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def test_a_prepared_claim_is_given_up_once_it_is_gone_and_not_while_a_pod_has_it
 
 
 def recorded(scene: Scene) -> tuple[Recorder, Sandbox]:
-    """A sandbox that is not attached yet, and the last plugin of its chain, which does as it is told."""
+    """A sandbox that is not attached yet, and the last plugin of its chain, which the test controls."""
     scene.publish("eth7")
     plugin = Recorder(scene.machine.plugins, "recorded")
     claim = scene.claim(scene.topology("told", step("nic", "host-device"), step("far", "recorded", after=("nic",))))

@@ -1,4 +1,4 @@
-"""A plugin that never answers costs the pods that need it their network, and nobody else any time."""
+"""A plugin that never answers costs the pods that need it their network, and other pods no time."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def plain(scene: Scene) -> Sandbox:
 
 
 async def refused(daemon: Daemon, sandbox: Sandbox, hook: float = HOOK) -> Exception:
-    """What a runtime does with such a pod: it begins it, is refused, and stops it."""
+    """The runtime's actions for such a pod: it begins it, is refused, and stops it."""
     problem: Exception | None = None
     try:
         await daemon.run(sandbox, hook)

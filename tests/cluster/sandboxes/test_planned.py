@@ -1,4 +1,4 @@
-"""A prepared claim is a checked plan: the hook executes it, whatever has become of its topology and the API server."""
+"""A prepared claim is a checked plan: the hook executes it, independent of its topology and the API server."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Whatever the kernel refuses, at whichever call: no running pod loses its network, and no device its owner.
+"""The kernel refuses any request, at any call: no running pod loses its network, and no device its owner.
 
-"Refused" reports nothing of what is there: a kernel without a free descriptor does not report that a namespace is gone.
+A refusal proves nothing about the object: a kernel without a free descriptor does not report that a namespace is gone.
 The faults are drawn (`tests/draws.py`); the one that fails is printed, and drawn again by NETDRA_SEED.
 """
 
@@ -54,7 +54,7 @@ class Node:
 
     @property
     def acts(self) -> dict[str, Callable[[], Awaitable[None]]]:
-        """What is done while the kernel refuses."""
+        """The actions while the kernel refuses."""
         return {
             "scan": self.scan,
             "list": lambda: self.list(*self.running, *self.come),
@@ -76,7 +76,7 @@ class Node:
         await self.scan()
 
     async def compare(self) -> None:
-        """What runs is compared with its network."""
+        """Running pods are compared with their networks."""
         for sandbox in self.running:
             await self.daemon.pods.recovery._compare(sandbox.id)
 
@@ -116,7 +116,7 @@ class Node:
         await self.settle(f"{name}, {refusal}")
 
     def check(self, what: str) -> None:
-        """What runs has its network; each device is on the node, or a checkpoint states who has it."""
+        """Running pods have their networks; each device is on the node, or a checkpoint names its pod."""
         machine = self.scene.machine
         for sandbox in self.running:
             assert "net1" in machine.links(sandbox), what

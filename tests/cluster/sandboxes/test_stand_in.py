@@ -103,7 +103,7 @@ def test_a_device_comes_back_though_the_namespace_goes_before_the_stop_is_told(s
 
 
 def _facts(scene: Scene, name: str) -> Object:
-    """What an interface of the node is."""
+    """The facts of an interface of the node."""
     (found,) = scene.machine.ip("link", "show", name)
     return {key: found[key] for key in ("ifname", "address", "mtu", "link_type")} | {"up": "UP" in found["flags"]}
 

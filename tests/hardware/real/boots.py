@@ -1,4 +1,4 @@
-"""What one boot of the machine tells the next one of the pods that it left, by a file on the disk."""
+"""The report of one boot of the machine to the next one on the pods that it left, in a file on the disk."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def boot_id() -> str:
 
 
 def leave(left: Left) -> None:
-    """Tell the next boot."""
+    """Write the report for the next boot."""
     _FILE.write_bytes(msgspec.json.encode(left))
 
 
 def found() -> Left:
-    """What the boot before has told.
+    """The report of the boot before.
 
     Raises:
-        FileNotFoundError: there was none before.
+        FileNotFoundError: this is the first boot.
     """
     return msgspec.json.decode(_FILE.read_bytes(), type=Left)

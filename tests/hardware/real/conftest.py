@@ -1,4 +1,4 @@
-"""The SR-IOV machine as a node with a real kubelet, for all tests of this folder, and what each test offers on it."""
+"""The SR-IOV machine as a node with a real kubelet, for all tests of this folder, and the devices that they offer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def worker(request: pytest.FixtureRequest) -> Iterator[Worker]:
 
 @pytest.fixture
 def offer(worker: Worker) -> Iterator[Offer]:
-    """What a test offers on the node; afterwards nothing of its pods is left."""
+    """The devices that a test offers on the node; afterwards nothing of its pods is left."""
     with open_workspace(worker.api) as workspace:
         pods = Pods(worker.api, workspace.namespace, worker.machine.containerd)
         with opened(worker.driver, workspace, pods) as offer:

@@ -1,4 +1,4 @@
-"""VFs of this machine offered to real pods, and what is then stated of them: devices, taints, claims."""
+"""VFs of this machine offered to real pods, and their state: devices, taints, claims."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def pf_of(vf: VF) -> PF:
 
 
 def offer_vf(offer: Offer, vf: VF, plugin: str, **config: Any) -> str:
-    """Offer one VF to pods, whatever its netdev is called, and wait until it is published; return its class.
+    """Offer one VF to pods, with any netdev name, and wait until it is published; return its class.
 
     Args:
         offer: the test's.
         vf: it is named by its PF and its index.
         plugin: the step by which it is attached.
-        config: what that step is told.
+        config: the step's configuration.
     """
     cel = f"{ATTRIBUTES}.pfName == {pf_of(vf).name!r} && {ATTRIBUTES}.vfIndex == {vf.index}"
     name = offer.workspace.name(f"{plugin}-{vf.pci.replace(':', '-').replace('.', '-')}")

@@ -31,7 +31,7 @@ CHECKPOINTS = FOLDER / "node" / "lib" / "netdra" / "sandboxes"
 
 @pytest.fixture(scope="session")
 def left() -> Left:
-    """What the first boot left, before anything runs."""
+    """The remains of the first boot, before anything runs."""
     mount_disk()
     return found()
 

@@ -1,4 +1,4 @@
-"""What befalls hardware while a real pod has it, and what the daemon states and does of it until all is returned."""
+"""Faults of hardware while a real pod has it, and the daemon's reports and actions until all is returned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hardware in real pods: published, scheduled, prepared, attached, told of, and returned as it was."""
+"""Hardware in real pods: published, scheduled, prepared, attached, reported, and returned as it was."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def rdma_devices(offer: Offer) -> set[str]:
 
 
 def sums(offer: Offer) -> dict[str, float]:
-    """The seconds that attaching took so far, by what was done."""
+    """The seconds that attaching took so far, by action."""
     steps = {kind: offer.metric("netdra_chain_step_duration_seconds_sum", type=kind, action="add") for kind in STEPS}
     return steps | {"all of attaching": offer.metric("netdra_attach_duration_seconds_sum")}
 
@@ -99,7 +99,7 @@ def test_ai_bonded_rdma_is_in_a_real_pod_and_its_vfs_come_back_as_they_were(
 
 
 def assert_told_of(devices: Sequence[Object], expected: set[str]) -> None:
-    """A claim's status tells of its devices, and step by step what became of them."""
+    """A claim's status reports its devices, and step by step their progress."""
     assert {each["device"] for each in devices} == expected
     for device in devices:
         (condition,) = device["conditions"]

@@ -240,7 +240,7 @@ def test_vfs_that_are_removed_and_made_anew_under_a_pod_are_had_by_others_but_fo
 
 
 def by_request(offer: Offer, claim: str, requests: Sequence[str]) -> dict[str, Object]:
-    """What a claim's status states of its shares, by the request that each of them is for."""
+    """The entries of a claim's status for its shares, by the request of each."""
     entries = {each["shareID"]: each for each in offer.status(claim, devices=len(requests))}
     results = offer.allocated(claim)["status"]["allocation"]["devices"]["results"]
     assert [result["request"] for result in results] == [*requests]

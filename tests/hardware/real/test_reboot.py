@@ -1,4 +1,4 @@
-"""Pods with hardware that run when the machine is started again; `second_boot` is what is inspected then."""
+"""Pods with hardware that run when the machine is started again; `second_boot` has the checks after it."""
 
 from __future__ import annotations
 

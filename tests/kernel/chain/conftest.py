@@ -51,7 +51,7 @@ class Bed:
             link.create(sock, name, "veth", kinds.veth(kinds.Peer(peer)), **settings)
 
     def ip(self, *arguments: str, inside: bool = False) -> list[dict[str, Any]]:
-        """What iproute2 states, on the node or inside the pod."""
+        """The output of iproute2, on the node or inside the pod."""
         where = ("-n", Path(self.pod.path).name) if inside else ()
         done = subprocess.run(("ip", *where, "-j", "-d", *arguments), capture_output=True, text=True, check=True)
         found: list[dict[str, Any]] = json.loads(done.stdout or "[]")
@@ -112,13 +112,13 @@ class Bed:
 
 
 def stable_addresses(link: Mapping[str, Any]) -> set[str]:
-    """The addresses of a link as iproute2 tells it, but for the link-local ones, which come and go with its carrier."""
+    """The addresses of a link in iproute2, without the link-local ones, which come and go with its carrier."""
     addresses = {f"{each['local']}/{each['prefixlen']}" for each in link["addr_info"]}
     return {each for each in addresses if not each.startswith("fe80:")}
 
 
 def broadcasts(link: Mapping[str, Any]) -> list[str]:
-    """The broadcast addresses of a link as iproute2 tells it."""
+    """The broadcast addresses of a link as iproute2 prints them."""
     return sorted(f"{each['local']} brd {each['broadcast']}" for each in link["addr_info"] if "broadcast" in each)
 
 

@@ -1,6 +1,6 @@
-"""A process that attaches or detaches, and dies by SIGKILL at the nth thing that it does. Run by `test_crash`.
+"""A process that attaches or detaches, and dies by SIGKILL at the nth event of its work. Run by `test_crash`.
 
-What counts as a thing: each request to the kernel, each entry of the checkpoint, each program that is run; before it
+An event is each request to the kernel, each entry of the checkpoint, each program that is run; before it
 and after it. Reads a job as JSON in its first line, then one n a line; for each it forks, and states "killed" or
 "done".
 """
@@ -25,7 +25,7 @@ from tests.plans import attach
 
 
 class Job(msgspec.Struct, frozen=True):
-    """What to do, for whom."""
+    """The action, and its pod."""
 
     verb: Literal["attach", "detach"]
     plans: tuple[Plan, ...]
@@ -66,7 +66,7 @@ def act(job: Job) -> None:
 
 
 def main() -> None:
-    """Serve until there is no more input."""
+    """Serve until the input ends."""
     job = msgspec.json.decode(sys.stdin.buffer.readline(), type=Job, dec_hook=lambda kind, value: kind(value))
     for line in sys.stdin.buffer:
         child = os.fork()

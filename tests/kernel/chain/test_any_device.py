@@ -102,7 +102,7 @@ def unplug(bed: Bed, hardware: Hardware, life: Life, space: Namespace, name: str
 
 
 def live(bed: Bed, hardware: Hardware, life: Life, sandbox: PodIdentity, pod: Namespace) -> None:
-    """A device's life; the host is as before it, but for what was unplugged."""
+    """A device's life; the host is as before it, except for unplugged devices."""
     make(bed, hardware, life)
     steps = steps_of(hardware, life)
     if life.unplugged == "before":

@@ -1,4 +1,4 @@
-"""Programs that have the name of a built-in type: what they read of a step in netdra's words, and what it comes to."""
+"""Programs that have the name of a built-in type: the configuration that they read of a step, and the result."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ OF_THE_PROTOCOL = {"cniVersion", "name", "type", "prevResult", "runtimeConfig"}
 
 
 def read(plugin: Recorder, verb: str) -> list[dict[str, Any]]:
-    """What a plugin read beside what the protocol asks for."""
+    """The fields that a plugin read beside those of the protocol."""
     configs = [call.config for call in plugin.calls(verb)]
     return [{key: value for key, value in config.items() if key not in OF_THE_PROTOCOL} for config in configs]
 
@@ -162,7 +162,7 @@ def test_what_a_program_would_pass_over_is_refused_before_anything_runs_unless_i
 
 @pytest.mark.parametrize("lease", [False, True])
 def test_a_program_that_acts_on_its_device_alone_is_undone_once_that_is_what_it_was(bed: Bed, lease: bool) -> None:
-    """As sriov-cni, which cannot undo what it has not written down; whatever it left on the device is restored."""
+    """As sriov-cni, which cannot undo unrecorded actions; all its remains on the device are restored."""
     bed.veth("p0v1", "p0", up=True)
     before = bed.state()
     sriov = recorder(bed, "sriov")

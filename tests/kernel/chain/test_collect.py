@@ -1,4 +1,4 @@
-"""GC: plugins are told what is still attached; where that is not known, nothing is collected."""
+"""GC: plugins get the list of attachments; where it is not known, nothing is collected."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def of_fake(if_name: str) -> Plan:
 
 
 def valid(fake: Recorder) -> list[list[tuple[str, str]]]:
-    """What each GC was told to keep."""
+    """The attachments that each GC must keep."""
     return [[(each["containerID"], each["ifname"]) for each in call.config[VALID]] for call in fake.calls("GC")]
 
 

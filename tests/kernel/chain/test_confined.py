@@ -1,4 +1,4 @@
-"""A step takes what was allocated, and stands on what is in its pod; the node's uplink stays where it is."""
+"""A step takes allocated devices, and builds on interfaces in its pod; the node's uplink stays where it is."""
 
 from __future__ import annotations
 

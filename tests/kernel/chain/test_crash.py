@@ -72,7 +72,7 @@ def dies(process: subprocess.Popen[bytes], number: int) -> bool:
 
 
 def assert_undone(bed: Bed, before: Any, number: int) -> None:
-    """Detaching from the checkpoint leaves nothing of what a process did that died at an event."""
+    """Detaching from the checkpoint undoes all actions of a process that died at an event."""
     report = detach(bed.container.sandbox, bed.settings)
     assert report.is_clean, f"after event {number}: {report}"
     assert differences(before, bed.state()) == [], f"after event {number}"

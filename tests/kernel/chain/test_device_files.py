@@ -1,4 +1,4 @@
-"""The device-file step in a pod of a real namespace: what it tells, what it refuses, and that it leaves nothing."""
+"""The device-file step in a pod of a real namespace: its result, its refusals, and that it leaves nothing."""
 
 from __future__ import annotations
 

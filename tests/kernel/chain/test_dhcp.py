@@ -66,7 +66,7 @@ def dhcp(bed: Bed, tmp_path: Path) -> Iterator[str]:
 
 
 def listens(path: str) -> None:
-    """Wait until somebody listens on a socket, which is there before that; the daemon tells no one."""
+    """Wait until the daemon listens on a socket, which exists before; the daemon sends no signal."""
     with socket.socket(socket.AF_UNIX) as probe:
         until(lambda: probe.connect_ex(path) == 0, "the daemon of dhcp to listen")
 

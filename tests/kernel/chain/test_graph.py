@@ -1,4 +1,4 @@
-"""What flows through the graph: references, merged results, order, and steps that run at the same time."""
+"""The data flow in the graph: references, merged results, order, and steps that run at the same time."""
 
 from __future__ import annotations
 

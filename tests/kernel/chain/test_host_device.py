@@ -267,7 +267,7 @@ def test_the_disk_is_waited_for_only_where_something_outlives_the_machine(
 def test_a_virtual_device_that_another_program_takes_as_soon_as_it_is_back_is_given_back_all_the_same(
     bed: Bed, other: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing but its name tells whose it is."""
+    """Only its name shows its owner."""
     nic(bed)
     moved(bed, {"mtu": 1300}, device("eth7"))
     change = link.change

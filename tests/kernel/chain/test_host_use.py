@@ -1,4 +1,4 @@
-"""What the host uses at the moment of attaching is not taken from it, whatever it was when it was offered."""
+"""Devices that the host uses at the moment of attaching are not taken from it, even if they were offered."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_a_link_local_address_and_what_is_in_another_namespace_are_no_uses(bed: 
 
 @pytest.mark.parametrize("name", ["cni-{}", "{}"])
 def test_the_hosts_end_of_a_pods_veth_is_used(bed: Bed, name: str) -> None:
-    """That pod would be cut off, and whoever gets it would be in the pod's place on the wire."""
+    """That pod would be cut off, and the new owner would be in the pod's place on the wire."""
     named = name.format(uuid.uuid4())
     with netns.Namespace.create(named) as victim, bed.host.socket() as sock:
         try:

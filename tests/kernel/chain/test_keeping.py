@@ -43,7 +43,7 @@ def moved(bed: Bed, given: Any, config: dict[str, Any] | None = None, **fields: 
 
 
 def seen(bed: Bed, name: str, *, inside: bool) -> dict[str, Any]:
-    """What a namespace has for one interface beside its links: routes in all tables, rules, neighbours."""
+    """The settings of a namespace for one interface beside its links: routes in all tables, rules, neighbours."""
     routes = [
         (each["dst"], each.get("gateway"), each.get("table", "main"), each.get("metric"))
         for family in ("-4", "-6")

@@ -1,4 +1,4 @@
-"""Check asks the kernel, not only the plugins: many have a CHECK that does nothing, or report that they have none."""
+"""Check asks the kernel, not only the plugins: many have a CHECK that does nothing, or do not support CHECK."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NO_CHECK: list[dict[str, Any]] = [
 
 
 def maker(bed: Bed, name: str, create: str) -> Recorder:
-    """A plugin that makes an interface with an address, tells of both, and succeeds at CHECK whatever is there."""
+    """A plugin that makes an interface with an address, reports both, and always succeeds at CHECK."""
     plugin = recorder(bed, name)
     inside = f"ip -n {POD}"
     mac = f'mac=$({inside} -j link show "$CNI_IFNAME" | sed "s/.*\\"address\\":\\"\\([^\\"]*\\).*/\\1/")'

@@ -1,6 +1,6 @@
-"""Plugins that misbehave by generated behaviour: whatever differs from what they report, or from before, is reported.
+"""Plugins that misbehave by generated behaviour: each difference from their reports, or from before, is reported.
 
-The kernel is compared, not the report. What a plugin does to its device is in `test_shared_devices`.
+The kernel is compared, not the report. A plugin's changes to its device are in `test_shared_devices`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ ENDS = {"well": "", "badly": "exit 1", "killed": "kill -KILL $$", "nonsense": "e
 
 
 class Claims(msgspec.Struct, frozen=True):
-    """What a plugin reports of its interface; "" and 0 for nothing."""
+    """The values that a plugin reports of its interface; "" and 0 for nothing."""
 
     name: str = "net1"
     mac: str = ""
@@ -76,7 +76,7 @@ class Claims(msgspec.Struct, frozen=True):
 
 
 class Add(msgspec.Struct, frozen=True):
-    """What a plugin does on ADD, and what it reports, if it ends well."""
+    """A plugin's actions on ADD, and its report, if it succeeds."""
 
     work: str
     besides: list[str]
@@ -112,7 +112,7 @@ def inside(bed: Bed, name: str) -> dict[str, Any]:
 
 
 def false_claims(links: Mapping[str, Any], claims: Claims) -> list[str]:
-    """What a plugin reported of its interface that is not so."""
+    """The false values that a plugin reported of its interface."""
     there = links.get(claims.name)
     if claims.name and there is None:
         return [claims.name]

@@ -1,6 +1,6 @@
 """Chains of built-in steps and of the programs of their names, attached, failing and detached in any order.
 
-Whatever happens, the device is what it was.
+In all cases the device is as it was.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ EXECUTIONS = st.sampled_from(["Auto", "Binary"])
 
 
 class Try(msgspec.Struct, frozen=True):
-    """One attach: who does which step, and what befalls which program, if it is one."""
+    """One attach: the implementation of each step, and the fault of each program among them."""
 
     root: str
     derived: str

@@ -1,4 +1,4 @@
-"""Random graphs and random failures: whatever happens, undoing brings back what was."""
+"""Random graphs and random failures: in all cases, undoing restores the former state."""
 
 from __future__ import annotations
 

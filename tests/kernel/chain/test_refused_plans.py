@@ -1,4 +1,4 @@
-"""What the kernel would refuse is found before the first step: nothing is touched, and there is no checkpoint."""
+"""Plans that the kernel would refuse are rejected before the first step: nothing is touched, without a checkpoint."""
 
 from __future__ import annotations
 

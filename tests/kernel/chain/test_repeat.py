@@ -32,7 +32,7 @@ def prepared(bed: Bed) -> tuple[Plan, ...]:
 
 
 def everything(bed: Bed) -> dict[str, Any]:
-    """What could be left behind: links, files, namespaces, descriptors, threads, processes."""
+    """All possible remains: links, files, namespaces, descriptors, threads, processes."""
     leases = sorted(path.name for path in (bed.settings.state.parent / "ipam").glob("*/10.*"))
     children = Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text()
     return {

@@ -1,4 +1,4 @@
-"""A device of the node is afterwards what it was before, whatever the plugin that had it did or stated of it."""
+"""A device of the node is afterwards as it was before, independent of its plugin's actions and reports."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_a_namespace_that_the_driver_holds_is_where_the_device_is_found(bed: Bed
 
 
 def test_a_device_that_its_plugin_brought_out_of_reach_is_stranded_until_it_is_back(bed: Bed, mover: Recorder) -> None:
-    """A device with a bus address continues somewhere; here a veth stands for one in what was written down."""
+    """A device with a bus address continues somewhere; here a veth stands for one in the checkpoint."""
     attach(mine(), bed.container, bed.pod.path, bed.settings)
     path = checkpoint.path_of(bed.settings.state, bed.container.sandbox)
     physical = path.read_bytes().replace(b'"device":{"kind":"veth"', b'"device":{"permanentMac":"02:00:00:00:00:01"')
@@ -334,7 +334,7 @@ GIVES = {
 
 
 def test_after_any_attach_fault_and_detach_a_device_is_what_it_was_or_is_told(bed: Bed) -> None:
-    """A virtual device may be lost with a namespace that nobody holds; that is told. Nothing else may be lost."""
+    """A virtual device may be lost with a namespace that is not held; that is reported. Nothing else may be lost."""
     plugin = recorder(bed, "mover")
 
     @example("spoils it", "killed", ("nothing", "dies"), "there")
@@ -376,7 +376,7 @@ def on_the_node(bed: Bed) -> dict[str, Any]:
 
 
 def lived(bed: Bed, plugin: Recorder, gives: Sequence[str], where: str) -> list[DetachReport]:
-    """A pod's life: attached, then detached as often as its plugin is told to do otherwise, and once more."""
+    """A pod's life: attached, then detached once with each of these scripts as the plugin's DEL, and once more."""
     name = f"{Path(bed.pod.path).name}-{uuid.uuid4().hex[:4]}"
     pod = PodIdentity(sandbox=name)
     with Namespace.create(name) as space:

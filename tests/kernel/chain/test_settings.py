@@ -1,6 +1,6 @@
 """Every setting of a device that a pod can change is as it was when the device is back, or the report names it.
 
-What the kernel has is read with ip, bridge, ethtool and from /proc/sys: never with netdra.
+The kernel's settings are read with ip, bridge, ethtool and from /proc/sys: never with netdra.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ CHANGES = st.one_of(
 
 
 def own_sysctls() -> st.SearchStrategy[tuple[str, str]]:
-    """What an administrator has set for the link on the node: the kernel forgets it when the link moves."""
+    """The sysctls that an administrator set for the link on the node: the kernel forgets them when the link moves."""
     paths = [f"{family}/conf/eth7/{name}" for family, names in SYSCTLS.items() for name in names]
     return st.tuples(st.sampled_from(paths), st.sampled_from(["0", "1"]))
 

@@ -1,4 +1,4 @@
-"""A device that several pods share is after each call of a plugin what it was before; who changes it is told (D55)."""
+"""A device that several pods share is as before after each call of a plugin; plugins that change it are named (D55)."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def failed(bed: Bed) -> FailedAttachReport:
 
 
 def node(bed: Bed) -> Any:
-    """The node's links, addresses and routes, but for what a plugin has made besides."""
+    """The node's links, addresses and routes, without a plugin's additions."""
     state = until(partial(_read, bed), "a namespace that dies to take its links along")
     state["links"].pop("br9", None)
     return state
@@ -291,7 +291,7 @@ BACK: dict[str, str] = {
 
 
 class Behaviour(msgspec.Struct, frozen=True):
-    """What a plugin does on one call: the ways in which it changes the device, and how it ends."""
+    """A plugin's actions on one call: the ways in which it changes the device, and how it ends."""
 
     changes: list[str]
     ends: str

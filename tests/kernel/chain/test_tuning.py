@@ -308,7 +308,7 @@ def test_what_cannot_be_done_is_refused_and_leaves_nothing(pod: Bed, config: dic
 
 
 def test_channels_of_a_device_that_has_them(pod: Bed) -> None:
-    """A veth has as many queues as processors, of which it uses what it is told."""
+    """A veth has as many queues as processors, and uses the configured number."""
     before = pod.run("ethtool", "-l", "eth0", inside=True)
     tuned(pod, {"ethtool": {"channels": {"rx": 1, "tx": 1}}})
     assert pod.run("ethtool", "-l", "eth0", inside=True) != before or "RX:\t\t1" in before

@@ -1,7 +1,7 @@
-"""What the checks let through is attached in real namespaces, or fails only for what the kernel itself stated.
+"""Topologies that pass the checks are attached in real namespaces, or fail only with the kernel's own errors.
 
 Topologies are drawn of steps that every kernel has, with values right, almost right and wrong. An error before the
-first step of one that was let through is a mistake that its author should have been told of.
+first step of one that passed is a mistake that the checks should have reported to its author.
 """
 
 from __future__ import annotations

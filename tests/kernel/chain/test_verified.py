@@ -1,4 +1,4 @@
-"""What a plugin reports is compared with the kernel (D55), and so are the links that it takes or leaves besides."""
+"""A plugin's report is compared with the kernel (D55), and so are the links that it takes or leaves besides."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_what_a_later_step_hands_on_it_must_leave_as_it_was(bed: Bed, maker: Rec
 def test_what_another_branch_has_changed_meanwhile_is_not_taken_for_the_plugins_doing(
     bed: Bed, maker: Recorder
 ) -> None:
-    """A step is given the result of what it depends on; a step beside it has given the interface another MTU."""
+    """A step gets the results of its dependencies; a step beside it has changed the interface's MTU."""
     reports(maker, MAKE, result(mac=MAC, mtu=1450))
     reports(recorder(bed, "later"), "true", result(mac=MAC, mtu=1450))
     steps = (

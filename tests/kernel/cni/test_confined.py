@@ -202,7 +202,7 @@ def test_a_program_that_only_root_may_run_is_asked_all_the_same(
 
 
 def test_it_is_asked_in_its_root(programs: ConfinedPrograms) -> None:
-    """There is nothing else in it, not even the libraries of a program."""
+    """It contains nothing else, not even the libraries of a program."""
     with tempfile.TemporaryDirectory() as root:
         Path(root).chmod(0o755)
         folder = Path(root, "opt")

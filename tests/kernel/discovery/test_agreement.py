@@ -1,4 +1,4 @@
-"""What discovery states of live namespaces is what iproute2, pyroute2 and ethtool state of them."""
+"""Discovery reports the same facts of live namespaces as iproute2, pyroute2 and ethtool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Routes that are counted from the kernel's messages are the routes that the kernel lists, whatever changed them."""
+"""Routes that are counted from the kernel's messages are the routes that the kernel lists, after any change."""
 
 from __future__ import annotations
 

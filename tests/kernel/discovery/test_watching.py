@@ -1,4 +1,4 @@
-"""A watched inventory is what a fresh scan would say, after whatever happened, without reading everything again."""
+"""A watched inventory equals a fresh scan, after any events, without reading everything again."""
 
 from __future__ import annotations
 

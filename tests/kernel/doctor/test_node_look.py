@@ -43,7 +43,7 @@ def test_this_machine_is_told_as_the_system_tells_it() -> None:
 
 
 def looked_at_rest() -> tuple[NodeFacts, int] | None:
-    """What is told, and how many links there are; nothing if others make or end some meanwhile."""
+    """The facts, and the number of links; None if others make or end some meanwhile."""
     before, found = links(), look(Places())
     return (found, len(before)) if before == links() else None
 

@@ -1,4 +1,4 @@
-"""Device files of all kinds, made by mknod: which are given, and what is stated of the others."""
+"""Device files of all kinds, made by mknod: those that pods may get, and the errors for the others."""
 
 from __future__ import annotations
 

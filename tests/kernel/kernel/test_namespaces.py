@@ -1,4 +1,4 @@
-"""Namespaces come, can be worked in from any thread, and go with what is in them."""
+"""Namespaces come, can be worked in from any thread, and go with their contents."""
 
 from __future__ import annotations
 

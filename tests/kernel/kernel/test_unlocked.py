@@ -1,4 +1,4 @@
-"""What is told of links without the kernel's lock is what rtnetlink states of them."""
+"""The facts of links read without the kernel's lock equal those of rtnetlink."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A node whose pods have plugins that hang, for tests of what other pods wait for.
+"""A node whose pods have plugins that hang, for tests of the waits of other pods.
 
 `test_hanging_plugins` has the runtime as a lock, `tests/cluster/pods/test_hanging_hooks.py` a real one. All behind is
 netdra's own (hooks, chain, programs, namespaces), but nothing is asked of an API server.
@@ -120,7 +120,7 @@ class Node:
         self.pods.hooks.tracker = tracker
 
     async def end(self, plugins: Sequence[Recorder]) -> None:
-        """Let plugins answer, and wait until nothing is in hand."""
+        """Let plugins answer, and wait until no work is in progress."""
         for plugin in plugins:
             plugin.prints("ADD", {})
             plugin.does("DEL", "exit 0")

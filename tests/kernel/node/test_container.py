@@ -19,7 +19,7 @@ print(mounts.sysctl_trouble())
 
 
 def looked(capabilities: str) -> list[str]:
-    """What is stated before and after, in a mount namespace like a container's."""
+    """The output before and after, in a mount namespace like a container's."""
     command = ("unshare", "--mount", "sh", "-c", _CONTAINER, capabilities, sys.executable, "-c", _LOOK)
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return done.stdout.splitlines()

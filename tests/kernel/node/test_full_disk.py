@@ -1,4 +1,4 @@
-"""The registry on a full or read-only disk: what is registered holds, the answer states so, and it is made up for."""
+"""The registry on a full or read-only disk: registrations hold, the answer reports it, and they are written later."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def disk() -> Iterator[Path]:
 
 
 def fill(path: Path) -> None:
-    """Write until there is no room for one more byte."""
+    """Write until the disk has no room for one more byte."""
     with path.open("wb", buffering=0) as file:
         for size in (4096, 1):
             while True:

@@ -114,7 +114,7 @@ def runtime(node: Node) -> Iterator[Runtime]:
 
 
 def waits_once(runtime: Runtime, pace: Pace) -> None:
-    """One hook waited in vain, and no pod without claims waited for more than this one."""
+    """One hook waited without success, and no pod without claims waited for more than this one."""
     seconds = [seconds for _, seconds in runtime.held]
     print(f"in hooks {sum(seconds):.2f} s, the longest wait of a pod without claims {max(runtime.waited):.2f} s")
     assert len([each for each in seconds if each > IN_VAIN]) == 1, (runtime.held, pace)

@@ -1,4 +1,4 @@
-"""Network namespaces that are held: they live until they are let go, and no longer, whoever removes them."""
+"""Network namespaces that are held: they live until they are released, and no longer, even if others remove them."""
 
 from __future__ import annotations
 

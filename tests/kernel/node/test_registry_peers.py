@@ -1,4 +1,4 @@
-"""Who is root of the node: user 0 of a container, of another root folder, or of a process that has ended, is not."""
+"""Root of the node is recognized: user 0 of a container, of another root folder, or of an ended process is not."""
 
 from __future__ import annotations
 

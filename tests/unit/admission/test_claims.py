@@ -1,4 +1,4 @@
-"""Claims are held against the topologies of their classes; everybody else's are let through."""
+"""Claims are checked against the topologies of their classes; claims for other drivers are admitted."""
 
 from __future__ import annotations
 

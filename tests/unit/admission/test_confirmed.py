@@ -1,4 +1,4 @@
-"""A claim is refused by what the API server has now, and only that is asked which decides."""
+"""A claim is refused by the API server's present objects, and only the decisive ones are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a policy will do is told from what nodes report, and comes to what the nodes then do."""
+"""The forecast of a policy's effects is made from nodes' reports, and equals the nodes' later state."""
 
 from __future__ import annotations
 

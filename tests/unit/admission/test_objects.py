@@ -1,4 +1,4 @@
-"""netdra's own kinds at admission: what is refused, and what is legal and warned of."""
+"""netdra's own kinds at admission: rejected objects, and valid objects with warnings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Warnings for pods that are about to be written: what is stated, to whom, and what is skipped."""
+"""Warnings for pods that are about to be written: their texts, their users, and skipped pods."""
 
 from __future__ import annotations
 

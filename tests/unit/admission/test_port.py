@@ -1,4 +1,4 @@
-"""Whoever reaches the webhook's port can neither keep it from the API server, nor fill its memory, nor learn names."""
+"""A client of the webhook's port can neither keep it from the API server, nor fill its memory, nor learn names."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SHORT = 0.3
 
 
 class Scene:
-    """A webhook that listens, and whoever connects to it."""
+    """A webhook that listens, and its clients."""
 
     def __init__(self, door: BoundedServer, port: int, trust: ssl.SSLContext, stack: AsyncExitStack) -> None:
         self.door, self.port, self._trust, self._stack = door, port, trust, stack
@@ -58,7 +58,7 @@ class Scene:
         return reader, writer
 
     async def asked(self, body: bytes, source: str = SERVER, trust: ssl.SSLContext | None = None) -> tuple[int, bytes]:
-        """What is answered to a review: the status, and the body."""
+        """The answer to a review: the status, and the body."""
         reader, writer = await self.connect(source, trust)
         writer.write(post(len(body)) + body)
         return await answer(reader)

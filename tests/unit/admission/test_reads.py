@@ -1,4 +1,4 @@
-"""Objects are read again for whoever asks, and together for those who may share a read."""
+"""Objects are read again for each request, and together for requests that may share a read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from netdra.kube.resources import TOPOLOGIES, Resource
 
 
 class Server:
-    """Answers when it is told to; what it cannot be made to do for real is to be exactly this slow."""
+    """Answers when the test lets it; a real server cannot be made exactly this slow."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, asyncio.Future[Any]]] = []

@@ -1,4 +1,4 @@
-"""Long searches of the scheduler are foreseen at admission from what nodes report, as from the slices themselves."""
+"""Long searches of the scheduler are foreseen at admission from nodes' reports, as from the slices themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who asks much, or asks what is costly, takes turns from itself: others wait for one task at most."""
+"""A user with many or costly requests takes turns from itself: others wait for one task at most."""
 
 from __future__ import annotations
 

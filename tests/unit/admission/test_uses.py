@@ -38,7 +38,7 @@ def claim(name: str, config: list[Any], *, deleted: bool = False, attached: bool
 
 
 class Lists:
-    """Lists that end when they are told to."""
+    """Lists that end when the test lets them."""
 
     def __init__(self) -> None:
         self.asked: list[asyncio.Future[list[ClaimState]]] = []

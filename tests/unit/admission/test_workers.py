@@ -67,7 +67,7 @@ def test_what_no_worker_can_review_is_refused_and_the_next_is_not(
 def test_a_worker_opens_nothing_that_it_has_not_opened_before(
     request_of: Request, recorded: Callable[[str], Any], topology: Callable[..., NetworkTopology]
 ) -> None:
-    """What it may need is loaded before it gives up to open files; what it lacked would end it."""
+    """All modules that it may need are loaded before it loses the right to open files; a missing one would end it."""
     steps = "\n".join(
         f"- {{name: s{number}, type: {kind.partition(' ')[0]}, execution: {'Binary' if ' ' in kind else 'Auto'}}}"
         for number, kind in enumerate(shipped.names())

@@ -1,4 +1,4 @@
-"""The benchmarks that `make bench` runs: declared, quick if wanted, compared with what they were, none lost by another.
+"""The benchmarks that `make bench` runs: declared, quick if wanted, compared with former results, none lost by another.
 
 By the command alone: what is inside is the benchmarks' own business.
 """

@@ -248,7 +248,7 @@ _ORDER = ("==", "!=", "<", "<=", ">", ">=")
 
 
 class Drawn:
-    """Selectors that are sound: each comparison holds two values of one type, in one of many ways of writing it."""
+    """Valid selectors: each comparison holds two values of one type, in one of many ways of writing it."""
 
     def __init__(self, seed: int, vocabulary: Vocabulary) -> None:
         self.source = random.Random(seed)

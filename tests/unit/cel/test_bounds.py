@@ -1,6 +1,6 @@
-"""No expression takes more time or memory than its bound, whatever its author has in mind (decision D30).
+"""No expression takes more time or memory than its bound, even by intention (decision D30).
 
-What is asked here ran for minutes, took gigabytes or opened files before there were bounds, so each attack is made in a
+These expressions ran for minutes, took gigabytes or opened files before the bounds existed, so each attack is made in a
 process of its own, whose time and memory the kernel limits.
 """
 
@@ -227,7 +227,7 @@ def test_an_attribute_longer_than_others_is_bounded_as_it_is() -> None:
 
 
 def limited(expression: str) -> str:
-    """What comes of an expression in a process of 10 s and 1 GiB: its answer, or the first line of its refusal."""
+    """The result of an expression in a process of 10 s and 1 GiB: its answer, or the first line of its refusal."""
     done = subprocess.run(
         [sys.executable, "-c", ASKED],
         input=expression,

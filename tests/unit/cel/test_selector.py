@@ -1,4 +1,4 @@
-"""Selectors mean what they mean to the Kubernetes scheduler, and what cannot be answered is never `false`."""
+"""Selectors have the same meaning as in the Kubernetes scheduler, and errors never become `false`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A file is decoded once, and again as soon as anybody has changed it."""
+"""A file is decoded once, and again after each change."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from netdra.chain.files import FileCache
 
 @pytest.fixture
 def decoded() -> list[bytes]:
-    """What was decoded so far."""
+    """The contents decoded so far."""
     return []
 
 

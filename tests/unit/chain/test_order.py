@@ -20,7 +20,7 @@ def graphs(draw: st.DrawFn) -> dict[str, tuple[str, ...]]:
 
 
 class Log:
-    """Writes down the order of acts, and fails those that it is told to."""
+    """Records the order of acts, and fails those that the test selects."""
 
     def __init__(self, failing: Sequence[str] = ()) -> None:
         self.failing = set(failing)

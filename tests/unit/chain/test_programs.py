@@ -1,4 +1,4 @@
-"""What is known of well-known programs: what sriov-cni notes of a VF, and a config for CHECK."""
+"""The facts on well-known programs: sriov-cni's notes of a VF, and a config for CHECK."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plugin states of its failure is in claims, events and logs, and cannot be taken for netdra's words there."""
+"""A plugin's error text is in claims, events and logs, and cannot be mistaken for netdra's words there."""
 
 from __future__ import annotations
 

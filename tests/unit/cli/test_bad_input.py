@@ -1,4 +1,4 @@
-"""Whatever a command is given, it answers with a message on stderr and the right exit code, and never a traceback."""
+"""On any input, a command answers with a message on stderr and the right exit code, and never a traceback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`netdra plan --cluster` compares what nodes publish with what they would publish."""
+"""`netdra plan --cluster` compares nodes' present slices with their future ones."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_a_pool_that_loses_some_of_its_vfs_stays() -> None:
 def test_the_pooled_devices_that_are_foreseen_are_those_that_the_node_makes(
     before: int, after: int, own: int, raised: bool
 ) -> None:
-    """Whatever is pooled before and after, beside a VF that is a device of its own."""
+    """With any pooled VFs before and after, beside a VF that is a device of its own."""
     first = pooled_vfs("pooled", before)
     second = pooled_vfs("pooled", after, cel=f'{OURS}.type == "vf" && {OURS}.vfIndex != {own}' if raised else "true")
     single = exclusive("single", f"{OURS}.vfIndex == {own}", "sriov")

@@ -1,4 +1,4 @@
-"""`netdra discover` and `netdra capture` on recorded trees, and what they answer to bad input."""
+"""`netdra discover` and `netdra capture` on recorded trees, and their answers to bad input."""
 
 from __future__ import annotations
 

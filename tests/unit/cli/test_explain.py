@@ -1,4 +1,4 @@
-"""`netdra explain` tells each policy's verdict on an interface, and what follows from them."""
+"""`netdra explain` prints each policy's verdict on an interface, and their result."""
 
 from __future__ import annotations
 

@@ -436,7 +436,7 @@ def test_validate_finds_nothing_wrong_in_a_cluster_with_sound_objects(name: str,
         item
         for file in sorted(FOLDERS[name].rglob("*.yaml"))
         for item in yaml.safe_load_all(file.read_text())
-        if "kind" in item and item["kind"] not in {"ResourceSlice", "Pod", "StatefulSet"}
+        if "kind" in item and item["kind"] not in {"ResourceSlice", "Service", "Pod", "StatefulSet", "Job"}
     ]
     stored = {"uid": "1", "resourceVersion": "2", "generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z"}
     cluster.objects = [item | {"metadata": stored | item["metadata"]} for item in written]
@@ -458,7 +458,7 @@ def test_plan_compares_with_a_cluster_and_needs_its_reports(cluster: FakeCluster
 def test_validate_follows_facts_for_the_devices_and_nodes_of_a_cluster(cluster: FakeCluster) -> None:
     folder = EXAMPLES / "rails"
     slices = [*yaml.safe_load_all(call("plan", folder).stdout)]
-    cluster.objects = [*slices, manifest("Node", "gpu-1")]
+    cluster.objects = [*slices, *example(folder, "policies.yaml"), manifest("Node", "gpu-1")]
     done = call("validate", folder / "topology.yaml", *cluster.options)
     assert done.exit_code == 0
     assert 'warning: NetworkTopology "rails", step "rail", device "enp' in done.stdout

@@ -1,4 +1,4 @@
-"""`netdra plan` prints slices to stdout and what is wrong to stderr; only what cannot be read is an error."""
+"""`netdra plan` prints slices to stdout and problems to stderr; only unreadable input is an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Of a recorded tree commands state what is unknown, keep it, and take the option that tells it."""
+"""On a recorded tree, commands report unknown facts, keep them, and accept the option that defines them."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def netdra(folder: Path, *arguments: str) -> tuple[int, str, str]:
 
 
 def explain(folder: Path) -> str:
-    """What `netdra explain` states of the interface, asking the registry."""
+    """The output of `netdra explain` for the interface, asking the registry."""
     node = inventory(Interface(if_name="eth7", type="veth", mac="02:00:00:00:00:07"))
     (folder / "inventory.yaml").write_text(documents.to_yaml(node))
     (folder / "policy.yaml").write_text(documents.to_yaml(exclusive("all", "true")))

@@ -1,4 +1,4 @@
-"""`netdra render` and `netdra schemas`: what plugins will be given, and what is known of them."""
+"""`netdra render` and `netdra schemas`: the plugins' future input, and the facts on them."""
 
 from __future__ import annotations
 

@@ -202,6 +202,20 @@ def test_the_table_tells_of_the_pod_and_of_what_only_running_shows(files: dict[s
     assert [each["step"] for each in whole][:2] == ["nic", "leased"]
 
 
+def test_an_rdma_step_after_another_step_has_no_interface_in_the_table(files: dict[str, str]) -> None:
+    topologies = Path(files["topologies"])
+    derived = "    - {name: verbs, type: rdma, dependOn: [vf0]}\n"
+    topologies.write_text(topologies.read_text().replace("---\n", f"{derived}---\n"))
+    lines = render(*_all(files)).stdout.splitlines()
+    assert any(line.startswith("verbs: rdma (builtin)  # ") for line in lines)
+    (first,) = (line for line in lines if line.startswith("first "))
+    # As the first step, it brings the netdev of its device.
+    assert first.endswith("net2, net3, bond0, net5")
+    topologies.write_text(topologies.read_text().replace("name: vf0, type: sriov", "name: vf0, type: rdma"))
+    (first,) = (line for line in render(*_all(files)).stdout.splitlines() if line.startswith("first "))
+    assert first.endswith("net2, net3, bond0, net5")
+
+
 def _all(files: dict[str, str]) -> tuple[str, ...]:
     return files["topologies"], "--claim", files["claims"], "--pod", files["pod"]
 

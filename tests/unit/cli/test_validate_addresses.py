@@ -1,4 +1,4 @@
-"""`netdra validate` on the addresses of topologies: what users get wrong, and what they read then."""
+"""`netdra validate` on the addresses of topologies: mistakes of users, and the messages."""
 
 from __future__ import annotations
 

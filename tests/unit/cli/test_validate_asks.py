@@ -1,4 +1,4 @@
-"""`netdra validate` on what classes and claims ask of devices: what users get wrong, and what they read then."""
+"""`netdra validate` on the requests of classes and claims for devices: mistakes of users, and the messages."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ spec:
 
 
 def said(folder: Path, text: str) -> list[str]:
-    """What is printed, without places in the file and the expressions below."""
+    """The output, without places in the file and the expressions below."""
     path = folder / "x.yaml"
     path.write_text(TOPOLOGY.lstrip() + text.lstrip())
     output = CliRunner().invoke(command, [str(path)]).stdout

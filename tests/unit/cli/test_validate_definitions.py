@@ -34,7 +34,7 @@ def breaking(schema: dict[str, Any], value: Any) -> Iterator[Any]:
 
 
 def rules(kind: str, schema: dict[str, Any], value: Any, path: tuple[str, ...] = ()) -> Iterator[Rule]:
-    """Every bound of a schema on what a good object has, and on what it leaves out of the objects in it."""
+    """Every bound of a schema on the fields of a good object, and on those that the objects in it omit."""
     yield from ((kind, ".".join(path), bad) for bad in breaking(schema, value))
     if isinstance(value, list):
         for at, entry in enumerate(value):
@@ -67,7 +67,7 @@ MORE: list[tuple[str, str, Any]] = [
 
 @pytest.fixture
 def validate(run: Run, tmp_path: Path) -> Any:
-    """Validate one object; the exit code and what is stated."""
+    """Validate one object; the exit code and the output."""
 
     def validated(value: Any) -> tuple[int, str]:
         file = tmp_path / "object.yaml"

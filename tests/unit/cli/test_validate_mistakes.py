@@ -46,7 +46,7 @@ WRONG = "apiVersion: networking.dra.io/v1alpha1\nkind: NetworkTopology\nmetadata
 
 
 def test_an_object_does_not_keep_others_from_being_checked(tmp_path: Path) -> None:
-    """Whatever is wrong with the first of two objects, the second one's problem is reported at its line."""
+    """After any error of the first of two objects, the second one's problem is reported at its line."""
     for what, new in edits.drawn(random.Random(draws.seed()), draws.count(200, 5000)):
         text = yaml.safe_dump(new, sort_keys=False)
         code, said = validation.lines(tmp_path, f"{text}---\n{WRONG}")

@@ -1,4 +1,4 @@
-"""`netdra validate` on Pods, Deployments and the like: what users get wrong, and what they read then."""
+"""`netdra validate` on Pods, Deployments and the like: mistakes of users, and the messages."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ MISTAKES = yaml.safe_load((Path(__file__).parents[2] / "mistakes" / "workloads.y
 
 
 def said(folder: Path, *texts: str) -> list[str]:
-    """What is printed of some files, without the file and the summary."""
+    """The output for some files, without the file and the summary."""
     for number, text in enumerate((OBJECTS, *texts)):
         (folder / f"{number}.yaml").write_text(text.lstrip())
     result = CliRunner().invoke(command, [str(folder)])

@@ -24,7 +24,8 @@ ROOT = Path(__file__).parents[3]
         (("claim", "a/"), "is not a valid name of a claim"),
         (("pod", "/a"), "is not a valid name of a pod"),
         (("device", "eth0"), 'device "eth0": the node is required; write NODE/NAME'),
-        (("topology", "ns/net"), 'NetworkTopology "ns/net": topologies have no namespace'),
+        (("topology", "ns/net"), 'NetworkTopology "ns/net": the kind has no namespace'),
+        (("network", "ns/net"), 'PodNetwork "ns/net": the kind has no namespace'),
         (("pod", "a/b", "-n", "c"), '"a/b" is not in namespace "c"'),
     ],
 )
@@ -59,7 +60,11 @@ def test_kubectl_finds_the_same_program() -> None:
 
 @pytest.mark.parametrize(
     ("words", "completed"),
-    [(["why", ""], ["pod", "claim", "device", "topology"]), (["to"], ["top"]), (["why", "--wa"], ["--watch"])],
+    [
+        (["why", ""], ["pod", "claim", "device", "topology", "network"]),
+        (["to"], ["top"]),
+        (["why", "--wa"], ["--watch"]),
+    ],
 )
 def test_kubectl_completes_commands_options_and_their_choices(
     words: list[str], completed: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -1,4 +1,4 @@
-"""No text becomes markup, whatever is in it, and no address leads to another host."""
+"""No text of any content becomes markup, and no address leads to another host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose addresses are, what a PodAddress states, and what a PodNetwork's status counts."""
+"""The owners of addresses, the fields of a PodAddress, and the counts in a PodNetwork's status."""
 
 from __future__ import annotations
 

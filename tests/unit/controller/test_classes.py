@@ -1,4 +1,4 @@
-"""What is to be done with a topology's DeviceClasses, and that it is nothing when they are as they should be."""
+"""The required writes of a topology's DeviceClasses, and that none is required when they are as they should be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which claims fail for which topology and policy, by what drivers write of their devices."""
+"""Which claims fail for which topology and policy, by drivers' device statuses."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from netdra.controller import failures
 from netdra.controller.failures import DeviceFailure
 from netdra.kube.answers import decoder
 from netdra.model import names
-from netdra.model.claim import MAX_FAILURE, WatchedClaim
 from netdra.model.rollout import FailingClaims
+from netdra.model.watched_claim import MAX_FAILURE, WatchedClaim
 
 EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
 

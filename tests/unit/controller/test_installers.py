@@ -1,4 +1,4 @@
-"""What becomes of a CNIPlugin: its DaemonSet, its schema, what is stated of it, and who uses it."""
+"""The effects of a CNIPlugin: its DaemonSet, its schema, its status, and its users."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def test_the_same_again_is_the_same_status() -> None:
 
 
 def of_image(digest: str) -> dict[str, Any]:
-    """What a pod reports of the binary in its image."""
+    """The report of a pod on the binary in its image."""
     message = DescribedPlugin(digest=digest * 64, cni_versions=("1.0.0",)).as_text()
     return {
         "initContainerStatuses": [{"name": "describe", "ready": True, "state": {"terminated": {"message": message}}}]

@@ -215,7 +215,7 @@ class Scene:
         self.claims.put(KEY, msgspec.convert(msgspec.to_builtins(there), ClaimUse, strict=False))
 
     def ask(self, **asked: Any) -> None:
-        """What the topology asks for by now."""
+        """Change the requests of the topology."""
         self.topologies.put("data", topology(**asked)["data"])
 
     async def settle(self, *devices: str) -> None:

@@ -66,7 +66,7 @@ class Cluster:
         self.controller = Ownership(api, neutron, "netdra", self.uid, lambda: self.now)
 
     def copied(self) -> Cluster:
-        """What is restored from a snapshot of now, beside this one."""
+        """A cluster restored from a snapshot of now, beside this one."""
         return Cluster(self.neutron, copy.deepcopy(self.lease), self.now)
 
     async def uid(self) -> str:

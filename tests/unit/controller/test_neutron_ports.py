@@ -1,4 +1,4 @@
-"""Which NeutronPorts a claim should have, and what is stated of one."""
+"""The NeutronPorts that a claim should have, and the status of one."""
 
 from __future__ import annotations
 

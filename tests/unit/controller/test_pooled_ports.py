@@ -296,7 +296,7 @@ def test_a_port_is_in_use_by_its_own_share_alone() -> None:
 def test_in_the_end_every_port_is_bound_to_the_vf_that_was_chosen_last_and_to_no_other(
     steps: list[tuple[str, str, str]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Whatever comes between: inspects ports, objects deleted, another controller."""
+    """With any events between: inspections of ports, deleted objects, another controller."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(test_neutron, "node", node)
         scene = Scene(tmp_path_factory.mktemp("c"), patch)

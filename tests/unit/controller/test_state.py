@@ -1,4 +1,4 @@
-"""The index of reports follows the nodes, keeps nothing of what is gone, and knows what changed."""
+"""The index of reports follows the nodes, keeps nothing of deleted ones, and detects changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is stated of topologies, policies and schemas, and that stating it again is not a change."""
+"""The statuses of topologies, policies and schemas, and that writing them again is not a change."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ class TestUsages:
 def at(
     node: str, devices: int = 0, problems: Sequence[str] = (), interfaces: int = 0, **report: Any
 ) -> tuple[str, PolicyAtNode]:
-    """What a node states of a policy."""
+    """A node's report on a policy."""
     told = tuple(NodeProblem(message=text, policy="p", interfaces=interfaces) for text in problems)
     return node, PolicyAtNode(PolicyReport(name="p", devices=devices, **report), told)
 

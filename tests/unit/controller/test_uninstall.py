@@ -1,4 +1,4 @@
-"""Who would be stuck without netdra: claims with its devices, and no others."""
+"""The objects that cannot end without netdra: claims with its devices, and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Users are told of what they must know when it comes about and when it is over, and of nothing twice."""
+"""Events report problems to users when they begin and when they end, and never twice."""
 
 from __future__ import annotations
 

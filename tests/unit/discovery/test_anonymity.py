@@ -1,4 +1,4 @@
-"""Nothing in an anonymous capture tells whose node it is, and all that a bug report needs is still in it."""
+"""Nothing in an anonymous capture reveals the node's owner, and all that a bug report needs is still in it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CHANCE = random.Random(f"{draws.seed()} anonymity")
 
 
 class Canary(NamedTuple):
-    """A text that somebody could be recognized by, and what of it must be nowhere: letters and digits alone."""
+    """A text that could identify a user, and the parts of it that must not occur: letters and digits alone."""
 
     text: str
     needles: tuple[str, ...]
@@ -259,7 +259,7 @@ KEPT = (
 
 
 def relations(inventory: Inventory) -> list[Any]:
-    """What each interface is related to, by place in the inventory, and of which others it shares a text."""
+    """The relations of each interface, by place in the inventory, and the others with which it shares a text."""
     places = {each.if_name: place for place, each in enumerate(inventory.interfaces) if each.if_name}
     by_field = []
     for field in Interface.__struct_fields__:
@@ -271,7 +271,7 @@ def relations(inventory: Inventory) -> list[Any]:
 
 
 def offered(inventory: Inventory) -> list[Any]:
-    """What exposure makes of it: by device the place of its interface, its persona's form, and its counters."""
+    """The devices from exposure: by device the place of its interface, its persona's form, and its counters."""
     places = {each.identity: place for place, each in enumerate(inventory.interfaces)}
     return sorted(
         (

@@ -1,4 +1,4 @@
-"""A capture states all that the inventory states, and an anonymous one nothing that is somebody's own."""
+"""A capture states all that the inventory states, and an anonymous one no private data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a tree has gone through, discovery tells of the rest and never raises."""
+"""After any damage of a tree, discovery reports the rest and never raises."""
 
 from __future__ import annotations
 

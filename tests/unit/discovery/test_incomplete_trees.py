@@ -1,4 +1,4 @@
-"""Trees that state little: what they tell is found, what they do not tell is absent and counted, nothing is made up."""
+"""Trees with few facts: present facts are found, missing ones are absent and counted, none is invented."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Open vSwitch: bridges told from other internal ports by its database, and from Linux bridges without it."""
+"""Open vSwitch: bridges distinguished from other internal ports by its database, and from Linux bridges without it."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ GOLDEN = Path(__file__).parents[1] / "exposure" / "golden" / "9-ovn-kubernetes" 
 
 
 def recorded(tree: Tree) -> Inventory:
-    """A tree of which somebody reports that the host uses nothing."""
+    """A tree with the options for a host that uses nothing."""
     return with_host_use(with_uplinks(scan_recorded(str(tree)), ["none"]), ["none"])
 
 
@@ -142,7 +142,7 @@ def test_a_representor_is_offered_by_a_policy_that_asks_for_the_type(machine: In
 
 
 def test_the_policies_for_ovn_kubernetes_publish_their_devices_on_a_switchdev_nic(tmp_path: Path) -> None:
-    """A VF of enp4s0f0 for accelerated networks, enp6s0f0 shared: whatever the representors' indexes are."""
+    """A VF of enp4s0f0 for accelerated networks, enp6s0f0 shared: with any indexes of the representors."""
     tree = switchdev_machine(tmp_path)
     tree.netdev("rep4", "0000:04:00.0", phys_port_name="pf0vf0", phys_switch_id="cd", ifindex=1)
     policies = [

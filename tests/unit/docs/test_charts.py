@@ -67,10 +67,11 @@ def test_the_file_of_values_has_every_default(chart: Path) -> None:
 FILES = chart_page.CHARTS / "netdra" / "files"
 OF_PROMETHEUS = frozenset({"pod", "namespace", "instance", "job", "le"})
 SERVED = {each.name: frozenset(each.labels) for group in PROCESSES.values() for one in group for each in one.families}
+SERVED["up"] = frozenset()  # Prometheus' own
 
 
 def expressions(value: Any) -> Iterator[str]:
-    """What Prometheus is asked, wherever it stands."""
+    """The expressions for Prometheus, at any place."""
     if isinstance(value, dict):
         for name, found in value.items():
             yield from [found] if name == "expr" else expressions(found)
@@ -84,7 +85,7 @@ def test_alerts_and_dashboard_ask_for_what_netdra_serves(name: str) -> None:
     asked = list(expressions(yaml.safe_load((FILES / name).read_text())))
     assert len(asked) > 10
     for expression in asked:
-        metrics = re.findall(r"(netdra_[a-z_]+)(?:\{([^}]*)\})?", expression)
+        metrics = re.findall(r"(netdra_[a-z_]+|\bup\b)(?:\{([^}]*)\})?", expression)
         assert metrics, expression
         labels: set[str] = set()
         for metric, matchers in metrics:
@@ -99,7 +100,12 @@ def test_alerts_and_dashboard_ask_for_what_netdra_serves(name: str) -> None:
 def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
     (group,) = yaml.safe_load((FILES / "alerts.yaml").read_text())["groups"]
     page = (chart_page.CHARTS.parent / "docs" / "alerts.md").read_text()
-    assert re.findall(r"^## (\w+)$", page, re.MULTILINE) == [rule["alert"] for rule in group["rules"]]
+    sections = re.findall(r"^## (\w+)$", page, re.MULTILINE)
+    assert sections == [rule["alert"] for rule in group["rules"]]
+    # A section's anchor is its title in lower case, on the site and where the repository is shown.
+    assert [f"RUNBOOKS#{title.lower()}" for title in sections] == [
+        rule["annotations"]["runbook_url"] for rule in group["rules"]
+    ]
     for section in page.split("\n## ")[1:]:
         assert all(f"**{part}:**" in section for part in ("Impact", "Check", "Fix")), section
 
@@ -108,7 +114,7 @@ def test_every_alert_says_what_it_is_and_what_to_do() -> None:
     (group,) = yaml.safe_load((FILES / "alerts.yaml").read_text())["groups"]
     for rule in group["rules"]:
         assert rule["labels"]["severity"] in ("critical", "warning")
-        assert {"summary", "description"} <= rule["annotations"].keys()
+        assert {"summary", "description", "runbook_url"} == rule["annotations"].keys()
         told = set(re.findall(r"\$labels\.(\w+)", json.dumps(rule["annotations"])))
         grouped = {label.strip() for found in re.findall(r"by \(([^)]*)\)", rule["expr"]) for label in found.split(",")}
         assert told <= grouped | {"pod"}, rule["alert"]

@@ -1,4 +1,4 @@
-"""The page of the flows names files and functions that there are, and the queues that there are."""
+"""The page of the flows names existing files and functions, and all existing queues."""
 
 from __future__ import annotations
 

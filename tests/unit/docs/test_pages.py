@@ -1,4 +1,4 @@
-"""The pages state what the code does: their examples are sound, their tables complete, their links lead somewhere."""
+"""The pages agree with the code: their examples are valid, their tables complete, their links lead somewhere."""
 
 from __future__ import annotations
 
@@ -117,7 +117,10 @@ def test_every_event_is_on_the_page_for_troubleshooting() -> None:
     assert len(reported) > 10
     listed = set(re.findall(r"`(\w+)`", page("troubleshooting.md")))
     addresses = {kind.reason for kind in AddressError.__subclasses__()}
-    assert reported | addresses | {CLAIMS_FAILED, "DriftCorrected", "PolicyProblem", "NodeProblem", "DeviceLeftOut"} <= listed
+    assert (
+        reported | addresses | {CLAIMS_FAILED, "DriftCorrected", "PolicyProblem", "NodeProblem", "DeviceLeftOut"}
+        <= listed
+    )
 
 
 def test_every_reason_of_a_port_is_on_the_page_and_no_other() -> None:

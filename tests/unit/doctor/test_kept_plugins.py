@@ -1,4 +1,4 @@
-"""The doctor names programs that netdra installed and that nobody would remove any more."""
+"""The doctor names programs that netdra installed and would not remove any more."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from netdra.doctor.node_verdicts import KeptPlugin, NodeFacts, verdicts
 
 @pytest.fixture
 def node(tmp_path: Path) -> Places:
-    """A node with two programs of netdra's and one of somebody else, whose processes can all be seen."""
+    """A node with two programs of netdra's and a foreign one, whose processes can all be seen."""
     for name in ("ovs", "macvlan"):
         version = tmp_path / "opt/cni/bin/.netdra" / name / ("a" * 64) / name
         version.parent.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""What a cluster's NeutronPorts and a cloud's answers mean: the fact, the level, and a word of what to do."""
+"""The verdicts on a cluster's NeutronPorts and a cloud's answers: the fact, the level, and a word of the next step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node's facts mean, one table: the fact, the check that tells of it, the level, and a word of what to do."""
+"""The verdicts on a node's facts, one table: the fact, its check, the level, and a word of the next step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `netdra doctor` foresees of the scheduler: searches that are too long, and counts that no node has."""
+"""The forecasts of `netdra doctor` on the scheduler: searches that are too long, and counts that no node has."""
 
 from __future__ import annotations
 

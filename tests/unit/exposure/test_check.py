@@ -1,4 +1,4 @@
-"""Policies that cannot be used are told from those that can, with the field that is wrong."""
+"""Invalid policies are distinguished from valid ones, with the field that is wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The facts that a policy has its devices carry: fewer, and none that state nothing, and what that leaves room for."""
+"""The facts that a policy selects for its devices: fewer, and none without content, and the room that this leaves."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_devices_are_legal_and_no_generated_class_fails_on_them(facts: set[str],
 
 
 def test_a_driver_that_begins_anew_knows_what_it_has_published() -> None:
-    """A held VF whose netdev is in its pod is only away, whatever its slice states of it."""
+    """A held VF whose netdev is in its pod is only away, with any facts in its slice."""
     policies = (exclusive("vfs", f'{OURS}.type == "vf"', "sriov", facts=[], emptyFacts=False),)
     first = Scene(*policies)
     nic = pf("p0", vfs=1)
@@ -142,7 +142,7 @@ def test_a_driver_that_begins_anew_knows_what_it_has_published() -> None:
     ("exposure", "most"), [({}, 1500), ({"emptyFacts": False}, 1080), ({"emptyFacts": False, "facts": []}, 520)]
 )
 def test_how_many_bytes_a_vf_is(exposure: dict[str, Any], most: int) -> None:
-    """What docs/policies.md states of 2 PFs with 64 VFs each, a device per VF."""
+    """The sizes in docs/policies.md for 2 PFs with 64 VFs each, a device per VF."""
     pfs = [pf(f"enp{bus}s0f0", vfs=64, bus=bus) for bus in (3, 4)]
     here = inventory(*pfs, *(vf(parent, index) for parent in pfs for index in range(64)))
     vfs = [exclusive("vfs", f'{OURS}.type == "vf"', "sriov", **exposure)]

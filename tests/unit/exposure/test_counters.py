@@ -1,4 +1,4 @@
-"""What counters are called and how much devices take of them."""
+"""The names of counters and how much devices take of them."""
 
 from __future__ import annotations
 

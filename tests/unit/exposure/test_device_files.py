@@ -1,4 +1,4 @@
-"""Devices that are only a file: which policies offer them, what they carry, and what is stated where none exists."""
+"""Devices that are only a file: which policies offer them, their attributes, and the report where none exists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Selectors that read what some devices lack are told: facts of single VFs, and facts that a policy leaves out."""
+"""Selectors on facts that some devices lack are reported: facts of single VFs, and facts that a policy leaves out."""
 
 from __future__ import annotations
 

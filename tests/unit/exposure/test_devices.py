@@ -1,4 +1,4 @@
-"""What devices are called, and which attributes and capacities they carry."""
+"""The names of devices, and their attributes and capacities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is left when the API server lacks counters or sharing: never two devices that nothing keeps apart."""
+"""The devices without counters or sharing in the API server: never two devices without mutual exclusion."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ CONFIGURED = msgspec.structs.replace(NIC, host_use=("address", "route"))
     ],
 )
 def test_addresses_and_routes_alone_can_be_allowed(interface: Interface, offered: bool) -> None:
-    """The words of `kernel.host_use` that mean no more than that somebody has configured the device."""
+    """The words of `kernel.host_use` that only show that the device has a configuration."""
     allowed = exclusive("rails", "true", "host-device", allowHostAddresses=True, keep=["addresses", "routes"])
     devices = expose(inventory(interface), [allowed]).devices
     assert [(device.name, device.allow_host_addresses, device.keep) for device in devices] == (

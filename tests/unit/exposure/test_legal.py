@@ -1,4 +1,4 @@
-"""Whatever interfaces are called and policies say, what exposure makes can be published: packing leaves nothing out."""
+"""With any names of interfaces and any policies, exposure's devices can be published: packing leaves nothing out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A VF is of the physical network that its PF is wired to, as the node was told or its policy states."""
+"""A VF is of the physical network that its PF is wired to, as the node's options or its policy define."""
 
 from __future__ import annotations
 

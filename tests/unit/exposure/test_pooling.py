@@ -1,4 +1,4 @@
-"""VFs that are offered together: which devices come of a PF's VFs, with which parts, and what is left out."""
+"""VFs that are offered together: which devices come of a PF's VFs, with which parts, and the VFs left out."""
 
 from __future__ import annotations
 

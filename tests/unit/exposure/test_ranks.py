@@ -17,7 +17,7 @@ EDITS = st.lists(
 
 
 def rivals(policy: DeviceExposurePolicy, present: dict[str, DeviceExposurePolicy]) -> Rivals:
-    """What comparing a policy with all others states."""
+    """The result of comparing a policy with all others."""
     mine = rank(policy)
     others = sorted(n for n, each in present.items() if n != policy.name and mine is not None and rank(each) == mine)
     if len(others) <= FEW:

@@ -1,4 +1,4 @@
-"""What providers state of devices: the rules, who comes first, and that nothing of netdra's own is touched."""
+"""Providers' facts about devices: the rules, their order, and that nothing of netdra's own is touched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands on a NIC shares its pool and its counters: what excludes each other in the kernel does so everywhere."""
+"""A NIC's upper devices share its pool and its counters: an exclusion in the kernel applies everywhere."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_what_is_in_use_stays_in_its_pool_whatever_it_stands_on_by_now() -> None
 
 
 def test_a_vlan_in_a_pod_keeps_its_nic_from_being_had_whole() -> None:
-    """It stands on nothing that the host sees then; it is put back as it was published, which does not tell on what."""
+    """The host does not see its lower device then; it is published as before, which does not show the lower device."""
     policies = [exclusive("vlans", f'{OURS}.type == "vlan"'), exclusive("whole", named("ens1"))]
     away = Interface(if_name="ens1.7", type="vlan")
     found = Exposer(policies).pools(inventory(pf("ens1"), away), pinned={"ens1.7": "worker-1/sriov-ens1"})

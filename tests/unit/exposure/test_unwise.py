@@ -1,4 +1,4 @@
-"""What is legal in a policy and hardly meant is told, and what is usual is not."""
+"""Valid but probably unintended settings of a policy are reported, and usual ones are not."""
 
 from __future__ import annotations
 

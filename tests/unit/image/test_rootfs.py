@@ -1,4 +1,4 @@
-"""What the image is made of is found in whatever base there is, and what a base lacks is stated."""
+"""The parts of the image are found in any base, and the missing parts of a base are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an errno states of the thing that was inspected: nothing, unless it is that it is not there."""
+"""The meaning of an errno for the inspected object: none, unless the object does not exist."""
 
 from __future__ import annotations
 

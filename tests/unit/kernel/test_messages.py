@@ -1,4 +1,4 @@
-"""Netlink messages: what is built is what is read, and what the kernel sends is understood."""
+"""Netlink messages: a built message is read back the same, and the kernel's messages are decoded."""
 
 from __future__ import annotations
 

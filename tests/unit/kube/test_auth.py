@@ -380,7 +380,7 @@ def test_a_password_and_somebody_elses_name_are_sent(authority: Authority) -> No
 
 @asynccontextmanager
 async def proxying(tls: ssl.SSLContext | None = None, *, silent: bool = False) -> AsyncIterator[tuple[str, list[str]]]:
-    """A proxy for CONNECT: where it is, and what it was asked."""
+    """A proxy for CONNECT: its address, and its requests."""
     heads: list[str] = []
 
     async def pipe(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""Equal occurrences become one event with a count, and nobody can flood the server."""
+"""Equal occurrences become one event with a count, and no flood reaches the server."""
 
 import asyncio
 from typing import Any

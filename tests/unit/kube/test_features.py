@@ -1,4 +1,4 @@
-"""What a server did not keep is found, and named by its feature gate."""
+"""Fields that a server dropped are found, and named by their feature gates."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""A key is worked on by one worker at a time until it succeeds, whatever is added when and however the work ends."""
+"""A key is worked on by one worker at a time until it succeeds, with any additions and any ends of the work."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Run:
 
 @dataclass
 class Worker:
-    """Works on keys as long as it is told, and ends as it is told; after that, all goes well.
+    """Works on keys as long as the test defines, and ends as it defines; later runs succeed.
 
     Attributes:
         ends: how the runs of each key end, in their order.
@@ -98,7 +98,7 @@ async def stopped(running: asyncio.Task[None]) -> None:
 
 
 def story(work: Worker, tell: Callable[[WorkQueue[str]], Awaitable[None]], workers: int = 2) -> None:
-    """Run a queue while it is told things, until it has nothing left to do."""
+    """Run a queue while `tell` uses it, until no work is left."""
 
     async def main() -> None:
         queue = made(work, workers)

@@ -36,7 +36,7 @@ LARGE = 8 * 1024 * 1024
 
 @dataclass
 class Server:
-    """What a server saw.
+    """A server's record of its clients.
 
     Attributes:
         url: where it is.

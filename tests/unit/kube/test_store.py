@@ -1,4 +1,4 @@
-"""A store tells its listeners exactly what changed, after it changed."""
+"""A store reports exactly the changes to its listeners, after each change."""
 
 import asyncio
 

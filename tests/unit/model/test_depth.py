@@ -1,4 +1,4 @@
-"""What is nested too deeply is cut, and all else stays as it is."""
+"""Values nested too deeply are cut, and all else stays as it is."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def test_what_a_base_describes_need_not_be_described_again() -> None:
 
 def test_a_field_that_nobody_described_is_refused() -> None:
     class Silent(msgspec.Struct):
-        """Says nothing of its field."""
+        """Does not describe its field."""
 
         field: int
 

@@ -1,4 +1,4 @@
-"""What a scalar without quotes is: as kubectl has it, which `tests/cluster/test_kubectl_yaml.py` asks."""
+"""The value of a scalar without quotes: the same as kubectl's, which `tests/cluster/test_kubectl_yaml.py` checks."""
 
 from __future__ import annotations
 

@@ -171,3 +171,29 @@ def test_whatever_happens_no_address_has_two_owners_and_the_figures_are_true(
         unclaimed = reserves and not any(entry.plain == "10.0.0.3" for entry in chosen.values())
         assert ledger.usage[0].used == len(chosen) - kept
         assert ledger.usage[0].reserved == kept + unclaimed
+
+
+def test_an_address_that_a_pod_has_without_a_podaddress_is_assigned_to_that_pods_claim_alone() -> None:
+    ledger = NetworkLedger(network("10.7.0.0/29"))
+    ledger.hold(["10.7.0.1", "10.7.0.2", "10.99.0.1"])
+    assert ledger.choose("IPv4", owner("new"), {}).text == "10.7.0.3/29"
+    with pytest.raises(AddressTakenError, match=r"10\.7\.0\.1 is used by a pod whose address is not assigned"):
+        ledger.choose("IPv4", owner("other"), {}, ("10.7.0.1",))
+    assert ledger.choose("IPv4", owner("old"), {}, attached=("10.99.0.1", "10.7.0.2")).text == "10.7.0.2/29"
+
+    # The pod of the first one ends; the second one is assigned by now, and stays so.
+    ledger.hold([])
+    assert ledger.choose("IPv4", owner("other"), {}, ("10.7.0.1",)).text == "10.7.0.1/29"
+    with pytest.raises(AddressTakenError, match="is assigned to db/old"):
+        ledger.choose("IPv4", owner("third"), {}, ("10.7.0.2",))
+
+
+def test_an_address_that_is_released_while_a_pod_has_it_is_not_free_until_the_pod_has_ended() -> None:
+    present = address("10.7.0.1/30", owner("lost"))
+    ledger = NetworkLedger(network("10.7.0.0/30"), [present, address("10.7.0.2/30", owner("b"))])
+    ledger.hold(["10.7.0.1"])
+    ledger.put(present, None)
+    with pytest.raises(NoFreeAddressError):
+        ledger.choose("IPv4", owner("new"), {})
+    ledger.hold([])
+    assert ledger.choose("IPv4", owner("new"), {}).text == "10.7.0.1/30"

@@ -1,4 +1,4 @@
-"""What Neutron's answers mean for a VF, and what its refusals are called."""
+"""The effects of Neutron's answers on a VF, and the names of its refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""clouds.yaml as the command `openstack` reads it; what is wrong is told without any value of it."""
+"""clouds.yaml as the command `openstack` reads it; errors are reported without any value of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""By what netdra knows its ports again, and what operators read of them."""
+"""The marks by which netdra recognizes its ports, and their labels for operators."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Whatever comes over the sockets of the kubelet and of providers, the next sound call is answered.
+"""After any bytes over the sockets of the kubelet and of providers, the next valid call is answered.
 
-Nothing that comes is logged as an error, since anybody who may connect could fill the log with it. The bytes are sound
+None of them is logged as an error, since every client with access could fill the log with it. The bytes are valid
 HTTP/2 connections with gRPC calls in them, and mistakes.
 """
 

@@ -1,4 +1,4 @@
-"""A node refuses plans with what a program would skip, unless the cluster's schema of that program has it."""
+"""A node refuses plans with fields that a program would skip, unless the cluster's schema of that program has them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A node is published before the rest of its daemon is imported, and what cannot be imported then ends the daemon."""
+"""A node is published before the rest of its daemon is imported, and a failed import then ends the daemon."""
 
 from __future__ import annotations
 

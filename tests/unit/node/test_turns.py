@@ -1,4 +1,4 @@
-"""Whatever callers do, one thread acts on an object, and who is told that work is done is told so when it is."""
+"""With any calls, one thread acts on an object, and a caller gets the end of the work when it has ended."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ACTS = st.lists(
 
 @dataclass
 class Work:
-    """A call's work: a thread that nobody can cancel."""
+    """A call's work: a thread that cannot be cancelled."""
 
     key: str
     may_end: threading.Event = field(default_factory=threading.Event)

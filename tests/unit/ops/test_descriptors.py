@@ -1,4 +1,4 @@
-"""The descriptors of a process: how many it may have, how many it has, and when it reports that there are too few."""
+"""The descriptors of a process: how many it may have, how many it has, and when it reports too few."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever reaches the port can ask, and can neither break the server nor take it from others."""
+"""Each client of the port gets answers, and can neither break the server nor take it from others."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def _raw(port: int) -> AsyncIterator[Streams]:
 
 
 async def _to_the_end(streams: Streams, sent: bytes) -> bytes:
-    """What comes back until the server closes the connection."""
+    """The answer until the server closes the connection."""
     reader, writer = streams
     writer.write(sent)
     async with asyncio.timeout(ANSWER_SECONDS):

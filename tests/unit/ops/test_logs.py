@@ -1,4 +1,4 @@
-"""A log line is one line, states what it is about, tells no secret, and does not repeat itself."""
+"""A log line is one line, names its object, contains no secret, and does not repeat itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger("netdra.test")
 
 @pytest.fixture
 def told() -> Iterator[io.StringIO]:
-    """What is logged; the root logger is as it was afterwards."""
+    """The log's text; the root logger is as it was afterwards."""
     root = logging.getLogger()
     before = root.handlers[:], root.level
     yield io.StringIO()

@@ -1,4 +1,4 @@
-"""What is declared keeps the conventions, what is measured states how it ended, and the page is what is declared."""
+"""Metrics follow the conventions, measurements report how they ended, and the page lists the declared metrics."""
 
 from __future__ import annotations
 

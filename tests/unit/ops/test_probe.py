@@ -24,7 +24,7 @@ PROBE = probe.__file__
 
 
 def ran(*arguments: str) -> tuple[int, str]:
-    """How the program ends, and what it prints: started as the image starts it."""
+    """The program's exit code and output: started as the image starts it."""
     done = subprocess.run((sys.executable, "-IS", PROBE, *arguments), capture_output=True, text=True, check=False)
     return done.returncode, (done.stdout or done.stderr).strip()
 

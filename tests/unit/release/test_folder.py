@@ -144,7 +144,7 @@ def test_it_verifies(signed: tuple[Path, Path]) -> None:
 
 
 def published_commands() -> list[str]:
-    """The commands of docs/releases.md, for those who have no checkout."""
+    """The commands of docs/releases.md, for users without a checkout."""
     page = (ROOT / "docs" / "releases.md").read_text(encoding="utf-8")
     block = page.partition("## Verify a release")[2].partition("```\n")[2].partition("```")[0]
     return block.splitlines()

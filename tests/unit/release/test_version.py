@@ -1,4 +1,4 @@
-"""Builds of any two commits can be told apart, and what is packed knows its version without git."""
+"""Builds of any two commits can be distinguished, and a package knows its version without git."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def git(folder: Path, *arguments: str) -> None:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A checkout with what a build of the package needs, and one commit."""
+    """A checkout with the files that a build of the package needs, and one commit."""
     folder = tmp_path / "checkout"
     for name in ("pyproject.toml", "README.md", "LICENSE", str(MODULE), "release/version.py", "release/build_hook.py"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -123,7 +123,7 @@ def test_an_unpacked_sdist_is_not_of_the_checkout_around_it(checkout: Path) -> N
 
 
 def build(folder: Path, kind: str, output: Path) -> Path:
-    """What hatchling builds of a folder."""
+    """The files that hatchling builds from a folder."""
     command = (sys.executable, "-m", "hatchling", "build", "--target", kind, "--directory", str(output))
     environment = {"PATH": os.environ["PATH"], "GIT_CEILING_DIRECTORIES": str(folder.parent)}
     subprocess.run(command, cwd=folder, env=environment, capture_output=True, check=True)

@@ -1,7 +1,7 @@
-"""What the checks of a topology let through, the built-in steps take: nothing is found later that could be found now.
+"""The built-in steps accept topologies that pass the checks: no error is found later that could be found now.
 
 Configs are drawn of the parameters that the plugins' schemas know, with values right, almost right and wrong. A step's
-own `prepare` is what a chain asks before it touches anything.
+own `prepare` is the check of a chain before it touches anything.
 """
 
 from __future__ import annotations

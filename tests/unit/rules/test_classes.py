@@ -1,4 +1,4 @@
-"""What a DeviceClass states wrongly is found when it is written, in the words in which Prepare would refuse it."""
+"""Errors of a DeviceClass are found when it is written, in the words in which Prepare would refuse it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def device_class(*configs: dict[str, Any]) -> DeviceClass:
 
 
 def prepare(*said: Any) -> None:
-    """What Prepare makes of a claim whose class states this."""
+    """Prepare a claim whose class has this configuration."""
     result = {"request": "net", "driver": names.DRIVER, "pool": "p", "device": "d"}
     brought = [{"source": "FromClass", "requests": [], **each} for each in config(*said)]
     claim = documents.convert(

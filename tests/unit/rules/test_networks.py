@@ -1,4 +1,4 @@
-"""Steps of one network share their leases; of networks that hand out one address twice the author is told."""
+"""Steps of one network share their leases; networks that hand out one address twice are reported to the author."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the kernel or the node would refuse is found in the plan."""
+"""Settings that the kernel or the node would refuse are found in the plan."""
 
 from collections.abc import Callable, Mapping
 

@@ -1,4 +1,4 @@
-"""Configs and graphs are held against the plugins' schemas, and what is wrong is stated in known words."""
+"""Configs and graphs are checked against the plugins' schemas, and errors are reported in known words."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Configs as the plugins' own pages have them fit the shipped schemas, and what they name of the node is bound."""
+"""Configs as the plugins' own pages have them fit the shipped schemas, and names of the node's objects are bound."""
 
 from __future__ import annotations
 

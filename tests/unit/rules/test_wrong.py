@@ -1,4 +1,4 @@
-"""Topologies as people get them wrong (`wrong/*.yaml`, by what they were about to do), each with what it is told.
+"""Topologies with people's mistakes (`wrong/*.yaml`, by the users' goals), each with its message.
 
 Every file is a manifest; the annotation `says` of each topology is the sentence that it must give, wherever it is met
 first: by `netdra validate`, at admission, and, where the webhook was away, when a claim is prepared.
@@ -39,7 +39,7 @@ KIND = Kind("networking.dra.io", "v1alpha1", "NetworkTopology")
 
 
 def sentence(value: dict[str, Any]) -> str:
-    """What a topology must give."""
+    """The sentence that a topology must give."""
     said: str = value["metadata"]["annotations"]["says"]
     return said
 

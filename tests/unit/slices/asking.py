@@ -1,4 +1,4 @@
-"""What an allocator answers to claims, and the devices that it is asked about."""
+"""An allocator's answers to claims, and the devices that it allocates from."""
 
 from __future__ import annotations
 

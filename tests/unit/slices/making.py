@@ -22,7 +22,7 @@ def device(name: str, *, draws: Mapping[str, int] | None = None, **fields: Any) 
 
 
 def shared(name: str, capacity: Mapping[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
-    """A device that several claims may have, with 64 slots of which each takes one unless told otherwise."""
+    """A device that several claims may have, with 64 slots of which each takes one by default."""
     slots = {"slots": {"value": "64", "requestPolicy": {"default": "1"}}}
     return device(name, allowMultipleAllocations=True, capacity=slots if capacity is None else capacity, **fields)
 
@@ -91,7 +91,7 @@ def request(name: str = "r", *expressions: str, of: str = "any", **fields: Any) 
 
 
 def alternatives(name: str, *wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """A request for the first of several that can be had; each is written as `request` writes it."""
+    """A request for the first available of several; each is written as `request` writes it."""
     return {"name": name, "firstAvailable": [{"name": each["name"], **each["exactly"]} for each in wanted]}
 
 

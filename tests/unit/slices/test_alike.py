@@ -10,10 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from netdra.cel import compile_selector
+from netdra.cel import CelEvaluationError, compile_selector
 from netdra.model.claim import DeviceClass, ResourceClaim
 from netdra.model.resource import ResourceSlice
 from netdra.slices.allocator import Allocator, Refusal, named, search
+from netdra.slices.allocator.alike import grouped, matching
+from netdra.slices.allocator.pools import Candidate
+from netdra.slices.allocator.wishes import SelectorCache, Selectors
 from netdra.slices.nodes import SchedulerNode
 from tests import draws
 from tests.drawn.cases import MAX_STEPS, Case, draw
@@ -27,7 +30,7 @@ CASES = 60
 
 
 def on(node: str, slices: list[Any], source: random.Random) -> Iterator[ResourceSlice]:
-    """The slices on another node; with devices that differ in what nobody asks for, and maybe in more."""
+    """The slices on another node; with devices that differ in facts without a request, and maybe in more."""
     change = source.choice(("", "", "attribute", "capacity", "taint", "missing", "generation"))
     chosen = source.choice([at for at, each in enumerate(slices) if each["spec"].get("devices")])
     for number, each in enumerate(copy.deepcopy(slices)):
@@ -134,3 +137,69 @@ def test_a_node_more_on_which_a_claim_does_not_fit_costs_no_search() -> None:
     few, many = effort(50), effort(200)
     devices = (200 - 50) * 20
     assert many - few < 12 * devices
+
+
+OF_CLASSES = (
+    'device.attributes["dra.networking"].speed >= 25',
+    'device.attributes["dra.networking"].speed >= 25 && device.attributes["dra.networking"].name == "d3"',
+    'device.capacity["dra.networking"].slots.isGreaterThan(quantity("1"))',
+    "device.allowMultipleAllocations",
+    '"other.example.com" in device.attributes',
+    'device.attributes["dra.networking"].missing == "x"',
+    'device.attributes["other.example.com"].speed == 1',
+)
+"""Expressions on attributes, capacities and all of a device, and some that fail on a device."""
+
+
+def test_devices_match_as_if_each_was_asked() -> None:
+    source = random.Random(draws.seed())
+    devices = []
+    for number in range(200):
+        attributes: dict[str, Any] = {"name": f"d{number}", "speed": source.choice((10, 25, "fast"))}
+        attributes |= source.choice(({}, {"odd": True}, {"other.example.com/speed": 1}))
+        capacity = source.choice(({}, {"slots": {"value": "1"}}, {"slots": {"value": "8"}}))
+        devices.append(
+            device_of(
+                f"d{number}",
+                attributes=attributes,
+                capacity=capacity,
+                allowMultipleAllocations=bool(capacity) and source.random() < 0.5,
+            )
+        )
+    parts = [slice_of(*devices[at : at + 100], node=f"n{at}") for at in (0, 100)]
+    found = Allocator(parts, [class_of()])
+    candidates = [each for node in found.nodes for pool in found.pools(node) for each in pool.candidates]
+    assert len(candidates) == len(devices)
+    cache = SelectorCache()
+    asked = [cache.of([text]) for text in OF_CLASSES]
+    assert [selectors.attributes is None for selectors in asked].count(True) == 1
+    groups = grouped(asked, candidates)
+    for text, selectors in zip(OF_CLASSES, asked, strict=True):
+        alone = SelectorCache().of([text])
+        wanted = {each.key for each in candidates if holds(alone, each)}
+        assert {each.key for each in matching(selectors, groups)} == wanted, text
+
+
+def holds(selectors: Selectors, candidate: Candidate) -> bool:
+    try:
+        return selectors.first_false(candidate) < 0
+    except CelEvaluationError:
+        return False
+
+
+def test_a_class_is_asked_once_of_all_devices_with_the_same_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With each device asked, 20,000 devices of 8 classes take 2.3 s of CPU time; with each kind, 0.3 s."""
+    devices = [device_of(f"d{at}", attributes={"name": f"d{at}", "speed": at % 3 * 25}) for at in range(120)]
+    found = Allocator([slice_of(*devices)], [class_of()])
+    candidates = [each for node in found.nodes for pool in found.pools(node) for each in pool.candidates]
+    selectors = SelectorCache().of(OF_CLASSES[:1])
+    asked: list[Candidate] = []
+    first_false = Selectors.first_false
+
+    def counted(self: Selectors, candidate: Candidate) -> int:
+        asked.append(candidate)
+        return first_false(self, candidate)
+
+    monkeypatch.setattr(Selectors, "first_false", counted)
+    assert len([*matching(selectors, grouped([selectors], candidates))]) == 80
+    assert len(asked) == 3

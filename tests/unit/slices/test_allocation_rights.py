@@ -1,4 +1,4 @@
-"""Which devices a claim may have at all (taints, admin access, nodes, pools), and what configuration comes along."""
+"""Which devices a claim may have at all (taints, admin access, nodes, pools), and with which configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What shared devices lend: capacities with their request policies, and counters that keep personas apart."""
+"""The resources of shared devices: capacities with their request policies, and counters that keep personas apart."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BY_NAME = [
 
 
 def consumed(capacity: dict[str, Any], *requests: Any) -> list[dict[str, str | int]]:
-    """What claims that ask for these amounts of "bw" get, one after the other, until one does not fit."""
+    """The consumption of claims that request these amounts of "bw", one after the other, until one does not fit."""
     allocator = Allocator([slice_of(shared("a", capacity))], [ANY])
     found: list[dict[str, str | int]] = []
     for number, amount in enumerate(requests):

@@ -1,4 +1,4 @@
-"""Whether a device can be used beside what is held: sharing, capacity and counters, worked out once more at Prepare."""
+"""Whether a device can be used beside those in use: sharing, capacity and counters, worked out once more at Prepare."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slices are within the API's limits, whatever a node offers, and nothing illegal breaks what stands beside it."""
+"""Slices are within the API's limits, with any devices of a node, and nothing illegal breaks other devices."""
 
 from __future__ import annotations
 

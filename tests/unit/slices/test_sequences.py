@@ -1,4 +1,4 @@
-"""What holds after every step of any sequence: nothing is given twice, too much, or beside what excludes it."""
+"""The invariants after every step of any sequence: no device is allocated twice, too much, or despite an exclusion."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def cases() -> list[Case]:
 
 
 def states(case: Case) -> Iterator[Held]:
-    """What is in use after each step."""
+    """The devices in use after each step."""
     pods: dict[str, Held] = {}
     for step in case.steps:
         pods.pop(step.leaves, None)
@@ -44,7 +44,7 @@ def key(result: DeviceRequestAllocationResult) -> tuple[str, str, str]:
 
 
 def test_personas_that_exclude_each_other_are_never_in_use_together(cases: list[Case]) -> None:
-    """Decision D2, by an account of who excludes whom that is kept beside the counters that make it so."""
+    """Decision D2, by an account of exclusions that is independent of the counters."""
     for case in cases:
         for held in states(case):
             assert not broken_exclusion(case, held), case.name

@@ -1,4 +1,4 @@
-"""What of a VF is otherwise than it was, as its PF tells it."""
+"""The settings of a VF that differ from before, as its PF reports them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which interface keeps another one from an MTU, by what the kernel tells of links."""
+"""Which interface keeps another one from an MTU, by the kernel's facts of links."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What steps refuse when they inspect the hardware, on sysfs trees made for it."""
+"""The refusals of steps when they inspect the hardware, on sysfs trees made for it."""
 
 from __future__ import annotations
 

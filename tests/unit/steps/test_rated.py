@@ -1,4 +1,4 @@
-"""Rates of a VF whose claim was allocated bandwidth: that bounds them, and what is asked for counts below it."""
+"""Rates of a VF whose claim was allocated bandwidth: that bounds them, and the requested rates count below it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which settings of a device count as changed, and what of that concerns its next user."""
+"""Which settings of a device count as changed, and which of these concern its next user."""
 
 from __future__ import annotations
 

@@ -11,6 +11,8 @@ import yaml
 from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.neutron_port import NeutronPort
 from netdra.model.node_network import NodeNetwork
+from netdra.model.pod_address import PodAddress
+from netdra.model.pod_network import PodNetwork
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import ResourceSlice
 from netdra.model.rollout import NetworkTopologyUsage
@@ -30,6 +32,8 @@ _FIELDS: Mapping[str, tuple[str, type]] = {
     "NetworkTopologyUsage": ("usages", NetworkTopologyUsage),
     "DeviceExposurePolicy": ("policies", DeviceExposurePolicy),
     "NeutronPort": ("ports", NeutronPort),
+    "PodNetwork": ("networks", PodNetwork),
+    "PodAddress": ("addresses", PodAddress),
     "DeviceTaintRule": ("taint_rules", TaintRule),
     "Event": ("events", ClusterEvent),
 }

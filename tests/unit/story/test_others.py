@@ -1,4 +1,4 @@
-"""The stories of claims, devices and topologies; who uses which device, and what is free."""
+"""The stories of claims, devices and topologies; the users of devices, and the free devices."""
 
 from __future__ import annotations
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+import yaml
 
+from netdra.networks import shares
 from netdra.story.nodes import exclusions
 from netdra.story.objects import PlacedPod
 from netdra.story.pods import pod_story
 from netdra.story.statement import Statement
+from netdra.story.usage import class_uses, device_uses, node_uses
+from tests.unit.networks.builders import network
 from tests.unit.story.making import TOPOLOGY, UNSCHEDULABLE, claim, cluster, pod, report, slices
 
 WAITING = pod("db-0", "net", status=UNSCHEDULABLE)
@@ -133,3 +137,44 @@ def test_the_drivers_pod_is_the_cause_where_no_device_is_published(
     found = pod_story(msgspec.structs.replace(state, drivers=drivers), "apps", "db-0").cause
     assert found is not None
     assert (found.reason, text in found.text) == (reason, True), found.text
+
+
+def network_slices(capacity: int) -> str:
+    """The addresses of a PodNetwork, as the controller publishes them."""
+    lan = network("10.0.0.0/24")
+    (group,) = shares.groups(lan)
+    return yaml.safe_dump(msgspec.to_builtins(shares.resource_slice(lan, group, capacity)))
+
+
+LAN_CLASS = yaml.safe_dump(msgspec.to_builtins(shares.device_class(network("10.0.0.0/24"))))
+ASKING = claim("net").replace(
+    "requests: [",
+    "requests: [{name: addr, exactly: {deviceClassName: podnetwork.storage, "
+    "tolerations: [{key: dra.networking/addresses, operator: Exists}]}}, ",
+)
+SHARED = """
+kind: ResourceClaim
+metadata: {name: first, namespace: apps, uid: uid-of-first}
+spec: {devices: {requests: []}}
+status: {allocation: {devices: {results: [{request: addr, driver: dra.networking, device: addresses,
+  pool: podnetworks.dra.networking/storage, shareID: a, consumedCapacity: {dra.networking/addresses: '1'}}]}}}
+"""
+
+
+@pytest.mark.parametrize(("capacity", "held"), [(1, True), (0, False)])
+def test_a_pod_network_without_a_free_address_is_the_cause(capacity: int, *, held: bool) -> None:
+    texts = [node("worker-1"), slices("eth0"), network_slices(capacity), LAN_CLASS, ASKING, WAITING]
+    found = cause(*texts, *([SHARED] if held else []))
+    assert found.reason == "NoFreeAddress"
+    assert found.text.startswith('PodNetwork "storage" has no free address for request "addr" of ResourceClaim "net"')
+    free = pod_story(cluster(TOPOLOGY, *texts[:2], network_slices(2), *texts[3:], SHARED), "apps", "db-0").cause
+    assert free is None or free.reason != "NoFreeAddress"
+
+
+def test_the_addresses_of_a_network_are_no_device_of_a_node() -> None:
+    state = cluster(TOPOLOGY, node("worker-1"), slices("eth0"), network_slices(5), LAN_CLASS, SHARED)
+    assert [use.device for use in device_uses(state)] == ["eth0"]
+    assert [use.name for use in node_uses(state)] == ["worker-1"]
+    assert [use.device_class for use in class_uses(state)] == ["fast-nic"]
+    (use,) = class_uses(state, ["podnetwork.storage"])
+    assert "kubectl get pnet storage" in use.problem

@@ -84,7 +84,7 @@ def test_after_all_that(): pass
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What pytest reports of a checkout's tests: by the test's name, what it states of the failure, "" if it passed."""
+    """The report of pytest on a checkout's tests: by the test's name, the text of its failure, "" if it passed."""
     above = tmp_path_factory.mktemp("above")
     tests = above / "checkout" / "tests"
     for folder in (tests, above / "beside", above / "home/.cache/netdra-testbed"):

@@ -17,7 +17,7 @@ MODULES = sorted(path for path in ROOT.rglob("*.py") if path.name not in {"__ini
 
 
 def forwards(source: str) -> bool:
-    """Whether a module only hands on what others have: imports, and other names for what it imports."""
+    """Whether a module only hands on others' objects: imports, and other names for its imports."""
     tree = ast.parse(source)
     imported = {
         (alias.asname or alias.name).partition(".")[0]
@@ -48,7 +48,7 @@ def test_no_module_only_forwards(path: Path) -> None:
 
 
 def taken_twice(source: str) -> list[str]:
-    """Names of a module that are given a second time, so that the first thing cannot be had by it."""
+    """Names of a module that are assigned a second time, so that the first object is hidden."""
     given = Counter(name for node in ast.parse(source).body for name in _names(node))
     return [name for name, times in given.items() if times > 1]
 

@@ -1,4 +1,4 @@
-"""What the test bed states when it cannot build, and which components are built for whom."""
+"""The test bed's errors when it cannot build, and which components are built for each purpose."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
 
 
 def go(folder: Path, version: str, toolchain: str) -> str:
-    """A PATH with a Go on it that states it is of some version."""
+    """A PATH whose Go reports some version."""
     program = folder / "go"
     program.write_text(f"#!/bin/sh\necho {version}\necho {toolchain}\n")
     program.chmod(0o755)
@@ -121,7 +121,7 @@ def test_what_make_test_needs_is_what_it_starts() -> None:
     needed = {known.name for known in COMPONENTS if known.needed_by == "tests"}
     assert needed == {
         *("kubernetes", "etcd", "cni-plugins", "cnitool", "containerd", "crictl", "cdi-cache", "helm"),
-        *("protoc-gen-go", "protoc-gen-go-grpc", "distribution", "actionlint", "vale"),
+        *("protoc-gen-go", "protoc-gen-go-grpc", "distribution", "coredns", "actionlint", "vale"),
         OLDEST_RUNTIME,
     }
 

@@ -1,4 +1,4 @@
-"""What is installed is what was inspected: every dependency is pinned, with hashes, and the same one everywhere."""
+"""The installed packages are the inspected ones: every dependency is pinned, with hashes, and the same everywhere."""
 
 from __future__ import annotations
 

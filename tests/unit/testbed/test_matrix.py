@@ -1,4 +1,4 @@
-"""What is run on every runtime, and the table that is written of it."""
+"""The tests that run on every runtime, and the table that is written of them."""
 
 from __future__ import annotations
 
@@ -45,8 +45,12 @@ def test_all_tests_of_pods_are_in_a_group_but_those_of_single_parts() -> None:
     files = {str(path.relative_to(ROOT)) for path in (ROOT / PODS).rglob("test_*.py")}
     grouped = {file for group in GROUPS.values() for file in group}
     assert all((ROOT / file).exists() for file in grouped)
-    alone = {f"{PODS}test_{name}.py" for name in ("kubelet_plugin", "measured", "plugins", "pod_groups", "soak", "why")}
-    assert files - grouped == alone | {f"{PODS}networks/test_{name}.py" for name in ("addresses", "edited")}
+    names = ("kubelet_plugin", "measured", "monitoring", "plugins", "pod_groups", "soak", "why")
+    alone = {f"{PODS}test_{name}.py" for name in names}
+    assert files - grouped == alone | {
+        f"{PODS}networks/test_{name}.py"
+        for name in ("addresses", "edited", "full_networks", "restored", "services", "two_nodes")
+    }
 
 
 def test_a_test_counts_for_the_group_of_its_file() -> None:

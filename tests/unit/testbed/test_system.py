@@ -1,4 +1,4 @@
-"""What a bare machine lacks is named or set right, and left alone where everything is there."""
+"""Missing requirements of a bare machine are named or fixed, and a complete machine is not changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is waited for is counted once, by its name, and named when it does not come."""
+"""A wait is counted once, by its name, and named when it times out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps with addresses of PodNetworks: which ones a claim has, and what becomes of their configs."""
+"""Steps with addresses of PodNetworks: which ones a claim has, and the changes to their configs."""
 
 from __future__ import annotations
 

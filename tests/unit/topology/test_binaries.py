@@ -399,7 +399,7 @@ def test_a_vlan_on_what_is_before_it_is_held_to_the_same_rules(topology: Topolog
 
 
 def test_no_program_of_a_built_in_type_has_a_parameter_that_no_schema_knows() -> None:
-    """Each is described twice, and what both have is meant alike: the words of one are those of the other."""
+    """Each is described twice, and common parameters have one meaning: the words of one are those of the other."""
     for kind in TYPES.keys() - {"vfio-pci", "device-file"}:
         inner, outer = (shipped.contracts([each])[each] for each in (kind, program(kind)))
         shared = set(inner.names) & set(outer.names)

@@ -91,7 +91,7 @@ _BACK = {"u": "d", "d": "u", "r": "l"}
 
 
 def edges(text: str, names: set[str]) -> set[tuple[str, str]]:
-    """The dependencies that somebody reads who follows each line with a finger, from left to right."""
+    """The dependencies that a reader finds by following each line with a finger, from left to right."""
     cells = {(x, y): sign for y, row in enumerate(text.splitlines()) for x, sign in enumerate(row)}
     places = {(x, y): name for y, row in enumerate(text.splitlines()) for x, name in _names(row, names)}
     found = set()

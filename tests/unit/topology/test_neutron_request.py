@@ -1,4 +1,4 @@
-"""What a step may ask of Neutron: refused where it cannot be meant, and filled with what claims give."""
+"""The requests of a step to Neutron: refused where they make no sense, and filled with the values of claims."""
 
 from __future__ import annotations
 

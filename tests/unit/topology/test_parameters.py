@@ -46,7 +46,7 @@ def opaque(**said: Any) -> dict[str, Any]:
 def claim(
     *configs: dict[str, Any], requests: tuple[str, ...] = ("nic",), pod: str = "", of: str = "vnf"
 ) -> ResourceClaim:
-    """A claim as it is written and as it is allocated, with what its author states of parameters."""
+    """A claim as it is written and as it is allocated, with its author's parameters."""
     results = [{"request": each, "driver": names.DRIVER, "pool": "p", "device": each} for each in requests]
     classes = [
         {

@@ -1,4 +1,4 @@
-"""References find their values, keep their types, and never break on what was written."""
+"""References find their values, keep their types, and never break on any text."""
 
 import time
 from typing import Any

@@ -1,4 +1,4 @@
-"""One node with one driver for all tests of this folder, and what each test offers on it.
+"""One node with one driver for all tests of this folder, and the devices that each test offers on it.
 
 The driver has its own rights and no others. A test begins and ends with nothing of any pod on the node.
 """
@@ -31,13 +31,14 @@ def machine(
 @pytest.fixture(scope="session")
 def driver(machine: Machine, control_plane: ControlPlane, api: Api, custom_kinds: None) -> Driver:
     """The node's driver."""
-    found = Driver(machine.node, account(machine.node, control_plane, api))
+    account_file = account(machine.node, control_plane, api)
+    found = Driver(machine.node, account_file, options=["--pod-network-kind=netdra"])
     found.start()
     return found
 
 
 @pytest.fixture
 def offer(driver: Driver, workspace: Workspace, pods: Pods) -> Iterator[Offer]:
-    """What a test offers on the node; afterwards nothing of its pods is left."""
+    """The devices that a test offers on the node; afterwards nothing of its pods is left."""
     with opened(driver, workspace, pods) as offer:
         yield offer

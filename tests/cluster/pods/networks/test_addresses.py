@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -150,3 +151,49 @@ def test_a_pod_without_an_address_does_not_start_and_says_why(offer: Offer) -> N
     offer.workspace.api.delete(CLAIM, "first", offer.workspace.namespace)
     offer.pods.wait("second", is_running)
     assert addresses(offer.inside("second")["net1"]) == {"10.91.0.2/30"}
+
+
+def far_end(offer: Offer, name: str, address: str) -> str:
+    """A machine at the other end of a cable has an address; returns its MAC."""
+    run = offer.driver.node.run
+    run("ip", "address", "add", f"{address}/24", "dev", f"{name}-far")
+    (found,) = json.loads(run("ip", "-j", "link", "show", "dev", f"{name}-far"))
+    return str(found["address"])
+
+
+def test_a_pod_starts_with_an_address_that_another_machine_has_and_reports_it(offer: Offer) -> None:
+    offer.veth("adr3")
+    offer.shared("adr3", shares=4)
+    mac = far_end(offer, "adr3", "10.92.0.1")
+    lan = network(offer, "taken", ranges=[{"cidr": "10.92.0.0/24"}], keepSeconds=0)
+    config = {"mode": "bridge", "ipam": {"type": "network"}}
+    made = topology(offer, "taken", step("nic", "macvlan", config, prefix="adr3") | {"network": lan})
+    before = offer.metric("netdra_duplicate_addresses_total", action="report")
+    offer.pods.run("one", offer.claim("one", nic=f"{made}-nic"))
+    assert mac in offer.pods.wait_event("one", "DuplicateAddress", "10.92.0.1")["message"]
+    assert addresses(offer.inside("one")["net1"]) == {"10.92.0.1/24"}
+    assert offer.metric("netdra_duplicate_addresses_total", action="report") == before + 1
+    (device,) = offer.status("one")
+    assert "duplicates" not in device["data"]  # the controller assigns no other address
+
+
+def test_a_pod_gets_another_address_if_another_machine_has_its_own(offer: Offer) -> None:
+    offer.veth("adr4")
+    offer.shared("adr4", shares=4)
+    mac = far_end(offer, "adr4", "10.93.0.1")
+    lan = network(offer, "moved", ranges=[{"cidr": "10.93.0.0/24"}], keepSeconds=0, onDuplicate="Reassign")
+    config = {"mode": "bridge", "ipam": {"type": "network"}}
+    made = topology(offer, "moved", step("nic", "macvlan", config, prefix="adr4") | {"network": lan})
+    offer.pods.run("one", offer.claim("one", nic=f"{made}-nic"))
+    assert addresses(offer.inside("one")["net1"]) == {"10.93.0.2/24"}
+    assert mac in offer.pods.wait_event("one", "NetworkNotAttached", "10.93.0.1")["message"]
+    present = {each["spec"]["address"]: each["spec"] for each in offer.workspace.api.list(ADDRESS)}
+    assert present["10.93.0.2/24"]["claim"]["name"] == "one"
+    assert "claim" not in present["10.93.0.1/24"]
+    assert present["10.93.0.1/24"]["conflictSince"]
+    (device,) = offer.status("one")
+    assert device["networkData"]["ips"] == ["10.93.0.2/24"]
+    assert "duplicates" not in device["data"]
+
+    offer.pods.run("two", offer.claim("two", nic=f"{made}-nic"))
+    assert addresses(offer.inside("two")["net1"]) == {"10.93.0.3/24"}

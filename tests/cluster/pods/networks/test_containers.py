@@ -1,4 +1,4 @@
-"""What containers see of their claims: environment and metadata files, by CDI, only where they name the claim."""
+"""The claims as containers see them: environment and metadata files, by CDI, only where they name the claim."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def environment(offer: Offer, pod: str, name: str = CONTAINER) -> dict[str, str]
 
 
 def inside(offer: Offer, pod: str, name: str, *command: str) -> str:
-    """What a command prints in a container of a pod."""
+    """The output of a command in a container of a pod."""
     states = offer.workspace.api.get(POD, pod, offer.workspace.namespace)["status"]["containerStatuses"]
     (found,) = (each["containerID"].partition("://")[2] for each in states if each["name"] == name)
     return offer.pods.containerd.crictl("exec", "--sync", found, *command)

@@ -1,6 +1,6 @@
 """Single edits of a topology that `netdra validate` passes without a word: its pod runs, or no device fits.
 
-What validate reports is not tried; what the API server rejects is held against validate without pods.
+Edits that validate reports are not tried; those that the API server rejects are compared with validate without pods.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def roots(topology: Object) -> list[str]:
 
 
 def outcome(offer: Offer, topology: Object, name: str) -> str:
-    """What hinders a pod of a topology, "" if it runs or if no device is to be had."""
+    """The error of a pod of a topology, "" if it runs or if no device is available."""
     api = offer.workspace.api
     topology["metadata"] = {**topology["metadata"], "name": offer.workspace.name(name)}
     try:

@@ -1,4 +1,4 @@
-"""`netdra preset shared` on a real node: nobody writes a policy, and a pod has a macvlan of the node's interface."""
+"""`netdra preset shared` on a real node: without a handwritten policy, a pod has a macvlan of the node's interface."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.cluster.pods.driver import POLICY, Offer
 
 
 def preset() -> Object:
-    """What the command prints, for the kind of interface that nodes of the test bed have."""
+    """The output of the command, for the kind of interface that nodes of the test bed have."""
     command = (sys.executable, "-m", "netdra", "preset", "shared", "--type", "veth")
     found: Object = yaml.safe_load(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     return found

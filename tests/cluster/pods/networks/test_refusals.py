@@ -24,7 +24,7 @@ PATIENCE = 200.0
 
 
 def refused(offer: Offer, pod: str, text: str) -> str:
-    """What the pod's event states, on one line; the driver is well."""
+    """The message of the pod's event, on one line; the driver is well."""
     # A kubelet that asks for a claim before the API server has seen that it may comes again after a minute or more.
     event = offer.pods.wait_event(pod, PREPARE, text, timeout=PATIENCE)
     assert event["type"] == "Warning"

@@ -18,7 +18,7 @@ Restart = Callable[[Machine, Offer], None]
 
 
 def driver_stopped(machine: Machine, offer: Offer) -> None:
-    """The driver is told to end, and another one comes."""
+    """The driver is terminated, and another one starts."""
     offer.driver.process.restart()
 
 
@@ -55,7 +55,7 @@ def runtime_killed(machine: Machine, offer: Offer) -> None:
 
 
 def lasting(offer: Offer) -> dict[str, Object]:
-    """The pod's interfaces without what changes by itself: the kernel's note of a carrier, and what follows from it.
+    """The pod's interfaces without fields that change by themselves: the kernel's note of a carrier, and its effects.
 
     IPv6 addresses that are just being detected do so too.
     """

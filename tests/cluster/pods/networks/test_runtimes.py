@@ -1,6 +1,6 @@
-"""What must hold of real pods on every container runtime, whatever that does in another order than others do.
+"""The requirements for real pods on every container runtime, in any order in which the runtime works.
 
-`make test` runs these on the newest and on the oldest containerd, `make test-runtimes` on every runtime that there is.
+`make test` runs these on the newest and on the oldest containerd, `make test-runtimes` on every supported runtime.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def test_killed_while_a_pod_goes_the_next_driver_gives_back_what_is_left(offer: 
 
 
 def test_a_sandbox_that_was_stopped_says_nothing_of_its_pods_next_one(machine: Machine, offer: Offer) -> None:
-    """A runtime may list it by the path that its namespace had, after a restart of whichever of the two."""
+    """A runtime may list it by the path that its namespace had, after a restart of either of the two."""
     claim = chain(offer, "run4")
     witness.run(offer.pods, "pod", claim)
     former = offer.pods.sandbox("pod")

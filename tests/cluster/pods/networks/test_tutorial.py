@@ -1,6 +1,6 @@
-"""The tutorial, word for word: its commands with the cluster print on a real node what stands there.
+"""The tutorial, word for word: its commands with the cluster print on a real node the output of the page.
 
-What it does with files alone is run by tests/unit/docs/test_cookbook.py. `NETDRA_WRITE=1` writes the page again.
+tests/unit/docs/test_cookbook.py runs its commands on files alone. `NETDRA_WRITE=1` writes the page again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(line: str, offer: Offer, plane: ControlPlane, folder: Path) -> str:
-    """What a command of the page prints, without a last empty line."""
+    """The output of a command of the page, without a last empty line."""
     program, verb, *rest = shlex.split(line)
     assert program == "kubectl", line
     if verb == "exec":

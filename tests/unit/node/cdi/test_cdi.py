@@ -1,4 +1,4 @@
-"""What containers get of a claim: outcomes, specification, environment and metadata, as texts beside what was run."""
+"""Containers' view of a claim: outcomes, specification, environment and metadata, as texts beside the steps."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SANDBOX = "/var/run/netns/cni-1"
 
 
 def ran(plan: Plan, results: Mapping[str, StepResult]) -> tuple[DeviceOutcome, ...]:
-    """What a plan's devices became where its steps yielded this."""
+    """The outcomes of a plan's devices for these results of its steps."""
     reports = [
         StepReport(
             topology=plan.topology,

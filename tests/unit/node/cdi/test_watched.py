@@ -1,4 +1,4 @@
-"""What a runtime's CDI library sees of netdra's files: the oldest one reads the folder again on few kinds of events.
+"""A runtime's CDI library and netdra's files: the oldest one reads the folder again on few kinds of events.
 
 `watch` in pkg/cdi/cache.go, from 0.7 to 1.1.0: renamed, removed, or a `.json` or `.yaml` file written to. 1.1.1 is the
 first to take a creation for one. The real library is asked in `tests/cluster/sandboxes/test_stand_in.py`.
@@ -48,7 +48,7 @@ class Library:
         assert libc.inotify_add_watch(self._fd, os.fsencode(self.folder), ASKED) > 0
 
     def read(self) -> None:
-        """Take in what has happened in the folder by now."""
+        """Read the folder's events until now."""
         for mask, name in self._events():
             is_specification = name.endswith((".json", ".yaml"))
             if mask & (MOVED_FROM | DELETE) or (mask & MODIFY and is_specification):
@@ -179,7 +179,7 @@ def test_whatever_is_done_what_is_known_is_what_is_there(acts: list[tuple[str, s
 
 
 def test_at_no_moment_is_a_specification_seen_that_is_not_whole(files: ClaimFiles) -> None:
-    """Whoever inspects any time reads whole ones: of one request, or of five."""
+    """A reader at any time sees whole ones: of one request, or of five."""
     many = tuple(f"r{number}" for number in range(5))
     ended = threading.Event()
     seen: set[int] = set()

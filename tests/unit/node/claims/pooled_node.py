@@ -1,4 +1,4 @@
-"""A node without an API server: what it publishes, what is allocated of that, its claims, their pods, and its crashes.
+"""A node without an API server: its slices, the allocations from them, its claims, their pods, and its crashes.
 
 The publishing half, the claims, their records, the checkpoints and the allocator are the real ones. The kernel is a
 list of interfaces, the API server a dictionary.
@@ -140,7 +140,7 @@ class Server:
         return Allocator(self.published, CLASSES, allocated=self.claims.values())
 
     def allocate(self, claim: ResourceClaim) -> ResourceClaim | None:
-        """What the scheduler does; None if the claim does not fit."""
+        """Allocate as the scheduler; None if the claim does not fit."""
         outcome = self.allocator().allocate(claim)
         if not isinstance(outcome, Allocation):
             return None
@@ -166,7 +166,7 @@ class Unwatched:
 
 
 class Daemon:
-    """One process of netdra on the node: it begins with what others have left on disk and at the API server."""
+    """One process of netdra on the node: it begins with the state of earlier ones on disk and at the API server."""
 
     topologies: Mapping[str, NetworkTopology] = {}
     ready = True

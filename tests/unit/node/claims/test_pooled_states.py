@@ -1,6 +1,6 @@
 """Pooled VFs under any sequence of allocations, crashes, changes of the hardware and of the policies.
 
-Whatever happens: no VF is in two claims, the bandwidth that claims were allocated of a PF is never more than it has, a
+In all cases: no VF is in two claims, the bandwidth that claims were allocated of a PF is never more than it has, a
 prepared claim keeps its VFs, no more VFs are offered than are free, and nothing is left over.
 """
 
@@ -66,7 +66,7 @@ ADDRESSES = [each.pci_address for each in card(count=VFS) if each.type == "vf"]
 
 
 class PooledVFs(RuleBasedStateMachine):
-    """One PF with VFs; `had` is what the kubelet was told: claim -> its VFs; `is_prompt`: each step is published."""
+    """One PF with VFs; `had` is the answers to the kubelet: claim -> its VFs; `is_prompt`: each step is published."""
 
     claims: Bundle[ResourceClaim] = Bundle("claims")
 
@@ -148,7 +148,7 @@ class PooledVFs(RuleBasedStateMachine):
             self.note(claim, outcome if isinstance(outcome, NetdraError) else None)
 
     def note(self, claim: ResourceClaim, refused: NetdraError | None, *, crashed: bool = False) -> None:
-        """What the kubelet knows a claim after its call."""
+        """Record the kubelet's view of a claim after its call."""
         uid = claim.metadata.uid
         if refused is not None:
             assert uid not in self.had or uid in self.lost, f"a prepared claim is refused: {refused}"
@@ -196,7 +196,7 @@ class PooledVFs(RuleBasedStateMachine):
 
     @rule()
     def give_back(self) -> None:
-        """What could not be returned can."""
+        """VFs that could not be returned can be now."""
         for sandbox, uid in tuple(self.world.in_pods.items()):
             if all(claim.metadata.uid != uid for claim in self.world.server.claims.values()):
                 self.world.end_pod(sandbox)

@@ -1,4 +1,4 @@
-"""Prepared claims on disk: whole or not at all, read back alike, and never in anybody's way."""
+"""Prepared claims on disk: whole or not at all, read back alike, and never blocking others."""
 
 from __future__ import annotations
 

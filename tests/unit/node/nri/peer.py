@@ -1,4 +1,4 @@
-"""The runtime's end of a connection, scripted: for runtimes older than the test bed's, and for what no runtime does."""
+"""The runtime's end of a connection, scripted: for runtimes older than the test bed's, and for faults of none."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ async def listening(path: Path) -> AsyncIterator[Callable[[], asyncio.Task[Peer]
 
 @dataclass
 class Diary:
-    """Hooks that write down what they were told, and then do what the test wants."""
+    """Hooks that record their calls, and then do what the test wants."""
 
     told: list[tuple[str, object]] = field(default_factory=list)
     budgets: list[float] = field(default_factory=list)
@@ -150,5 +150,5 @@ def pod(name: str, netns: str | None = None, pid: int = 7) -> nri_pb2.PodSandbox
 
 
 def seen(name: str, netns: str = "", pid: int = 7) -> Sandbox:
-    """What the hooks are to be told of `pod`."""
+    """The sandbox of `pod` as the hooks should get it."""
     return Sandbox(id=f"id-{name}", name=name, namespace="ns", uid=f"uid-{name}", netns=netns, pid=pid)

@@ -16,7 +16,7 @@ RUN = nri_pb2.RUN_POD_SANDBOX
 
 
 class Scene:
-    """A plugin that runs, and the runtime's socket that it comes to."""
+    """A plugin that runs, and the runtime's socket that it connects to."""
 
     def __init__(self, path: Path, come: Callable[[], asyncio.Task[Peer]]) -> None:
         self.path = path

@@ -63,7 +63,7 @@ class Failing:
 
 
 async def answer(problem: Exception) -> bytes:
-    """What a runtime is answered whose Synchronize fails for this."""
+    """The answer to a runtime whose Synchronize fails for this."""
     service = PluginService(Failing(problem), Runner(PriorityGate()))
     return await service.serve(
         RuntimeRequest(PLUGIN_SERVICE, "Synchronize", b"", 30, asyncio.get_running_loop().time())

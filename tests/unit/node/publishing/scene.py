@@ -79,7 +79,7 @@ class Scene:
 
 
 def moved_to_a_pod(interfaces: Sequence[Interface]) -> tuple[Interface, ...]:
-    """What is seen of a PF's VFs when the PF's netdev is elsewhere."""
+    """A PF's VFs as discovery sees them when the PF's netdev is elsewhere."""
     return tuple(msgspec.structs.replace(each, pf_name="") for each in interfaces if each.type == "vf")
 
 

@@ -1,4 +1,4 @@
-"""An API server that takes writes of slices one by one, as the real one does, and what a reader sees of them."""
+"""An API server that takes writes of slices one by one, as the real one does, and a reader's view of them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def wanted(*parts: Iterable[Device] | CounterSet, pool: str = "p") -> list[Resou
 
 
 class Server:
-    """What the API server does with slices: names, uids, versions, preconditions, its own way to write."""
+    """The API server's handling of slices: names, uids, versions, preconditions, its own way to write."""
 
     def __init__(self, keeps: Keeps = lambda spec: spec) -> None:
         self.slices: dict[str, ResourceSlice] = {}

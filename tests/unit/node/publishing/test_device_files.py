@@ -1,4 +1,4 @@
-"""What is published of a device file that comes, goes, and is in use meanwhile."""
+"""The published device of a device file that comes, goes, and is in use meanwhile."""
 
 from __future__ import annotations
 

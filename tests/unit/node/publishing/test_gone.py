@@ -1,4 +1,4 @@
-"""What becomes of devices in use whose interface is away, gone or not wanted any more."""
+"""The outcome of devices in use whose interface is away, gone or not wanted any more."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import msgspec
 from netdra.model import names
 from netdra.model.device import DEFAULT_FEATURES, Features
 from netdra.model.policy import DeviceExposurePolicy
+from netdra.node import metrics
 from netdra.node.publishing.offering import Slices
+from netdra.ops.metrics import exposition
 from tests.builders import OURS, exclusive, shared, sriov
 from tests.unit.node.publishing.scene import ETH, ETH_KEY, HARD, POOL, SOFT, Scene, without_netdev
 
@@ -26,6 +28,25 @@ def test_a_device_in_use_whose_hardware_goes_is_tainted_until_it_is_given_back()
     scene.hold()
     assert scene.see() == {POOL}
     assert scene.slices[POOL] == ()
+
+
+def test_devices_are_counted_by_their_taints() -> None:
+    interfaces = sriov("p0", 2)
+    scene = Scene()
+    scene.see(*interfaces)
+    scene.hold((POOL, "p0v1"))
+    pf, *vfs = interfaces
+    scene.see(msgspec.structs.replace(pf, no_carrier=True), *vfs[:1])
+    metrics.set_published(scene.slices[POOL], {})
+    text = exposition([metrics.NODE]).decode()
+    counted = dict(line.split() for line in text.splitlines() if line.startswith("netdra_published_taint"))
+    assert counted == {
+        "netdra_published_tainted_devices": "3.0",
+        'netdra_published_taints{taint="link-down"}': "2.0",
+        'netdra_published_taints{taint="gone"}': "1.0",
+        'netdra_published_taints{taint="withdrawn"}': "0.0",
+        'netdra_published_taints{taint="trouble"}': "0.0",
+    }
 
 
 def test_a_virtual_device_that_went_to_its_pod_is_well_and_one_that_was_deleted_is_gone() -> None:
@@ -58,7 +79,7 @@ def test_after_a_restart_a_device_in_use_that_is_away_is_believed_as_it_was_publ
 
 
 def effects(scene: Scene, pool: str = POOL) -> dict[str, str]:
-    """What the taint of each gone device does."""
+    """The effect of each gone device's taint."""
     found = {name: device.taints for name, device in scene.devices(pool).items()}
     return {name: taint.effect for name, taints in found.items() for taint in taints if taint.key == names.GONE}
 

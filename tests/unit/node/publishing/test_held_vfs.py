@@ -1,4 +1,4 @@
-"""A pooled VF that is in trouble while a claim has it: its claim alone is told, and the other VFs are offered."""
+"""A pooled VF that is in trouble while a claim has it: only its claim is affected, and the other VFs are offered."""
 
 from __future__ import annotations
 

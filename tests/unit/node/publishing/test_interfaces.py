@@ -16,7 +16,7 @@ DOWN = Interface(if_name="eth0", oper_state="down", no_carrier=True)
 
 
 def flaps(damper: Damper, count: int, *, at: float = 0.0) -> list[Interface]:
-    """What is let through of so many changes at one time."""
+    """The damper's results for so many changes at one time."""
     return [damper.damp((DOWN if number % 2 == 0 else UP,), at)[0] for number in range(count)]
 
 

@@ -1,4 +1,4 @@
-"""What a node states of devices that it does not publish, by reason."""
+"""A node's report on devices that it does not publish, by reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plugin vanishes or comes back: what is offered follows, what claims have is not hurt, the report states it."""
+"""A plugin vanishes or comes back: offered devices follow, devices of claims are unaffected, the report names it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node publishes as its interfaces come and go, with claims that hold some of them."""
+"""A node's slices as its interfaces come and go, with claims that hold some of them."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ ASKED: Counter[str] = Counter()
 
 @pytest.fixture(autouse=True)
 def counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program has no way to tell: it writes no file."""
+    """A program cannot report its calls: it writes no file."""
     run = ConfinedPrograms.run
 
     def counting(programs: ConfinedPrograms, binary: Binary, *arguments: Any) -> Finished:

@@ -1,4 +1,4 @@
-"""What is wrong is told once, to whom it concerns, for as long as it lasts."""
+"""A problem is reported once, to the object concerned, for as long as it lasts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from netdra.node.view import VFTrouble
 
 @dataclass
 class Told:
-    """An emitter that keeps what it is told."""
+    """An emitter that keeps its occurrences."""
 
     occurrences: list[Occurrence] = field(default_factory=list)
 

@@ -1,6 +1,6 @@
-"""When a publisher inspects a pool: a server whose watch tells early, late, or of others' writes in between.
+"""When a publisher inspects a pool: a server whose watch reports early, late, or others' writes in between.
 
-A real one tells when it likes, so here the test states when.
+A real one reports at any time, so here the test defines when.
 """
 
 from __future__ import annotations
@@ -97,12 +97,12 @@ class Server:
         self._events.append((name, json.loads(json.dumps(found)), self._version))
 
     def change(self) -> None:
-        """Somebody else writes other facts into every object."""
+        """Another client writes other facts into every object."""
         for name, found in list(self._objects.items()):
             self.put(name, {**found, "spec": {**found["spec"], "devices": [{"name": "nic"}]}})
 
     def tell(self) -> None:
-        """The watch tells all that it has not told yet."""
+        """The watch reports all events that it has not reported yet."""
         for name, found, version in self._events:
             if found is None:
                 self.store.remove(name)
@@ -112,7 +112,7 @@ class Server:
         self._events.clear()
 
     def mtus(self) -> set[int | None]:
-        """What is stated of the devices now."""
+        """The present MTUs of the devices."""
         devices = [device for found in self._objects.values() for device in found["spec"]["devices"]]
         return {device.get("attributes", {}).get("mtu", {}).get("int") for device in devices}
 

@@ -1,4 +1,4 @@
-"""Whatever is there, writing what `reconcile` states makes pools what they should be; readers never see a mixture."""
+"""From any state, the writes from `reconcile` make pools as they should be; readers never see a mixture."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_change_in_two_slices_is_a_new_generation_of_all() -> None:
 
 
 def test_a_generation_that_was_begun_is_completed() -> None:
-    """What the server has of it is neither written again nor a reason to begin another one."""
+    """The part on the server is neither written again nor a reason to begin another one."""
     server = Server()
     slices = wanted(COUNTERS, [device("a")], [device("b")], [device("c")])
     for state in (slices, wanted(COUNTERS, [device("a", 7)], [device("b", 7)], [device("c", 7)])):

@@ -1,4 +1,4 @@
-"""Whatever states a pool goes through, and whoever dies or meddles: each is reached, and readers see no mixture."""
+"""Any sequence of a pool's states, with deaths and foreign writes: each is reached, and readers see no mixture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What providers say, in what a node publishes and reports: it waits for claims, and each object is counted."""
+"""Providers' facts in a node's slices and reports: they wait for claims, and each object is counted."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def settle(nodes: int, objects: int, *, at_once: int = 50) -> tuple[list[int], i
     """Have nodes follow objects as their watches bring them, each for one device of one node.
 
     Returns:
-        How often each pool was written, and how many devices carry what was stated in the end.
+        How often each pool was written, and how many devices carry the final facts.
     """
     devices = objects // nodes
     interfaces = [

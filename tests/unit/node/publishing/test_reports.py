@@ -1,4 +1,4 @@
-"""What a node reports of itself: its interfaces and what became of them, policies, problems; and how large that is."""
+"""A node's report on itself: its interfaces and their results, policies, problems; and its size."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_two_thousand_interfaces_of_which_each_has_its_own_fate_are_told_by_numb
 
 
 def known(status: NodeNetworkStatus, interface: Interface) -> None:
-    """What a report states of an interface is true, and what it does not state it names."""
+    """A report's facts of an interface are true, and it names the missing ones."""
     group = group_of(status, interface.device_name)
     told, unknown = group.facts(interface.device_name)
     real = attributes(interface)

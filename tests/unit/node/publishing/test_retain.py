@@ -1,4 +1,4 @@
-"""Whatever becomes of a NIC and of its policies: what claims hold stays, and what it kept away is kept away."""
+"""After any change of a NIC and of its policies: devices of claims stay, and still exclude the same devices."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.builders import OURS, exclusive, inventory, pf, shared, vf
 
 
 def pool_of(*policies: DeviceExposurePolicy, num_vfs: int, link_speed: int, in_use: int = 0) -> PoolContent:
-    """What a PF and its VFs are published as."""
+    """The published pool of a PF and its VFs."""
     parent = pf("p0", vfs=num_vfs, speed=link_speed)
     vfs = tuple(vf(parent, index, master="br0" if index < in_use else "") for index in range(num_vfs))
     slices = pack(expose(inventory(parent, *vfs), policies), node="worker-1")

@@ -1,4 +1,4 @@
-"""What all nodes do at the same moment is spread evenly over a bounded window; a small cluster has none."""
+"""Simultaneous actions of all nodes are spread evenly over a bounded window; a small cluster has none."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ DEVICE = DeviceHealth("n/veth-eth7", "eth7", healthy=True)
 
 @dataclass
 class Node:
-    """What the registry is told of the node."""
+    """The node as the registry sees it."""
 
     gate: PriorityGate = field(default_factory=PriorityGate)
     devices: Mapping[DeviceKey, PlannedDevice] = field(default_factory=dict)

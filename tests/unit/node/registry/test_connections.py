@@ -38,7 +38,7 @@ def _pings(count: int) -> bytes:
 
 
 async def _say(path: Path, text: bytes) -> None:
-    """Say it, and read the answers until the connection is closed."""
+    """Send the bytes, and read the answers until the connection is closed."""
     reader, writer = await asyncio.open_unix_connection(str(path))
     writer.write(text)
     try:

@@ -1,4 +1,4 @@
-"""What a registration can come to: a name that nothing has, and a device that is full."""
+"""The outcomes of a registration: for a name without a device, and a device that is full."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def says(count: int, provider: str = "bctl", device: str = "eth7", **more: Any) 
 
 @dataclass
 class Node:
-    """A node that publishes eth7, alone and shared, with what is registered for it."""
+    """A node that publishes eth7, alone and shared, with the registrations for it."""
 
     passes: int = 0
     slices: tuple[ResourceSlice, ...] = ()

@@ -1,4 +1,4 @@
-"""The registry on its socket, called by grpcio: who is believed, what is refused, and what strangers cannot do."""
+"""The registry on its socket, called by grpcio: trusted callers, refused calls, and the limits of strangers."""
 
 from __future__ import annotations
 

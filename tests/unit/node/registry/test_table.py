@@ -1,4 +1,4 @@
-"""Who may state what, for how long and how often: rules and limits as values."""
+"""The rights of providers, the length of leases and the rate of calls: rules and limits as values."""
 
 from __future__ import annotations
 
@@ -420,7 +420,7 @@ class TestJournal:
     @example(120, 60, -3600, False)  # 120 s became 3720 s
     @settings(deadline=None, max_examples=50)
     def test_a_step_of_the_wall_clock_changes_no_lease(self, ttl: int, pause: int, step: int, reboots: bool) -> None:
-        """After a reboot the wall clock is all that there is, and a lease gets no longer than was asked for."""
+        """After a reboot only the wall clock is available, and a lease gets no longer than requested."""
         began, up = 1_700_000_000.0, 500.0
         with TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
             path = Path(name) / "r"

@@ -1,12 +1,15 @@
-"""What a claim's status states of its devices, within the API server's limits."""
+"""The entries for devices in a claim's status, within the API server's limits."""
 
 from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
 
 import msgspec
 import pytest
 
 from netdra.chain.outcome import DeviceOutcome, device_outcomes
-from netdra.chain.report import StepReport, name_of
+from netdra.chain.report import DuplicateAddress, StepReport, name_of
 from netdra.model import names
 from netdra.model.claim import (
     AllocatedDeviceStatus,
@@ -37,7 +40,9 @@ def sandbox(number: int = 1) -> Sandbox:
     return Sandbox(id=f"sb-{number}", name=f"p{number}", namespace="ns", uid=f"p-{number}", netns="/run/netns/x")
 
 
-def outcome(number: int = 1, *, addresses: int = 1, routes: int = 0, above: int = 0) -> Outcome:
+def outcome(
+    number: int = 1, *, addresses: int = 1, routes: int = 0, above: int = 0, networks: Sequence[str] = ()
+) -> Outcome:
     nic = CNIInterface(name="net1", mac="02:00:00:00:00:01", sandbox="/run/netns/x")
     ips = tuple(CNIAddress(address=f"192.0.{number}.{place}/24", interface=0) for place in range(addresses))
     many = tuple(CNIRoute(dst=f"198.51.{place % 256}.0/24", gw="192.0.2.1") for place in range(routes))
@@ -52,7 +57,12 @@ def outcome(number: int = 1, *, addresses: int = 1, routes: int = 0, above: int 
     )
     results = {"nic": StepResult(interfaces=(nic,), ips=ips, routes=many)}
     results |= {step.name: StepResult(interfaces=(nic,), routes=many) for step in others}
-    plan = Plan(topology="t", claim=CLAIM, steps=(root, *others))
+    steps = [
+        msgspec.structs.replace(step, pod_network=network)
+        for step, network in itertools.zip_longest((root, *others), networks, fillvalue="")
+        if isinstance(step, PlannedStep)
+    ]
+    plan = Plan(topology="t", claim=CLAIM, steps=tuple(steps))
     reports = [
         StepReport(**name_of("t", step), interface=step.if_name, result=results[step.name]) for step in plan.steps
     ]
@@ -129,6 +139,24 @@ def test_of_hundreds_of_pods_the_first_is_shown_and_the_others_counted() -> None
     data = only(*(outcome(number) for number in range(250))).data
     assert len(msgspec.json.encode(data)) <= MAX_DATA
     assert data["more"] == 249
+
+
+@pytest.mark.parametrize(
+    ("networks", "expected"),
+    [
+        (("storage",), "storage"),
+        (("storage", "backup"), "storage"),
+        (("", "backup"), "backup"),
+        (("", "backup", "backup"), "backup"),
+        (("", "storage", "backup"), None),
+        ((), None),
+    ],
+)
+def test_a_device_names_its_pod_network_if_a_kind_is_set(networks: tuple[str, ...], expected: str | None) -> None:
+    made = outcome(above=2, networks=networks)
+    (found,) = device_statuses([made], (), NOW, pod_network_kind="netdra")
+    assert found.data.get("podNetwork") == ({"kind": "netdra", "name": expected} if expected else None)
+    assert "podNetwork" not in only(made).data
 
 
 def test_a_device_names_the_policy_that_offers_it() -> None:
@@ -210,3 +238,10 @@ def test_a_pooled_vf_in_trouble_is_attached_and_not_healthy_until_it_is_well_aga
     assert same([still], [ill])
     (again,) = device_statuses([attached], (ill,), LATER)
     assert same([again], [well])
+
+
+def test_addresses_with_which_no_pod_may_start_are_reported_for_the_controller() -> None:
+    found = DuplicateAddress(claim="u", network="lan", if_name="net1", address="10.7.0.5", mac="02:00:00:00:00:09")
+    told = only(msgspec.structs.replace(failure(), duplicates=(found,)))
+    assert told.data["duplicates"] == [{"address": "10.7.0.5", "hardwareAddress": "02:00:00:00:00:09"}]
+    assert "duplicates" not in only(failure()).data

@@ -1,4 +1,4 @@
-"""What is kept of a pod, which claims it names, and which of them are its own by its PodGroup."""
+"""The cached part of a pod, the claims that it names, and those that are its own by its PodGroup."""
 
 from __future__ import annotations
 

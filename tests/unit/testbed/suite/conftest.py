@@ -50,7 +50,7 @@ class Project:
         return Suite(list(self.levels), arguments, Screen(self.shown), self.folder / "temporary").run()
 
     def conclusion(self, runs: list[Run]) -> str:
-        """What is stated in the end."""
+        """The text at the end of a run."""
         return "\n".join(summary.conclusion(runs, 1.0))
 
 

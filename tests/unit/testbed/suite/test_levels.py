@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[4]
 
 
 def commands(*arguments: str) -> list[str]:
-    """What the levels of tests run."""
+    """The commands of the levels of tests."""
     return [" ".join(level.make(Call(arguments))) for level in LEVELS.values()]
 
 

@@ -1,4 +1,4 @@
-"""A run of the tests tells the truth: what failed, what is flaky, what was skipped, what never came to its end."""
+"""A run of the tests reports the truth: failed, flaky and skipped tests, and tests that never ended."""
 
 from __future__ import annotations
 

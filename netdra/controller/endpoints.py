@@ -1,0 +1,225 @@
+"""Writes EndpointSlices for Services of PodNetworks, so that names resolve to the pods' addresses there (decision D72).
+
+Run by `netdra.controller.daemon` while this process leads, if it is switched on. `netdra.controller.service_pods`
+watches the pods, `netdra.controller.addresses` knows their addresses, `netdra.services` works out the slices.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, suppress
+
+from netdra.controller import metrics
+from netdra.controller.addresses import PodAddresses
+from netdra.controller.service_pods import ServicePods
+from netdra.kube.client import Client, Selection
+from netdra.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
+from netdra.kube.events import ObjectReference, Occurrence, Recorder
+from netdra.kube.queue import AGAIN, WorkQueue
+from netdra.kube.reflector import Reflector
+from netdra.kube.resources import ENDPOINT_SLICES, SERVICES
+from netdra.kube.store import Change, Store, key_of
+from netdra.model.pod_address import PodAddress, WatchedPodAddress
+from netdra.model.service import (
+    MANAGED_BY,
+    MANAGER,
+    NETWORK_LABEL,
+    SELECTOR_ANNOTATION,
+    SERVICE_NAME,
+    EndpointSlice,
+    ServedPod,
+    Service,
+)
+from netdra.ops.metrics import counted
+from netdra.services import selector, slices
+from netdra.services.endpoints import AddressedPod, endpoints
+
+log = logging.getLogger(__name__)
+
+WORKERS = 4
+"""How many Services are worked on at a time."""
+DEBOUNCE_SECONDS = 0.1
+"""How long further changes of a Service's pods and addresses are waited for before its slices are written."""
+PODS_PER_SECOND = 20_000
+"""How many pods of a Service are looked at in a second: with more, further changes are waited for longer."""
+
+
+class ServiceEndpoints:
+    """The EndpointSlices of a cluster's Services of PodNetworks, for one term."""
+
+    def __init__(
+        self,
+        client: Client,
+        recorder: Recorder,
+        addresses: PodAddresses,
+        in_hand: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        """Begin nothing yet.
+
+        Args:
+            addresses: the addresses of the cluster.
+            in_hand: entered around each look, which the end of the process waits for.
+        """
+        self._client, self._recorder, self._addresses, self._in_hand = client, recorder, addresses, in_hand
+        self._services: Store[Service] = Store()
+        self._slices: Store[EndpointSlice] = Store()
+        self._of_service: dict[str, set[str]] = {}
+        self._on_network: dict[tuple[str, str], set[str]] = {}
+        self._taken: dict[str, set[str]] = {}
+        self._pods = ServicePods(client, self._add)
+        self.queue: WorkQueue[str] = WorkQueue("services", self._reconcile, workers=WORKERS)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        labelled = Selection(label_selector=NETWORK_LABEL)
+        own = Selection(label_selector=f"{MANAGED_BY}={MANAGER}")
+        with ExitStack() as following:
+            async with asyncio.TaskGroup() as tasks:
+                following.enter_context(self._services.following(self._on_service_change))
+                following.enter_context(self._slices.following(self._on_slice_change))
+                following.enter_context(self._addresses.store.following(self._on_address_change))
+                tasks.create_task(Reflector(self._client, SERVICES, self._services, labelled, vital=False).run())
+                tasks.create_task(Reflector(self._client, ENDPOINT_SLICES, self._slices, own, vital=False).run())
+                tasks.create_task(self._pods.run())
+                for synced in (self._services, self._slices, self._addresses.store):
+                    await synced.wait_synced()
+                await self.queue.run()
+
+    def _add(self, key: str) -> None:
+        """Have a Service's slices written soon: later where it has many pods, for all of them are checked."""
+        self.queue.add(key, max(DEBOUNCE_SECONDS, self._pods.count(key) / PODS_PER_SECOND))
+
+    def _on_service_change(self, change: Change[Service]) -> None:
+        if change.old is not None:
+            self._on_network[_place_of(change.old)].discard(change.key)
+        if change.new is not None:
+            self._on_network.setdefault(_place_of(change.new), set()).add(change.key)
+        self._pods.select(change.key, _selection(change.new))
+        self.queue.add(change.key)
+
+    def _on_slice_change(self, change: Change[EndpointSlice]) -> None:
+        for entry, note in ((change.old, set.discard), (change.new, set.add)):
+            if entry is not None:
+                key = _service_of(entry)
+                note(self._of_service.setdefault(key, set()), change.key)
+                self._add(key)
+
+    def _on_address_change(self, change: Change[WatchedPodAddress]) -> None:
+        for address in (change.old, change.new):
+            if address is not None and address.spec.claim is not None:
+                for key in self._on_network.get((address.spec.owner.namespace, address.spec.network), ()):
+                    self._add(key)
+
+    async def _reconcile(self, key: str) -> float | None:
+        """Have the slices of a Service as they should be.
+
+        Raises:
+            NetdraError: a slice cannot be written just now.
+        """
+        with self._in_hand():
+            try:
+                await self._write(key, self._wanted(key))
+            except (AlreadyExistsError, ConflictError, NotFoundError) as problem:
+                log.debug("EndpointSlices of Service %s changed meanwhile: %s", key, problem)
+                return AGAIN
+        return None
+
+    def _wanted(self, key: str) -> slices.SliceWrites:
+        """The writes that a Service needs now; none while its pods are not known."""
+        present = tuple(self._slices.objects[name] for name in sorted(self._of_service.get(key, ())))
+        service = self._services.objects.get(key)
+        problem = _fault(service) if service is not None else None
+        if service is None or problem is not None:
+            if service is not None and problem is not None:
+                self._report(service, *problem)
+            self._taken.pop(key, None)
+            return slices.SliceWrites(delete=present)
+        pods = self._pods.of(key)
+        if pods is None:
+            return slices.SliceWrites()
+        addressed = (AddressedPod(pod, self._addresses_of(service, pod)) for pod in pods)
+        return slices.writes(service, endpoints(service, addressed), present, self._taken.get(key, frozenset()))
+
+    def _addresses_of(self, service: Service, pod: ServedPod) -> tuple[PodAddress, ...]:
+        namespace = pod.metadata.namespace
+        return tuple(
+            address
+            for claim in dict.fromkeys(pod.claims)
+            for address in self._addresses.of_claim(key_of(namespace, claim))
+            if address.spec.network == service.network
+        )
+
+    async def _write(self, key: str, wanted: slices.SliceWrites) -> None:
+        for entry in wanted.create:
+            await self._create(key, entry)
+        for entry in wanted.replace:
+            with counted(metrics.SLICE_WRITES, "update"):
+                await self._client.replace(ENDPOINT_SLICES, entry)
+        for entry in wanted.delete:
+            with suppress(NotFoundError), counted(metrics.SLICE_WRITES, "delete"):
+                await self._client.delete(ENDPOINT_SLICES, entry)
+
+    async def _create(self, key: str, entry: EndpointSlice) -> None:
+        """Create a slice; a name that another manager's slice has is not tried again.
+
+        Raises:
+            ApiError: it cannot be created just now, or exists.
+        """
+        try:
+            with counted(metrics.SLICE_WRITES, "create"):
+                await self._client.create(ENDPOINT_SLICES, entry)
+        except AlreadyExistsError:
+            stored = await self._client.get(ENDPOINT_SLICES, entry.metadata.name, entry.metadata.namespace)
+            if stored.metadata.labels.get(MANAGED_BY) != MANAGER:
+                self._taken.setdefault(key, set()).add(entry.metadata.name)
+            raise
+
+    def _report(self, service: Service, reason: str, note: str) -> None:
+        metadata = service.metadata
+        regarding = ObjectReference(
+            api_version="v1", kind="Service", name=metadata.name, namespace=metadata.namespace, uid=metadata.uid
+        )
+        self._recorder.emit(
+            Occurrence(regarding=regarding, type="Warning", reason=reason, action="PublishEndpoints", note=note)
+        )
+
+
+def _place_of(service: Service) -> tuple[str, str]:
+    return service.metadata.namespace, service.network
+
+
+def _selection(service: Service | None) -> Selection | None:
+    """The pods of a Service, None if it gets no slices."""
+    if service is None or _fault(service) is not None:
+        return None
+    return Selection(namespace=service.metadata.namespace, label_selector=service.selector)
+
+
+def _service_of(entry: EndpointSlice) -> str:
+    return key_of(entry.metadata.namespace, entry.metadata.labels.get(SERVICE_NAME, ""))
+
+
+def _fault(service: Service) -> tuple[str, str] | None:
+    """The reason for which a Service gets no slices of netdra's, in one word and as text; None if it gets them."""
+    name = service.metadata.name
+    if service.spec.selector:
+        return "ServiceHasSelector", (
+            f'Service "{name}" has spec.selector, so Kubernetes publishes the addresses of the cluster\'s own network; '
+            f"remove it, and select pods with the annotation {SELECTOR_ANNOTATION}"
+        )
+    if service.spec.type == "ExternalName":
+        return "ServiceHasNoEndpoints", f'Service "{name}" is of type ExternalName, which has no endpoints'
+    if not service.selector:
+        return "WrongPodSelector", (
+            f'Service "{name}" has the label {NETWORK_LABEL} without the annotation {SELECTOR_ANNOTATION}; '
+            "add it, with a label selector for the pods, e.g. app=web"
+        )
+    wrong = selector.fault(service.selector)
+    if wrong is not None:
+        return "WrongPodSelector", (
+            f'Service "{name}", annotation {SELECTOR_ANNOTATION}: "{wrong}" is not a valid requirement on a label; '
+            "use the form of kubectl -l, e.g. app=web"
+        )
+    return None

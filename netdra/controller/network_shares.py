@@ -1,0 +1,317 @@
+"""Publishes the free addresses of PodNetworks as devices that claims share (decision D71).
+
+Run by `netdra.controller.addresses`, whose ledgers have the free addresses. For each PodNetwork there is a DeviceClass,
+and a ResourceSlice for each group of nodes that its ranges are for; both are owned by the PodNetwork. A slice is
+written only if its capacity is too high, or much too low.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from typing import NamedTuple, TypeVar
+
+from msgspec.structs import replace
+
+from netdra.controller import metrics
+from netdra.controller.classes import owner
+from netdra.controller.state import State
+from netdra.controller.writing import claim_references
+from netdra.kube.client import Client, Selection
+from netdra.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
+from netdra.kube.events import Occurrence, Recorder
+from netdra.kube.queue import AGAIN, WorkQueue
+from netdra.kube.reflector import Reflector
+from netdra.kube.resources import DEVICE_CLASSES, RESOURCE_SLICES
+from netdra.kube.store import Change, Store
+from netdra.model import names
+from netdra.model.claim import DeviceClass
+from netdra.model.errors import sentence
+from netdra.model.pod_network import PodNetwork
+from netdra.model.resource import ResourceSlice, ResourceSliceSpec
+from netdra.model.watched_claim import WatchedClaim, WatchedClaimMeta
+from netdra.networks import shares
+from netdra.networks.ledger import NetworkLedger
+from netdra.networks.shares import Available
+from netdra.ops.metrics import counted
+from netdra.topology.users import pod_owner
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+BATCH_SECONDS = 0.2
+"""How long further changes are waited for before a capacity is written."""
+REPORT_SECONDS = 30.0
+"""Seconds until a claim that waits for an address is reported again."""
+ACTION = "AssignAddress"
+
+
+class _Share(NamedTuple):
+    """A claim's share of the addresses of one group of nodes."""
+
+    claim: str
+    group: str
+    steps: int
+
+
+class _Request(NamedTuple):
+    """A claim that is not allocated, and the steps for which it requests addresses."""
+
+    metadata: WatchedClaimMeta
+    steps: int
+
+
+class NetworkShares:
+    """The shares of a cluster's PodNetworks, for one term."""
+
+    def __init__(
+        self,
+        client: Client,
+        recorder: Recorder,
+        state: State,
+        networks: Store[PodNetwork],
+        ledger: Callable[[str], NetworkLedger | None],
+        in_hand: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        """Begin nothing yet.
+
+        Args:
+            state: the controller's copies of claims and DeviceClasses.
+            networks: the PodNetworks.
+            ledger: the addresses of a PodNetwork; None if it does not exist or cannot be used.
+            in_hand: entered around each look, which the end of the process waits for.
+        """
+        self._client, self._recorder, self._state, self._in_hand = client, recorder, state, in_hand
+        self._networks, self._ledger = networks, ledger
+        self._slices: Store[ResourceSlice] = Store()
+        self._allocated: dict[str, dict[str, tuple[_Share, ...]]] = {}
+        self._requested: dict[str, dict[str, _Request]] = {}
+        self._supported = True
+        self.work: WorkQueue[str] = WorkQueue("network-shares", self._network)
+
+    def recount(self, network: str) -> None:
+        """Check a network soon: its ranges or its addresses have changed."""
+        self.work.add(network, BATCH_SECONDS)
+
+    async def run(self) -> None:
+        """Work until cancelled. The stores of the state and the networks are synced."""
+        state = self._state
+        everywhere = Selection(field_selector=f"spec.driver={names.DRIVER},spec.nodeName=")
+        reflector = Reflector(self._client, RESOURCE_SLICES, self._slices, everywhere, vital=False)
+        with ExitStack() as following:
+            following.enter_context(self._slices.following(self._on_slice_change))
+            following.enter_context(state.claims.following(self._on_claim_change))
+            following.enter_context(state.classes.following(self._on_class_change))
+            for key, claim in state.claims.objects.items():
+                self._note(key, None, claim)
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(reflector.run())
+                await self._slices.wait_synced()
+                for name in {*self._networks.objects, *map(_network_of, self._slices.objects.values())}:
+                    self.work.add(name)
+                tasks.create_task(self.work.run())
+
+    def _on_slice_change(self, change: Change[ResourceSlice]) -> None:
+        latest = change.new or change.old
+        assert latest is not None
+        self.recount(_network_of(latest))
+
+    def _on_class_change(self, change: Change[DeviceClass]) -> None:
+        network = names.network_of_class(change.key)
+        if network in self._networks.objects:
+            self.recount(network)
+
+    def _on_claim_change(self, change: Change[WatchedClaim]) -> None:
+        self._note(change.key, change.old, change.new)
+
+    def _note(self, key: str, old: WatchedClaim | None, new: WatchedClaim | None) -> None:
+        """Take a claim's shares and requests, by network."""
+        before, after = (_shares(old), _requests(old)), (_shares(new), _requests(new))
+        if before == after:
+            return
+        _replace(self._allocated, key, before[0], after[0])
+        _replace(self._requested, key, before[1], after[1])
+        for network in {*before[0], *before[1], *after[0], *after[1]}:
+            self.recount(network)
+
+    async def _network(self, name: str) -> float | None:
+        """Have the slices and the class of a network as they should be."""
+        if not name or not names.has_shares(name) or not self._supported:
+            return None
+        with self._in_hand():
+            network, ledger = self._networks.objects.get(name), self._ledger(name)
+            counts = _counted(ledger, self._shares_of(name), self._requests_of(name)) if ledger is not None else {}
+            try:
+                return await self._write(name, network, counts)
+            except (AlreadyExistsError, ConflictError, NotFoundError) as problem:
+                log.debug("shares of PodNetwork %s changed meanwhile: %s", name, problem)
+                return AGAIN
+
+    async def _write(self, name: str, network: PodNetwork | None, counts: Mapping[str, Available]) -> float | None:
+        present = {entry.metadata.name: entry for entry in self._slices.objects.values() if _network_of(entry) == name}
+        wanted: dict[str, ResourceSlice] = {}
+        if network is not None and counts:
+            for group in shares.groups(network):
+                old = present.get(shares.slice_name(network, group))
+                amount = shares.capacity(counts[group.key], _amount(old))
+                wanted[shares.slice_name(network, group)] = shares.resource_slice(network, group, amount)
+        for entry in present.values():
+            if entry.metadata.name not in wanted and not entry.metadata.deletion_timestamp:
+                await self._client.delete(RESOURCE_SLICES, entry)
+                metrics.SHARE_WRITES.labels("delete").inc()
+        for entry_name, entry in wanted.items():
+            await self._put(present.get(entry_name), entry)
+        await self._put_class(name, network)
+        return self._report(name, counts)
+
+    async def _put(self, present: ResourceSlice | None, wanted: ResourceSlice) -> None:
+        if present is not None and _content(present) == _content(wanted):
+            return
+        if present is None:
+            stored = await self._client.create(RESOURCE_SLICES, wanted)
+        elif present.metadata.deletion_timestamp:
+            return  # it is made again when it is gone
+        else:
+            metadata = replace(present.metadata, owner_references=wanted.metadata.owner_references)
+            stored = await self._client.replace(RESOURCE_SLICES, replace(wanted, metadata=metadata))
+        metrics.SHARE_WRITES.labels("create" if present is None else "update").inc()
+        if any(not device.taints or not device.allow_multiple_allocations for device in stored.spec.devices):
+            self._supported = False
+            log.warning(
+                "the API server drops taints or shares of devices (feature gates DRADeviceTaints and "
+                "DRAConsumableCapacity): the scheduler does not know which PodNetworks are full"
+            )
+            await self._client.delete(RESOURCE_SLICES, stored)
+
+    async def _put_class(self, name: str, network: PodNetwork | None) -> None:
+        """Have the DeviceClass of a network as it should be."""
+        present = self._state.classes.objects.get(names.network_class(name))
+        if network is None or not self._supported:
+            if present is not None and owner(present, PodNetwork.__name__) == name:
+                with counted(metrics.CLASS_WRITES, "delete"):
+                    await self._client.delete(DEVICE_CLASSES, present)
+            return
+        wanted = shares.device_class(network)
+        if present is None:
+            with counted(metrics.CLASS_WRITES, "create"):
+                await self._client.create(DEVICE_CLASSES, wanted)
+        elif owner(present, PodNetwork.__name__) != name or present.metadata.deletion_timestamp:
+            return  # another's class of that name; or it is made again when it is gone
+        elif (present.spec, present.metadata.owner_references) != (wanted.spec, wanted.metadata.owner_references):
+            metadata = replace(present.metadata, owner_references=wanted.metadata.owner_references)
+            with counted(metrics.CLASS_WRITES, "update"):
+                await self._client.replace(DEVICE_CLASSES, replace(wanted, metadata=metadata))
+
+    def _shares_of(self, name: str) -> list[_Share]:
+        return [share for entries in self._allocated.get(name, {}).values() for share in entries]
+
+    def _requests_of(self, name: str) -> list[_Request]:
+        return [*self._requested.get(name, {}).values()]
+
+    def _report(self, name: str, counts: Mapping[str, Available]) -> float | None:
+        """Report to pods that are not scheduled that their network is full; returns when to do it again."""
+        most = max((count.left for count in counts.values()), default=0)
+        waiting = [entry for entry in self._requests_of(name) if entry.steps > most]
+        free = "no free address" if not most else f"free addresses for {most} more steps"
+        hint = "the pod stays Pending until addresses are released, or a range is added to the PodNetwork"
+        for entry in waiting:
+            wanted = f", and the claim requests {entry.steps}" if entry.steps > 1 else ""
+            note = sentence(f'PodNetwork "{name}" has {free}{wanted}', hint)
+            for regarding in claim_references(entry.metadata):
+                self._recorder.emit(
+                    Occurrence(regarding=regarding, type="Warning", reason="NoFreeAddress", action=ACTION, note=note)
+                )
+        if waiting:
+            self.work.add(name, REPORT_SECONDS)
+        return None
+
+
+def _replace(index: dict[str, dict[str, T]], key: str, before: Iterable[str], after: Mapping[str, T]) -> None:
+    """Put a claim's entries in the place of those that it had."""
+    for network in before:
+        if network not in after:
+            del index[network][key]
+            if not index[network]:
+                del index[network]
+    for network, entry in after.items():
+        index.setdefault(network, {})[key] = entry
+
+
+def _counted(ledger: NetworkLedger, given: list[_Share], requests: list[_Request]) -> dict[str, Available]:
+    """The available addresses of each group of nodes."""
+    free, awaited = dict(enumerate(ledger.free)), _awaited(ledger, requests)
+    consumed, promised = Counter[str](), Counter[str]()
+    for share in given:
+        consumed[share.group] += share.steps
+        promised[share.group] += max(0, share.steps - ledger.steps_of(share.claim))
+    return {
+        group.key: shares.available(group, free, awaited, consumed[group.key], promised[group.key])
+        for group in shares.groups(ledger.network)
+    }
+
+
+def _awaited(ledger: NetworkLedger, requests: list[_Request]) -> Counter[int]:
+    """How many addresses of each range are kept or reserved for claims that wait for their allocation."""
+    awaited, seen = Counter[int](), set[tuple[str, int]]()
+    for request in requests:
+        pod, left = pod_owner(request.metadata), Counter[str]()
+        owner = request.metadata.namespace, pod.name if pod is not None else "", request.metadata.name
+        for at, family, number in ledger.awaiting(*owner):
+            if (family, number) in seen or left[family] >= request.steps:
+                continue
+            seen.add((family, number))
+            left[family] += 1
+            awaited[at] += 1
+    return awaited
+
+
+def _shares(claim: WatchedClaim | None) -> dict[str, tuple[_Share, ...]]:
+    """A claim's shares, by network."""
+    found: dict[str, tuple[_Share, ...]] = {}
+    if claim is None or claim.status.allocation is None:
+        return found
+    for result in claim.status.allocation.devices.results:
+        network = names.network_of(result.pool)
+        share = _Share(claim.metadata.uid, names.group_of(result.pool), shares.steps_of(result.consumed_capacity))
+        found[network] = (*found.get(network, ()), share)
+    return found
+
+
+def _requests(claim: WatchedClaim | None) -> dict[str, _Request]:
+    """The requests of a claim that is not allocated, by network."""
+    steps = Counter[str]()
+    if claim is None or claim.status.allocation is not None or claim.metadata.deletion_timestamp:
+        return {}
+    for request in claim.spec.devices.requests:
+        exactly = request.exactly
+        assert exactly is not None  # others are dropped on reading
+        amounts = exactly.capacity.requests if exactly.capacity is not None else {}
+        steps[names.network_of_class(exactly.device_class_name)] += max(exactly.count, 1) * max(
+            shares.steps_of(amounts), 1
+        )
+    return {network: _Request(claim.metadata, count) for network, count in steps.items()}
+
+
+def _network_of(entry: ResourceSlice) -> str:
+    return names.network_of(entry.spec.pool.name)
+
+
+def _amount(entry: ResourceSlice | None) -> int | None:
+    """The capacity that a slice publishes; None without one."""
+    for device in entry.spec.devices if entry is not None else ():
+        return shares.steps_of({name: capacity.value for name, capacity in device.capacity.items()})
+    return None
+
+
+def _content(entry: ResourceSlice) -> tuple[object, ...]:
+    """The content of a slice in one notation: the API server rewrites quantities, and times of taints."""
+    devices = tuple(
+        replace(device, capacity={}, taints=tuple(replace(taint, time_added=None) for taint in device.taints))
+        for device in entry.spec.devices
+    )
+    spec: ResourceSliceSpec = replace(entry.spec, devices=devices)
+    return spec, _amount(entry), entry.metadata.owner_references
