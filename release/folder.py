@@ -26,7 +26,15 @@ PLACEHOLDER = "netdra.example"
 """The project's address as long as it has none."""
 LOCKS = ("requirements.lock", "requirements-cluster.lock")
 SIGNERS = ROOT / "release" / "allowed_signers"
-ADDRESSED = ("pyproject.toml", "SECURITY.md", "release/provenance.py", ".github/ISSUE_TEMPLATE/config.yml")
+ADDRESSED = (
+    "pyproject.toml",
+    "SECURITY.md",
+    "release/provenance.py",
+    ".github/ISSUE_TEMPLATE/config.yml",
+    "charts/netdra/README.md",
+    "charts/netdra/values.schema.json",
+    "charts/netdra/values.yaml",
+)
 """The files with the project's addresses."""
 
 

@@ -220,14 +220,13 @@ def class_uses(cluster: ClusterState, names: Iterable[str] = (), nodes: Sequence
     problems: dict[str, str] = {}
     for name in wanted:
         if network := network_of_class(name):
-            problem = f"it is for the addresses of a PodNetwork: kubectl get pnet {network}"
-            yield ClassUse(device_class=name, problem=problem)
+            problems[name] = f"it is for the addresses of a PodNetwork: kubectl get pnet {network}"
             continue
         try:
             ((wish,),) = task(_claim_for(name), classes, selectors, frozenset()).requests
             asked[name] = wish.selectors
-        except (UnallocatableError, InvalidInputError) as problem:
-            problems[name] = str(problem)
+        except (UnallocatableError, InvalidInputError) as error:
+            problems[name] = str(error)
     groups = grouped(asked.values(), candidates)
     for name in wanted:
         if name in problems:

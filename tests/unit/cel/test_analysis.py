@@ -224,7 +224,7 @@ class TestWhatPoliciesAdd:
 
 def recorded() -> Iterator[tuple[str, str, Vocabulary]]:
     """Every selector of a policy or a topology that this repository holds in a file."""
-    given = of_devices(Added({"dra.networking/physicalNetworkName": ("string",)}))
+    given = of_devices(Added({f"dra.networking/{name}": ("string",) for name in ("physicalNetworkName", "rail")}))
     for path in sorted(itertools.chain.from_iterable((ROOT / top).rglob("*.yaml") for top in ("examples", "tests"))):
         for document in yaml.safe_load_all(path.read_text()):
             spec = document.get("spec") if isinstance(document, dict) else None
