@@ -2,20 +2,17 @@
 
 Vale reads the pages as they are. Texts inside other files are copied to a temporary folder first, one paragraph each:
 the messages of the code (`testbed.messages`), docstrings, the descriptions of the CustomResourceDefinitions, and the
-section of CHANGELOG.md that is not released. styles/remaining.json has the number of findings that a file may still
-contain.
+section of CHANGELOG.md that is not released.
 """
 
 from __future__ import annotations
 
-import argparse
 import ast
 import json
 import re
 import subprocess
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +23,6 @@ import yaml
 from testbed.build import BuildError, program
 from testbed.messages import ROOT, messages
 
-REMAINING = ROOT / "styles" / "remaining.json"
 GENERATED = ("fields.md", "messages.md")
 """Their texts are checked where they are written."""
 SOURCES = ("netdra", "testbed", "tests", "bench", "image", "release")
@@ -162,30 +158,15 @@ def _remark(file: str, alert: Mapping[str, Any], copied: Sequence[Text] | None) 
     return Remark(source.file, source.place, alert["Check"], f"{alert['Message']} in: {source.text}")
 
 
-def excess(remarks: Sequence[Remark], allowed: Mapping[str, int]) -> list[Remark]:
-    """The remarks on files with more of them than are allowed."""
-    counts = Counter(remark.file for remark in remarks)
-    return [remark for remark in remarks if counts[remark.file] > allowed.get(remark.file, 0)]
-
-
 def main() -> int:
     """Print the findings, and return the exit code."""
-    parser = argparse.ArgumentParser(prog="testbed.prose", description="Check the English of netdra's texts.")
-    parser.add_argument("--all", action="store_true", help="print the findings of styles/remaining.json, too")
-    parser.add_argument("--write", action="store_true", help="write the numbers of findings to styles/remaining.json")
-    arguments = parser.parse_args()
     try:
         remarks = check(pages(), texts())
     except BuildError as problem:
         print(f"prose: {problem}", file=sys.stderr)
         return 1
-    counts = dict(sorted(Counter(remark.file for remark in remarks).items()))
-    if arguments.write:
-        REMAINING.write_text(json.dumps(counts, indent=2) + "\n", encoding="utf-8")
-    allowed = {} if arguments.all else json.loads(REMAINING.read_text(encoding="utf-8"))
-    wrong = excess(remarks, allowed)
-    print(*wrong, f"prose: {len(wrong)} findings, {len(remarks) - len(wrong)} more in files not yet revised", sep="\n")
-    return 1 if wrong else 0
+    print(*remarks, f"prose: {len(remarks)} findings", sep="\n")
+    return 1 if remarks else 0
 
 
 if __name__ == "__main__":

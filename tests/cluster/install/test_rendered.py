@@ -272,7 +272,7 @@ def test_the_hardened_installation_of_the_page_leaves_out_what_it_says() -> None
 
 
 def _writes(role: Object) -> set[tuple[str, str]]:
-    """What a role of a process lets it write; roles of people are others."""
+    """The write rights of a process from its role; roles of people are separate."""
     return {
         (verb, kind)
         for rule in role["rules"]

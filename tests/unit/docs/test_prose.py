@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from testbed.prose import Remark, excess, pages, texts
+from testbed.prose import pages, texts
 
 
 def test_texts_of_each_source_are_checked() -> None:
@@ -15,13 +15,3 @@ def test_texts_of_each_source_are_checked() -> None:
 def test_a_description_has_the_path_of_its_field() -> None:
     places = {each.place for each in texts() if each.file.endswith("deviceexposurepolicies.networking.dra.io.yaml")}
     assert any(place.endswith("selector") for place in places)
-
-
-def test_a_file_may_contain_as_many_findings_as_are_recorded_and_no_more() -> None:
-    remarks = [
-        Remark("a.md", "line 1", "r", "t"),
-        Remark("a.md", "line 2", "r", "t"),
-        Remark("b.md", "line 1", "r", "t"),
-    ]
-    assert excess(remarks, {"a.md": 2}) == remarks[2:]
-    assert excess(remarks, {"a.md": 1, "b.md": 1}) == remarks[:2]
