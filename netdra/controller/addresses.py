@@ -112,8 +112,8 @@ class PodAddresses:
                 following.enter_context(state.nodes.following(self._on_node_change))
                 tasks.create_task(Reflector(self._client, POD_NETWORKS, self._networks, vital=False).run())
                 tasks.create_task(Reflector(self._client, WATCHED_ADDRESSES, self._addresses, vital=False).run())
-                for store in (self._networks, self._addresses, state.claims, state.topologies):
-                    await store.wait_synced()
+                for store in (self._networks, self._addresses, state.claims, state.topologies, state.nodes):
+                    await store.wait_synced()  # without the nodes, an address that a pod has could be assigned again
                 for key in {
                     *self._by_claim,
                     *(key for key, claim in state.claims.objects.items() if self._asks(claim)),
