@@ -439,7 +439,7 @@ def test_the_role_for_readers_lets_every_command_and_page_read_all_it_shows(scen
 def console_of(plane: ControlPlane, kubeconfig: Path) -> Iterator[Callable[[str], str]]:
     """A console with the rights of a kubeconfig; the function returns the page of a path."""
     command = [sys.executable, "-m", "netdra", "console", f"--kubeconfig={kubeconfig}"]
-    name = "netdra-console"
+    name = f"console-of-{kubeconfig.stem}"  # the control plane keeps the logs of former consoles
 
     def urls() -> list[str]:
         return re.findall(r"http://127\.0\.0\.1:\d+/enter\?token=\S+", plane.processes[name].log.read_text())
