@@ -408,13 +408,24 @@ def test_what_becomes_of_ports_is_told_with_the_controllers_own_words(
 
 
 def test_who_may_not_read_ports_is_told_so(control_plane: ControlPlane, api: Api, custom_kinds: None) -> None:
-    identities.install(api)
-    api.apply(manifest("v1/ServiceAccount", "without-rights", identities.NETDRA))
-    account = identities.kubeconfig(control_plane, api, "without-rights")
-    (finding,) = filter(is_of_ports, run(f"--kubeconfig={account}"))
-    assert finding["level"] == "warning"
-    assert finding["seen"].startswith("could not be read: ")
-    assert "neutronports" in finding["seen"]
+    user, group = "reads-no-ports", "rbac.authorization.k8s.io"
+    rules = [
+        {"apiGroups": ["networking.dra.io"], "resources": ["networktopologies", "nodenetworks"], "verbs": ["list"]},
+        {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims", "resourceslices"], "verbs": ["list"]},
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]},
+    ]
+    api.apply({**manifest(f"{group}/v1/ClusterRole", user), "rules": rules})
+    subjects = [{"apiGroup": group, "kind": "User", "name": user}]
+    role = {"apiGroup": group, "kind": "ClusterRole", "name": user}
+    api.apply({**manifest(f"{group}/v1/ClusterRoleBinding", user), "roleRef": role, "subjects": subjects})
+
+    def finding() -> dict[str, Any]:
+        (found,) = filter(is_of_ports, run(f"--kubeconfig={control_plane.kubeconfig(user, ())}"))
+        return found
+
+    until(lambda: "neutronports" in finding()["seen"], "the API server to know the role", detail=finding)
+    assert finding()["level"] == "warning"
+    assert finding()["seen"].startswith("could not be read: ")
 
 
 @pytest.mark.parametrize(
