@@ -56,7 +56,7 @@ async def _both(plane: ControlPlane, workspace: Workspace, rounds: int) -> dict[
 
 def _classes(scene: Scene) -> dict[str, str]:
     """The classes of devices with a static address, and with one of a PodNetwork."""
-    network = scene.workspace.name("net")
+    network = scene.workspace.name("prepared")
     scene.workspace.create(manifest(_NETWORK, network, spec={"ranges": [{"cidr": "10.4.0.0/16"}], "keepSeconds": 0}))
     ipam = {
         _STATIC: "{type: static, addresses: [{address: 10.5.0.5/16}]}",

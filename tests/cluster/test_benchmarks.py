@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize(
     "name",
     [
+        "addresses",
         "allocator",
         "chain",
         "churn",
