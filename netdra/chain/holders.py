@@ -59,7 +59,7 @@ def _link(directory: Path, path: Path, device: str, sandbox: str) -> None:
 def _held_by(directory: Path, device: str, sandbox: str) -> TemporaryError:
     """The error for a device of another sandbox, whose pod may be healthy: only a sandbox without a namespace is over.
 
-    A namespace counts as gone only if its path leads nowhere: any other error of the kernel reports nothing of it.
+    A namespace counts as gone only if its path leads nowhere: after any other error of the kernel its state is unknown.
     """
     what, hint = f"device {device} is still used by sandbox {sandbox}", "netdra retries automatically"
     try:

@@ -191,7 +191,7 @@ def _check_readable(path: str, problem: OSError) -> None:
     """Refuse to take a file that cannot be inspected for one that is not there.
 
     Raises:
-        TemporaryError: the error reports nothing of the file.
+        TemporaryError: the error leaves the state of the file unknown.
     """
     if problem.errno in _SHORT:
         raise TemporaryError(f"CNI plugins: {path} cannot be read: {problem.strerror}") from None

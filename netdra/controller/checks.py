@@ -50,8 +50,8 @@ class Checks:
         """The errors of a policy; none if it can be used.
 
         Raises:
-            BusyError, KilledError: the worker cannot answer just now, or was killed; that reports nothing of the
-            object.
+            BusyError, KilledError: the worker cannot answer just now, or was killed; the object stays
+            unjudged.
         """
         bare = msgspec.structs.replace(policy, status=None)
         return await self._ask(("policy", policy.name), policy.spec, PolicyTask(bare))
@@ -60,8 +60,8 @@ class Checks:
         """The errors of a topology, by the cluster's schemas.
 
         Raises:
-            BusyError, KilledError: the worker cannot answer just now, or was killed; that reports nothing of the
-            object.
+            BusyError, KilledError: the worker cannot answer just now, or was killed; the object stays
+            unjudged.
         """
         own = tuple(schemas)
         subject = (topology.spec, *((schema.metadata.name, schema.spec) for schema in own))

@@ -98,7 +98,7 @@ def kernel_error(number: int, doing: str, message: str = "") -> KernelError:
 
 
 def is_missing(problem: OSError) -> bool:
-    """Whether the kernel reports that the object is not there. Any other error reports nothing of the object."""
+    """Whether the kernel reports that the object is not there. Any other error leaves its state unknown."""
     return problem.errno in _MISSING
 
 

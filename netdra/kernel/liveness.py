@@ -18,7 +18,7 @@ class Liveness(msgspec.Struct, frozen=True):
     """The result of a look.
 
     Attributes:
-        state: gone only if the kernel states so.
+        state: gone only if the kernel reports it.
         reason: why it is unknown, else "".
     """
 

@@ -42,7 +42,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         table: the routing table, 254 is main.
         metric: the priority, 0 lets the kernel choose.
         scope: RT_SCOPE_*; None lets it follow from the gateway.
-        on_link: take the gateway as reachable though no route states so.
+        on_link: take the gateway as reachable without a route to it.
         source: the preferred source address.
         mtu: the path's MTU, 0 for the link's.
         advmss: the TCP segment size to advertise, 0 for the usual.

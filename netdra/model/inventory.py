@@ -294,7 +294,7 @@ def wired_to(wired: Mapping[str, str], kind: str, *nics: str) -> str:
 
 
 def wire(wired: Mapping[str, str], interface: Interface) -> Interface:
-    """An interface with the physical network that it is wired to now: itself if it states so already."""
+    """An interface with the physical network that it is wired to now: itself if it already has it."""
     nics = (interface.if_name, interface.pci_address, interface.pf_name, interface.pf_pci_address)
     physnet = wired_to(wired, interface.type, *nics)
     return interface if physnet == interface.physnet else msgspec.structs.replace(interface, physnet=physnet)

@@ -147,7 +147,7 @@ def changes(record: Allocated, site: Site) -> tuple[tuple[str, ...], tuple[str, 
 
 
 def without_rates(record: Allocated) -> Allocated:
-    """A record that reports nothing of the device's rates, which have been restored by themselves."""
+    """A record without the rates of the device, which are restored separately."""
     if record.function is None:
         return record
     before = msgspec.structs.replace(record.function.before, min_rate=None, max_rate=None)

@@ -33,7 +33,7 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_u
     """The parameters of every step's config; a step has its own parameters as well, and others are rejected.
 
     `name` is the interface's and was settled when the plan was made. Runtimes give `runtimeConfig`, `deviceID`, `args`
-    and `cniVersion` to plugins; here they mean something only where a step states so.
+    and `cniVersion` to plugins; here they have a meaning only where a step documents it.
     """
 
     name: str = ""

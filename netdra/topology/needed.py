@@ -35,7 +35,7 @@ def run_by(step: Step) -> Iterator[tuple[str, Path]]:
 
 
 def programs(steps: Iterable[Step]) -> frozenset[str]:
-    """The programs that devices state nothing of: all but a root step's own, unless its type is built in, too."""
+    """The programs that devices do not list: all but a root step's own, unless its type is built in, too."""
     return frozenset(
         name
         for step in steps

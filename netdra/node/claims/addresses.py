@@ -112,7 +112,7 @@ class NodeAddresses:
         )
 
     async def _reason(self, name: str) -> str:
-        """Why a PodNetwork assigns no address, as far as it states so."""
+        """Why a PodNetwork assigns no address, if it reports a reason."""
         try:
             network = await self._client.get(POD_NETWORKS, name)
         except NotFoundError:

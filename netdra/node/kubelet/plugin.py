@@ -27,7 +27,13 @@ from netdra.model import names
 from netdra.model.errors import InvalidInputError, PermanentError, TemporaryError
 from netdra.node.kubelet import presence
 from netdra.node.kubelet.server import Methods, Server
-from netdra.node.kubelet.services import HEALTH_VERSIONS, ClaimServices, HealthService, HealthSource, Registration
+from netdra.node.kubelet.services import (
+    HEALTH_VERSIONS,
+    ClaimServices,
+    HealthService,
+    HealthSource,
+    KubeletRegistration,
+)
 
 log = logging.getLogger(__name__)
 
@@ -137,7 +143,7 @@ def _fitting(folder: Path, name: str, suffix: str) -> Path:
 
 
 @asynccontextmanager
-async def serving(wanted: Sockets, claims: ClaimServices, health: HealthSource) -> AsyncIterator[Registration]:
+async def serving(wanted: Sockets, claims: ClaimServices, health: HealthSource) -> AsyncIterator[KubeletRegistration]:
     """Serve the kubelet while the context is open.
 
     Args:
@@ -152,7 +158,7 @@ async def serving(wanted: Sockets, claims: ClaimServices, health: HealthSource) 
         NetdraError: the sockets cannot be made.
     """
     healths = HealthService(health)
-    registration = Registration(str(wanted.dra), (*claims.versions, *HEALTH_VERSIONS))
+    registration = KubeletRegistration(str(wanted.dra), (*claims.versions, *HEALTH_VERSIONS))
     with taking(wanted):
         dra = await _started(wanted.dra, {**claims.methods(), **healths.methods()})
         try:
@@ -193,7 +199,7 @@ class KubeletPlugin:
 
     def __init__(self, wanted: Sockets, claims: ClaimServices, health: HealthSource) -> None:
         self._wanted, self._claims, self._health = wanted, claims, health
-        self._registration: Registration | None = None
+        self._registration: KubeletRegistration | None = None
         self._trouble = ""
 
     @property

@@ -254,7 +254,7 @@ def _health(healths: Sequence[DeviceHealth], now: int) -> wire.WatchResponse:
     )
 
 
-class Registration:
+class KubeletRegistration:
     """The driver's registration with the kubelet, by the registration socket.
 
     Attributes:

@@ -4,7 +4,7 @@ Run by `netdra.node.publishing.service`. Each pool is a key of a work queue, for
 stored slices it is compared, written where it differs, and left alone until the reflector has seen those writes, so
 that the next look begins from the stored slices and makes none twice. If the store then has the written slices, no
 look follows. A write without an answer may have been done: a new slice has the same name in each try, so that the
-server states so instead of having it twice, and a pool that was written in part is completed, not begun again. The
+server rejects a second one, and a pool that was written in part is completed, not begun again. The
 kubelet wipes a driver's slices when it restarts; that is a change like any other. If another client's change comes
 before a write, the pool's round ends: the next one begins from the slices that are there then.
 """

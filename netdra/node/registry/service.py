@@ -1,6 +1,6 @@
 """The device registry's gRPC service (`protos/registry.proto`, `protos/device_registry.proto`) on its unix socket.
 
-Run by `netdra.node.daemon` where `--registry-socket` states so. Pods go first: each call that changes something waits
+Run by `netdra.node.daemon` with `--registry-socket`. Pods go first: each call that changes something waits
 for the gate, and one such call is worked on at a time. A socket that cannot be made ends no more than the registry's
 service, and a full disk no more than that registrations outlive a restart.
 """

@@ -2,7 +2,7 @@
 
 Asked by `netdra.node.sandboxes.hooks` when a sandbox begins, and by `netdra.node.claims`. A claim is read once, when a
 pod that names it comes, and remembered as long as a pod names it: while it is reserved for a pod, its allocation cannot
-change. A claim that was prepared for the pod needs no reading: its record states so, also while the API server is away.
+change. A claim that was prepared for the pod needs no reading: its record has all, also while the API server is away.
 If the watch does not have the pod yet, the API server is asked; a sandbox whose claims cannot be known is refused
 (decision D12).
 """

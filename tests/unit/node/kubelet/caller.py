@@ -19,7 +19,7 @@ from netdra.model.plan import ClaimReference
 from netdra.node.claims.store import PreparedDevice
 from netdra.node.kubelet import plugin, services
 from netdra.node.kubelet.plugin import Sockets
-from netdra.node.kubelet.services import ClaimServices, HealthSource, Registration
+from netdra.node.kubelet.services import ClaimServices, HealthSource, KubeletRegistration
 from netdra.node.priority import PriorityGate, Turns
 from netdra.node.view import DeviceHealth
 from netdra.node.wire import kubelet_pb2 as wire
@@ -105,7 +105,7 @@ async def nothing_yet() -> AsyncIterator[Sequence[DeviceHealth]]:
 
 def serving(
     paths: Sockets, handler: Handler, health: HealthSource = nothing_yet
-) -> AbstractAsyncContextManager[Registration]:
+) -> AbstractAsyncContextManager[KubeletRegistration]:
     """The plugin's services over a handler."""
     return plugin.serving(paths, ClaimServices(handler, nothing, Turns(PriorityGate()), handler.note), health)
 
