@@ -295,6 +295,8 @@ def watched(net: Net, present: Mapping[str, None]) -> Iterator[Taken]:
                     if before != claim and before in present:
                         taken.wrong.append(f"{name}: {before}, then {claim}")
                     holders[name] = claim
+                elif kind == "DELETED" and any(held == claim for other, held in holders.items() if other != name):
+                    del holders[name]  # two controllers gave a claim two addresses at once, and one is withdrawn
                 if ended.is_set():
                     return
 
