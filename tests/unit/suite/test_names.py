@@ -19,7 +19,7 @@ SOURCES = {
     if not path.name.endswith("_pb2.py")
 }
 
-SHARED_NAMES = frozenset({"Registration"})
+SHARED_NAMES: frozenset[str] = frozenset()
 """Public classes of several modules that are the field's word in each; at most five."""
 
 PROTOCOLS = frozenset({"buffer_updated", "connection_lost", "connection_made", "data_received", "eof_received"})
