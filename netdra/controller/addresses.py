@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
 from datetime import UTC, datetime
 
@@ -172,6 +172,12 @@ class PodAddresses:
         ledger = self._ledgers.get(network)
         if ledger is not None:
             ledger.put(before, after)
+            if (
+                after is not None
+                and after.spec.claim is not None
+                and len(ledger.of(after.spec.owner, after.family)) > 1
+            ):
+                self.claims.add(_claim_of(after))
         if after is None:
             self._look_at_waiting(network, WORKERS)
             if before is not None and before.spec.claim is not None:
@@ -307,7 +313,8 @@ class PodAddresses:
     ) -> None:
         for _ in range(_TRIES):
             ledger = self._ledger(entry.network)
-            present = ledger.of(entry.owner).get(family)
+            own = ledger.of(entry.owner, family)
+            present = own[0] if own else None
             if present is not None and conflicts.is_conflicting(claim, present):
                 await self._set_aside(present, ledger)
                 present = None
@@ -317,6 +324,7 @@ class PodAddresses:
             address = assignments.address_of(ledger, chosen, entry.owner, claim.metadata, node_of(claim))
             if present is not None and present.name == address.name:
                 await self._hand_over(present, address)
+                await self._withdraw(present, own[1:], claim)
                 return
             self._chosen.setdefault(key, []).append((entry.network, chosen))
             if await self._create(address, ledger):
@@ -356,6 +364,20 @@ class PodAddresses:
         metadata = replace(address.metadata, resource_version=present.metadata.resource_version)
         await self._client.replace(POD_ADDRESSES, replace(address, metadata=metadata))
         metrics.ADDRESS_WRITES.labels("update").inc()
+
+    async def _withdraw(self, present: PodAddress, others: Iterable[PodAddress], claim: ResourceClaim) -> None:
+        """Delete the further addresses of an interface: another controller assigned one at the same time.
+
+        Each controller and the claim's node use the first one (`netdra.model.pod_address.by_age`), so no pod has these.
+        """
+        for other in others:
+            is_own = other.spec.claim is not None and other.spec.claim.uid == claim.metadata.uid
+            if not is_own or assignments.is_attached(claim, other):
+                continue
+            stored = await self._client.get(POD_ADDRESSES, present.name)
+            if stored.metadata.resource_version == present.metadata.resource_version:
+                await self._client.delete(POD_ADDRESSES, other)
+                metrics.ADDRESS_WRITES.labels("delete").inc()
 
     async def _set_aside(self, address: PodAddress, ledger: NetworkLedger) -> None:
         """Set an address aside that another machine on the wire has, so that it is not assigned."""

@@ -23,9 +23,10 @@ from netdra.kube.backoff import Backoff
 from netdra.kube.client import PAGE, Client, Selection
 from netdra.kube.errors import ApiError, GoneError, Status, api_error, no_answer
 from netdra.kube.resources import KubernetesObject, Resource
-from netdra.kube.store import Store, key_of, order
+from netdra.kube.store import Store, key_of
 from netdra.kube.watch import WatchEvent, watch
 from netdra.model.errors import UNREADABLE, NetdraError
+from netdra.model.meta import order
 
 log = logging.getLogger(__name__)
 

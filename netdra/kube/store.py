@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Generic, TypeVar
 
 from netdra.kube.resources import KubernetesObject
+from netdra.model.meta import order
 
 T = TypeVar("T", bound=KubernetesObject)
 
@@ -31,11 +32,6 @@ class Change(Generic[T]):
 def key_of(namespace: str, name: str) -> str:
     """An object's key in its store."""
     return f"{namespace}/{name}" if namespace else name
-
-
-def order(version: str) -> int:
-    """A resourceVersion as a number: since 1.35 Kubernetes promises that those of one kind are rising integers."""
-    return int(version or 0)
 
 
 class Store(Generic[T]):

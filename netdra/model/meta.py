@@ -12,6 +12,11 @@ MAX_REPORTED = 16
 """How many entries a status of netdra's keeps of what may be many; the first ones."""
 
 
+def order(version: str) -> int:
+    """A resourceVersion as a number: since 1.35 Kubernetes promises that those of one kind are rising integers."""
+    return int(version or 0)
+
+
 class OwnerReference(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The object that another one belongs to and is deleted with."""
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import ipaddress
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
-from netdra.model.meta import ObjectMeta
+from netdra.model.meta import ObjectMeta, order
 from netdra.model.pod_network import MAX_NETWORK_ROUTES, MAX_SERVERS, OnDuplicate
 
 Family = Literal["IPv4", "IPv6"]
@@ -161,6 +161,19 @@ class PodAddress(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     def family(self) -> Family:
         """The address's family."""
         return family_of(self.spec.address)
+
+
+_Address = TypeVar("_Address", bound=PodAddress)
+
+
+def by_age(addresses: Iterable[_Address]) -> list[_Address]:
+    """Addresses by the time of their last write, the oldest first.
+
+    An interface uses the first of its addresses of a family. There are two if two controllers worked at the same time.
+    The order of resourceVersions is the order of the writes, so a reader that has seen only one of them has seen the
+    first.
+    """
+    return sorted(addresses, key=lambda address: order(address.metadata.resource_version))
 
 
 class WatchedAddressMeta(ObjectMeta, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

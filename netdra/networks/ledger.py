@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from netdra.model.pod_address import AddressOwner, Family, PodAddress, family_of
+from netdra.model.pod_address import AddressOwner, Family, PodAddress, by_age, family_of
 from netdra.model.pod_network import AddressRange, PodNetwork, RangeUsage
 from netdra.networks.errors import AddressTakenError, NoFreeAddressError, WrongAddressError
 from netdra.networks.free import FreeAddresses
@@ -165,10 +165,10 @@ class NetworkLedger:
             if (pool := self._pool_of(place)) is not None:
                 pool.free.take(place[1])
 
-    def of(self, owner: AddressOwner) -> dict[Family, PodAddress]:
-        """The PodAddresses of an interface, by family."""
-        assigned = ((place[0], self._taken[place]) for place in self._by_owner.get(owner, ()))
-        return {family: address for family, address in assigned if isinstance(address, PodAddress)}
+    def of(self, owner: AddressOwner, family: Family) -> list[PodAddress]:
+        """The PodAddresses of an interface of a family: the one that it uses, and others if two controllers worked."""
+        assigned = (self._taken[place] for place in self._by_owner.get(owner, ()) if place[0] == family)
+        return by_age(address for address in assigned if isinstance(address, PodAddress))
 
     def choose(
         self,
@@ -234,8 +234,9 @@ class NetworkLedger:
         if wishes:
             self._check_requested(wishes[0], owner, labels, attached)
             return wishes[0]
-        for own in self._by_owner.get(owner, ()):
-            if own[0] == family and self._serves(own, labels):
+        chosen = (place for place in self._by_owner.get(owner, ()) if place[0] == family)
+        for own in (*((family, address.number) for address in self.of(owner, family)), *chosen):
+            if self._serves(own, labels):
                 return own
         for place in attached:
             if place[0] == family and place not in self._taken and self._serves(place, labels):

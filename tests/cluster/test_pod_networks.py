@@ -76,10 +76,17 @@ class Net:
 
     def claim(self, name: str, node: str = "", requested: str = "") -> None:
         """A claim as the scheduler leaves it."""
+        self.allocate(self.make(name), node, requested)
+
+    def make(self, name: str) -> Object:
+        """A claim that is not allocated."""
         requests = [{"name": "lan", "exactly": {"deviceClassName": f"{self.topology}-lan"}}]
         spec = {"devices": {"requests": requests}}
-        made = self.api.create(manifest(CLAIM, name, self.workspace.namespace, spec=spec))
-        status = identities.allocated(name, self.topology, ["lan"], node)
+        return self.api.create(manifest(CLAIM, name, self.workspace.namespace, spec=spec))
+
+    def allocate(self, made: Object, node: str = "", requested: str = "") -> None:
+        """Allocate a claim, as the scheduler does."""
+        status = identities.allocated(made["metadata"]["name"], self.topology, ["lan"], node)
         if requested:
             values = {"apiVersion": "networking.dra.io/v1alpha1", "kind": "ParameterValues"}
             opaque = {"driver": "dra.networking", "parameters": values | {"values": {"addresses": [requested]}}}
@@ -274,7 +281,7 @@ def claims_to_make() -> int:
 
 @dataclass
 class Taken:
-    """How often addresses were assigned, and which of them while their former claim was there still."""
+    """How often addresses were assigned, and which of them while the claim that uses them was there still."""
 
     assigned: int = 0
     wrong: list[str] = field(default_factory=list)
@@ -282,8 +289,8 @@ class Taken:
 
 @contextmanager
 def watched(net: Net, present: Mapping[str, None]) -> Iterator[Taken]:
-    """Follow who has which address: none may go to another claim before its own is released."""
-    taken, holders, ended = Taken(), dict[str, str](), threading.Event()
+    """Follow which address a claim uses, its first one: it keeps it, and no other claim gets it meanwhile."""
+    taken, used, ended = Taken(), dict[str, str](), threading.Event()
 
     def follow() -> None:
         with closing(net.api.watch(ADDRESS, timeout=LONG_SECONDS)) as events:
@@ -291,12 +298,12 @@ def watched(net: Net, present: Mapping[str, None]) -> Iterator[Taken]:
                 name, claim = found["metadata"]["name"], found["spec"].get("claim", {}).get("name", "")
                 if kind == "ADDED" and found["spec"]["network"] == net.name:
                     taken.assigned += 1
-                    before = holders.get(name, claim)
-                    if before != claim and before in present:
-                        taken.wrong.append(f"{name}: {before}, then {claim}")
-                    holders[name] = claim
-                elif kind == "DELETED" and any(held == claim for other, held in holders.items() if other != name):
-                    del holders[name]  # two controllers gave a claim two addresses at once, and one is withdrawn
+                    user = next((user for user, address in used.items() if address == name), "")
+                    if user in present:
+                        taken.wrong.append(f"{name} is used by {user}, and assigned to {claim}")
+                    used.setdefault(claim, name)
+                elif kind == "DELETED" and used.get(claim) == name and claim in present:
+                    taken.wrong.append(f"{name} is used by {claim}, and deleted")
                 if ended.is_set():
                     return
 

@@ -18,7 +18,7 @@ from netdra.kube.resources import POD_ADDRESSES, POD_NETWORKS
 from netdra.kube.store import Store
 from netdra.model.errors import InvalidInputError, TemporaryError
 from netdra.model.plan import Plan, PlannedStep, called
-from netdra.model.pod_address import PodAddress
+from netdra.model.pod_address import Family, PodAddress, by_age
 from netdra.model.pod_network import AVAILABLE, READY
 from netdra.node.claims.checks import named
 from netdra.topology import addresses
@@ -91,15 +91,21 @@ class NodeAddresses:
         self, uid: str, steps: Mapping[StepKey, PlannedStep], refused: Collection[str]
     ) -> dict[StepKey, tuple[PodAddress, ...]]:
         """The addresses of each step of a claim that has all of them."""
-        found: dict[StepKey, list[PodAddress]] = {}
-        for entry in self._store.objects.values():
-            spec = entry.spec
-            key = StepKey(spec.owner.topology, spec.owner.step, spec.owner.index)
-            is_own = spec.claim is not None and spec.claim.uid == uid and entry.metadata.deletion_timestamp is None
-            is_refused = spec.address.partition("/")[0] in refused
-            if is_own and not is_refused and key in steps and steps[key].pod_network == spec.network:
-                found.setdefault(key, []).append(entry)
-        return {key: tuple(entries) for key, entries in found.items() if _is_complete(entries)}
+        own = (
+            entry
+            for entry in self._store.objects.values()
+            if entry.spec.claim is not None
+            and entry.spec.claim.uid == uid
+            and entry.metadata.deletion_timestamp is None
+            and entry.spec.address.partition("/")[0] not in refused
+        )
+        found: dict[StepKey, dict[Family, PodAddress]] = {}
+        for entry in by_age(own):
+            owner = entry.spec.owner
+            key = StepKey(owner.topology, owner.step, owner.index)
+            if key in steps and steps[key].pod_network == entry.spec.network:
+                found.setdefault(key, {}).setdefault(entry.family, entry)
+        return {key: tuple(entries.values()) for key, entries in found.items() if _is_complete(entries)}
 
     async def _late(self, plans: Sequence[Plan], known: Iterable[StepKey], seconds: float) -> TemporaryError:
         """The error of a claim whose addresses were not assigned in time."""
@@ -129,8 +135,8 @@ class NodeAddresses:
         return next(reasons, "")
 
 
-def _is_complete(entries: Sequence[PodAddress]) -> bool:
-    return {entry.family for entry in entries} == {*entries[0].spec.families}
+def _is_complete(entries: Mapping[Family, PodAddress]) -> bool:
+    return entries.keys() == {family for entry in entries.values() for family in entry.spec.families}
 
 
 def _check_named(plans: Sequence[Plan]) -> None:

@@ -12,9 +12,10 @@ from typing import Any
 from netdra.kube.client import Client, Selection
 from netdra.kube.reflector import Reflector
 from netdra.kube.resources import CUSTOM_DEVICES, NODES, POLICIES, SCHEMAS, TOPOLOGIES
-from netdra.kube.store import Store, order
+from netdra.kube.store import Store
 from netdra.model.core import ClusterNode
 from netdra.model.custom_device import CustomDevice
+from netdra.model.meta import order
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology

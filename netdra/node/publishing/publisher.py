@@ -25,9 +25,9 @@ from netdra.kube.errors import AlreadyExistsError, ApiError, ConflictError, NotF
 from netdra.kube.features import Dropped, dropped
 from netdra.kube.queue import AGAIN, WorkQueue
 from netdra.kube.resources import RESOURCE_SLICES, Resource
-from netdra.kube.store import Change, Store, order
+from netdra.kube.store import Change, Store
 from netdra.model import names
-from netdra.model.meta import ObjectMeta, OwnerReference
+from netdra.model.meta import ObjectMeta, OwnerReference, order
 from netdra.model.resource import API_VERSION, Device, ResourceSlice, ResourceSliceSpec
 from netdra.node import metrics
 from netdra.node.metrics import SLICE_WRITES

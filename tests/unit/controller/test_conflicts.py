@@ -75,7 +75,7 @@ def test_an_address_that_was_set_aside_is_nobodys_for_an_hour() -> None:
 
     ledger = NetworkLedger(net, [present])
     ledger.put(present, aside)
-    assert ledger.of(owner()) == {}
+    assert ledger.of(owner(), "IPv4") == []
     assert [(entry.used, entry.reserved) for entry in ledger.usage] == [(0, 1)]
     assert ledger.choose("IPv4", owner(), {}).text == "10.7.0.2/29"
     with pytest.raises(AddressTakenError, match=r"10\.7\.0\.1 is used by another machine on the network since 2026-"):

@@ -4,8 +4,8 @@ import asyncio
 
 import msgspec
 
-from netdra.kube.store import Change, Store, key_of, order
-from netdra.model.meta import ObjectMeta
+from netdra.kube.store import Change, Store, key_of
+from netdra.model.meta import ObjectMeta, order
 
 
 class Thing(msgspec.Struct, frozen=True):

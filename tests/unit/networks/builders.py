@@ -23,12 +23,12 @@ def owner(pod: str = "web-0", **fields: Any) -> AddressOwner:
     return AddressOwner(**{"namespace": "db", "pod": pod, "claim": "net", "topology": "lan", "step": "lan"} | fields)
 
 
-def address(text: str, of: AddressOwner, claim: str = "uid-1", name: str = "storage") -> PodAddress:
+def address(text: str, of: AddressOwner, claim: str = "uid-1", name: str = "storage", version: str = "") -> PodAddress:
     """A PodAddress that a claim has, or without one is kept."""
     return PodAddress(
         api_version="networking.dra.io/v1alpha1",
         kind="PodAddress",
-        metadata=ObjectMeta(name=object_name(name, text.partition("/")[0])),
+        metadata=ObjectMeta(name=object_name(name, text.partition("/")[0]), resource_version=version),
         spec=PodAddressSpec(
             network=name,
             address=text,

@@ -114,6 +114,16 @@ def test_an_address_that_another_controller_has_assigned_meanwhile_is_not_chosen
     assert ledger.choose("IPv4", owner("a"), {}).plain == "10.0.0.2"
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_an_owner_of_two_addresses_has_the_one_that_was_written_first(first: int) -> None:
+    both = [address("10.0.0.1/29", owner("a"), version="99"), address("10.0.0.2/29", owner("a"), version="100")]
+    ledger = NetworkLedger(network("10.0.0.0/29"), [both[first], both[1 - first]])
+    ledger.choose("IPv4", owner("b"), {})
+
+    assert ledger.of(owner("a"), "IPv4") == both
+    assert ledger.choose("IPv4", owner("a"), {}).plain == "10.0.0.1"
+
+
 def test_addresses_outside_the_ranges_stay_assigned_but_are_not_counted() -> None:
     outside = address("10.9.0.1/24", owner("a"))
     ledger = NetworkLedger(network("10.0.0.0/29"), [outside])
