@@ -163,9 +163,8 @@ def test_an_address_in_a_pod_stays_though_the_topology_no_longer_has_it(workspac
     net.api.update(found, subresource="status")
     # A claim is looked at the second time when the first look has ended.
     for network in ("another", "third"):
-        topology = net.api.get(TOPOLOGY, net.topology)
-        topology["spec"]["steps"][0]["network"] = network
-        net.api.update(topology)
+        (step,) = net.api.get(TOPOLOGY, net.topology)["spec"]["steps"]
+        net.api.patch(TOPOLOGY, net.topology, {"spec": {"steps": [{**step, "network": network}]}})
 
         def told(events: list[Object], network: str = network) -> bool:
             notes = [each for each in events if f'"{network}" does not exist' in each["note"]]
