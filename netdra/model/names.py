@@ -64,6 +64,11 @@ _EXTENDED_RESOURCE = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
 
 
+def own_short(name: str) -> str:
+    """An attribute's name as ResourceSlices have it: the driver's own domain is left out, as the API allows."""
+    return name.removeprefix(f"{DRIVER}/")
+
+
 def qualified(name: str) -> str:
     """An attribute's or capacity's name with its domain: netdra's by default (`mtu` is `dra.networking/mtu`)."""
     return name if "/" in name else f"{DRIVER}/{name}"

@@ -616,9 +616,11 @@ def _share(result: DeviceRequestAllocationResult) -> _Share:
 
 
 def _published(view: NodeView) -> dict[DeviceKey, Mapping[str, DeviceAttribute]]:
-    """The attributes of the node's devices as they are published."""
+    """The attributes of the node's devices as they are published, under qualified names."""
     return {
-        (resource_slice.spec.pool.name, device.name): device.attributes
+        (resource_slice.spec.pool.name, device.name): {
+            names.qualified(name): attribute for name, attribute in device.attributes.items()
+        }
         for resource_slice in view.slices
         if resource_slice.spec.driver == names.DRIVER
         for device in resource_slice.spec.devices

@@ -125,7 +125,7 @@ def _retained(
     attributes, capacity = (
         _followed_facts(published, wanted, consumed)
         if shared and wanted is not None
-        else (published.attributes, published.capacity)
+        else (_renamed(published.attributes), published.capacity)
     )
     return msgspec.structs.replace(
         published,
@@ -134,6 +134,11 @@ def _retained(
         taints=wanted.taints if wanted is not None else published.taints,
         consumes_counters=_consumption(published, draws),
     )
+
+
+def _renamed(attributes: Mapping[str, DeviceAttribute]) -> Mapping[str, DeviceAttribute]:
+    """Attributes under the names by which new devices have them: former versions did not leave out netdra's domain."""
+    return {names.own_short(name): attribute for name, attribute in attributes.items()}
 
 
 def _followed_facts(

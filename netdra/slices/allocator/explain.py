@@ -21,7 +21,7 @@ from netdra.model.suggestions import listed
 from netdra.slices import capacity
 from netdra.slices.allocator.ledger import Counters, Ledger
 from netdra.slices.allocator.pools import Candidate, CounterKey, DeviceKey, Pool, PoolKey
-from netdra.slices.allocator.trial import DeviceVerdict, Trial, untolerated
+from netdra.slices.allocator.trial import DeviceVerdict, Trial, attribute_of, untolerated
 from netdra.slices.allocator.wishes import ClaimTask, Wish, shown
 from netdra.slices.capacity import UnusableRequestError
 
@@ -352,6 +352,6 @@ def _unselected(wish: Wish, failing: int) -> tuple[Kind, str]:
 
 def _label(candidate: Candidate) -> str:
     """A device's name, with PF or VF where it is one."""
-    kind = candidate.device.attributes.get(_TYPE)
+    kind = attribute_of(candidate, _TYPE)
     name = candidate.key[2]
     return f"{kind.string.upper()} {name}" if kind is not None and kind.string in ("pf", "vf") else name

@@ -91,14 +91,20 @@ class Constraint:
 
 
 def attribute_values(candidate: Candidate, name: str) -> Values:
-    """A device's values of an attribute given by its full name; the driver's own may be published without domain."""
+    """A device's values of an attribute given by its full name."""
+    attribute = attribute_of(candidate, name)
+    return frozenset() if attribute is None else _values(attribute)
+
+
+def attribute_of(candidate: Candidate, name: str) -> DeviceAttribute | None:
+    """A device's attribute given by its full name; the driver's own may be published without domain."""
     attributes = candidate.device.attributes
     attribute = attributes.get(name)
     if attribute is None:
         domain, slash, short = name.partition("/")
         if slash and domain == candidate.key[0]:
             attribute = attributes.get(short)
-    return frozenset() if attribute is None else _values(attribute)
+    return attribute
 
 
 def _values(attribute: DeviceAttribute) -> Values:

@@ -75,7 +75,7 @@ def test_gates_change_the_encoding() -> None:
     done = plan("--feature", "DRAListTypeAttributes=true", "--feature", "DRAPartitionableDevices=false")
     devices = [device for part in yaml.safe_load_all(done.stdout) for device in part["spec"]["devices"]]
     assert all("consumesCounters" not in device for device in devices)
-    assert devices[0]["attributes"]["dra.networking/supportedCNIs"] == {"strings": ["bridge"]}
+    assert devices[0]["attributes"]["supportedCNIs"] == {"strings": ["bridge"]}
     assert "gate DRAPartitionableDevices" in done.stderr
 
 

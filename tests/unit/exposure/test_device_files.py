@@ -46,9 +46,9 @@ def test_it_is_published_with_its_file_and_what_its_provider_says() -> None:
     assert (device.name, device.pool, device.shared) == ("fpga0", "worker-1/device-file-fpga0", False)
     (packed,) = layout(result(FPGA), node="worker-1").slices
     (published,) = packed.spec.devices
-    assert published.attributes["dra.networking/deviceFile"] == DeviceAttribute(string="/dev/fpga0")
-    assert published.attributes["dra.networking/type"] == DeviceAttribute(string="device-file")
-    assert published.attributes["dra.networking/ifName"] == DeviceAttribute(string="")
+    assert published.attributes["deviceFile"] == DeviceAttribute(string="/dev/fpga0")
+    assert published.attributes["type"] == DeviceAttribute(string="device-file")
+    assert published.attributes["ifName"] == DeviceAttribute(string="")
     assert published.attributes["bctl/model"] == DeviceAttribute(string="a10")
     (planned,) = from_slices([packed]).values()
     assert (planned.device_file, planned.supported_cnis) == ("/dev/fpga0", ("device-file",))

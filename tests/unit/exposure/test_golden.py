@@ -64,5 +64,5 @@ def test_the_reference_node_has_three_pools_and_sixteen_devices() -> None:
         "enp3s0f0-counters": {"exclusion-slots": "9", "bandwidth": "100000", "macvlans-capacity": "64"},
         "enp3s0f1-counters": {"exclusion-slots": "5", "bandwidth": "25000"},
     }
-    names = {device.attributes["dra.networking/ifName"].value for device in devices}
+    names = {device.attributes["ifName"].value for device in devices}
     assert names.isdisjoint({"eno1", "br-int", "ovn-k8s-mp0"})

@@ -15,7 +15,7 @@ from netdra.node.publishing import offering
 from tests.builders import OURS, exclusive, pf, policy, shared, sriov, vf
 from tests.unit.node.publishing.scene import ALL, ETH, ETH_KEY, NODE, POOL, Scene, moved_to_a_pod, without_netdev
 
-PHYSNET = names.qualified(names.PHYSNET)
+PHYSNET = names.PHYSNET
 
 
 def test_a_second_pass_changes_nothing_and_one_change_is_one_pool() -> None:
