@@ -195,6 +195,7 @@ class State:
         self.named_plugins = NamedPlugins()
         self._owned_classes: defaultdict[str, set[str]] = defaultdict(set)
         self._failing: defaultdict[str, set[str]] = defaultdict(set)
+        self._outdated: dict[str, set[str]] = {}
 
     async def run(self, work: Callable[[], asyncio.Future[None]]) -> None:
         """Keep the stores current, and run the work once all of them have been synced; until cancelled."""
@@ -282,6 +283,7 @@ class State:
             self._work.add(Key(ALL_TOPOLOGIES, ""), DEBOUNCE_SECONDS)
         self._work.add(Key(POLICY, change.key))
         self._work.add(Key(POLICY_ROLLOUT, change.key))
+        self._note_generation(change.key, change.new)
         for name in self.ranks.update(change.key, change.old, change.new):
             self._work.add(Key(POLICY, name), DEBOUNCE_SECONDS)
 
@@ -350,7 +352,8 @@ class State:
     def _on_node_change(self, change: Change[NodeNetworkReport]) -> None:
         wait = self._reports_seconds
         for policy in self.policy_reports.update(change):
-            self._work.add(Key(POLICY_ROLLOUT, policy), 0.0 if self._is_bad_news(policy, change) else wait)
+            is_urgent = self._is_bad_news(policy, change) | self._is_last_report(policy, change)
+            self._work.add(Key(POLICY_ROLLOUT, policy), 0.0 if is_urgent else wait)
         for device in self.custom_device_reports.update(change):
             self._work.add(Key(CUSTOM_DEVICE_ROLLOUT, device), wait)
         if _features(change.old) != _features(change.new):
@@ -367,6 +370,26 @@ class State:
         if not failing:
             del self._failing[policy]
         return False
+
+    def _note_generation(self, name: str, policy: DeviceExposurePolicy | None) -> None:
+        """A policy was changed or deleted: the nodes that report an older generation of it are awaited."""
+        self._outdated.pop(name, None)
+        reports = self.policy_reports.of(name) if policy is not None else ()
+        outdated = {node for node, at in reports if policy and at.report.generation < policy.metadata.generation}
+        if outdated:
+            self._outdated[name] = outdated
+
+    def _is_last_report(self, policy: str, change: Change[NodeNetworkReport]) -> bool:
+        """Whether all nodes use a policy's generation with this report: the rollout is complete, and told at once."""
+        outdated, known = self._outdated.get(policy, set()), self.policies.objects.get(policy)
+        report = policies_of(change.new).get(policy) if change.new is not None else None
+        if known is None or change.key not in outdated:
+            return False
+        if report is None or report.report.generation >= known.metadata.generation:
+            outdated.discard(change.key)
+        if not outdated:
+            del self._outdated[policy]
+        return not outdated
 
 
 def _features(node: NodeNetworkReport | None) -> tuple[str, ...] | None:

@@ -142,7 +142,10 @@ def _device(exposed: ExposedDevice, features: Features) -> Device:
     return Device(
         name=exposed.name,
         attributes={
-            **{names.own_short(name): encode_attribute(value, lists=features.list_attributes) for name, value in published.items()},
+            **{
+                names.own_short(name): encode_attribute(value, lists=features.list_attributes)
+                for name, value in published.items()
+            },
             **exposed.registered,
         },
         capacity=exposed.capacity,

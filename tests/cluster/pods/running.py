@@ -63,7 +63,7 @@ def publish(node: Node, api: Api, *interfaces: str) -> None:
 
     def there(found: list[Object]) -> bool:
         devices = (device for each in found for device in each["spec"].get("devices", []))
-        names = {device["attributes"]["dra.networking/ifName"].get("string") for device in devices}
+        names = {device["attributes"]["ifName"].get("string") for device in devices}
         return wanted <= names
 
     api.wait_for_all(SLICE, there, fields=f"spec.nodeName={node.name}")

@@ -223,7 +223,7 @@ class Soak:
 def _untainted(slices: list[Object], interfaces: set[str]) -> bool:
     devices = [device for each in slices for device in each["spec"].get("devices", [])]
     free = {
-        device["attributes"]["dra.networking/ifName"].get("string") for device in devices if not device.get("taints")
+        device["attributes"]["ifName"].get("string") for device in devices if not device.get("taints")
     }
     return interfaces <= free
 

@@ -133,8 +133,8 @@ def test_a_file_is_waited_for_given_to_one_pod_and_tainted_when_it_goes(offer: O
     make(path, FUSE)
     offer.wait_published("fpga0")
     device = offer.published()["fpga0"]
-    assert device["attributes"]["dra.networking/deviceFile"] == {"string": str(path)}
-    assert device["attributes"]["dra.networking/type"] == {"string": "device-file"}
+    assert device["attributes"]["deviceFile"] == {"string": str(path)}
+    assert device["attributes"]["type"] == {"string": "device-file"}
     assert device["attributes"]["bctl/model"] == {"string": "a10"}
     assert device["capacity"]["bctl/gates"] == {"value": "9"}
 

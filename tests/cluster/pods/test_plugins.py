@@ -23,7 +23,7 @@ SOON = 5.0
 
 def supported(found: list[Object]) -> set[str]:
     devices = [device for each in found for device in each["spec"].get("devices", [])]
-    return {device["attributes"]["dra.networking/supportedCNIs"].get("string") for device in devices}
+    return {device["attributes"]["supportedCNIs"].get("string") for device in devices}
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def install(path: Path) -> None:
 
 def lacked(found: list[Object]) -> set[str]:
     devices = [device for each in found for device in each["spec"].get("devices", [])]
-    return {device["attributes"].get("dra.networking/lackedCNIs", {}).get("string", "") for device in devices}
+    return {device["attributes"].get("lackedCNIs", {}).get("string", "") for device in devices}
 
 
 @pytest.fixture

@@ -132,7 +132,7 @@ def wipe(api: Api, node: str) -> None:
 
 def change_a_device(api: Api, node: str) -> None:
     item = api.list(SLICE, fields=f"spec.nodeName={node}")[-1]
-    item["spec"]["devices"][0]["attributes"]["dra.networking/mtu"] = {"int": 1}
+    item["spec"]["devices"][0]["attributes"]["mtu"] = {"int": 1}
     api.update(item | {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice"})
 
 

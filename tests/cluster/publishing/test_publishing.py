@@ -57,7 +57,7 @@ def test_links_that_come_go_and_change_names_are_published_and_a_quiet_node_writ
 
 
 def mtu(device: Object) -> int:
-    found: int = device["attributes"]["dra.networking/mtu"]["int"]
+    found: int = device["attributes"]["mtu"]["int"]
     return found
 
 
@@ -123,7 +123,7 @@ def test_policies_and_labels_decide_at_once(
             api.patch(POLICY, made, {"spec": {"selector": {"cel": VETHS.replace("eth", "eth1")}}})
             await scene.devices("eth1")
             api.patch(POLICY, made, {"spec": {"exposure": {"additionalAttributes": {"physnet": "p1"}}}})
-            await scene.wait(lambda found: "dra.networking/physnet" in found["eth1"]["attributes"])
+            await scene.wait(lambda found: "physnet" in found["eth1"]["attributes"])
             api.patch(NODE, scene.node, {"metadata": {"labels": {"rack": None}}})
             await scene.devices()
             api.patch(POLICY, made, {"spec": {"nodeSelector": None}})
@@ -155,7 +155,7 @@ def test_in_a_large_cluster_a_node_follows_an_edit_in_its_turn_and_its_own_chang
             await scene.at_rest()
             began = time.monotonic()
             scene.api.patch(POLICY, made, {"spec": {"exposure": {"additionalAttributes": {"physnet": "p1"}}}})
-            await scene.wait(lambda found: "dra.networking/physnet" in found["eth1"]["attributes"])
+            await scene.wait(lambda found: "physnet" in found["eth1"]["attributes"])
             assert time.monotonic() - began >= 0.75 * LATE_SECONDS
             await scene.at_rest()
             began = time.monotonic()

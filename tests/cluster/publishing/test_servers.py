@@ -123,7 +123,7 @@ def test_a_server_with_list_attributes_gets_lists(with_lists: ControlPlane, mach
         policy(workspace, exposure={"supportedCNIPlugins": [{"name": "host-device", "exclusive": True}]})
         async with publishing(with_lists, workspace, machine) as scene:
             found = await scene.devices("eth0")
-            assert found["eth0"]["attributes"]["dra.networking/supportedCNIs"] == {"strings": ["host-device"]}
+            assert found["eth0"]["attributes"]["supportedCNIs"] == {"strings": ["host-device"]}
 
     with closing(with_lists.client()) as api, open_workspace(api) as workspace:
         asyncio.run(story(workspace))

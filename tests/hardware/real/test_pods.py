@@ -53,7 +53,7 @@ def offer_vfs(offer: Offer) -> None:
 
 def rdma_devices(offer: Offer) -> set[str]:
     """The published devices with RDMA."""
-    attribute = "dra.networking/rdma"
+    attribute = "rdma"
     return {name for name, each in offer.published().items() if each["attributes"].get(attribute) == {"bool": True}}
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, cast
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -47,12 +48,18 @@ NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
 
 def node(
-    name: str = "n", problems: tuple[str, ...] = (), features: tuple[str, ...] = (), **devices: int
+    name: str = "n",
+    problems: tuple[str, ...] = (),
+    features: tuple[str, ...] = (),
+    generation: int = 1,
+    **devices: int,
 ) -> NodeNetworkReport:
     """A node that reports of policies, by their devices; the problems are of the first."""
     first = next(iter(devices), "")
     status: dict[str, Any] = {
-        "policies": [{"name": policy, "devices": number} for policy, number in devices.items()],
+        "policies": [
+            {"name": policy, "devices": number, "generation": generation} for policy, number in devices.items()
+        ],
         "problems": [{"policy": first, "message": text} for text in problems],
         "features": list(features),
     }
@@ -239,6 +246,24 @@ def test_reports_are_waited_for_longer_with_more_nodes_but_for_the_first_problem
         keys = looked_at(happens(nodes))
         assert keys[Key(POLICY_ROLLOUT, "q")] < 0.1
         assert seconds <= keys[Key(POLICY_ROLLOUT, "p")] < seconds + 0.1
+
+
+@pytest.mark.parametrize(("generations", "is_last"), [((2, 2), True), ((2, 1), False), ((2, None), True)])
+def test_the_report_that_completes_a_rollout_does_not_wait_for_others(
+    generations: tuple[int, int | None], is_last: bool
+) -> None:
+    def happen(state: State) -> None:
+        for name in ("n0", "n1"):
+            [*state.policy_reports.update(Change(name, None, node(name, p=1)))]
+        policy = exclusive("p", "true")
+        state.policies.put("p", replace(policy, metadata=replace(policy.metadata, generation=2)))
+        state._note_generation("p", state.policies.objects["p"])
+        for name, generation in zip(("n0", "n1"), generations, strict=True):
+            report = node(name, generation=generation, p=1) if generation is not None else node(name)
+            state._on_node_change(Change(name, node(name, p=1), report))
+
+    (seconds,) = (after for key, after in looked_at(happen).items() if key == Key(POLICY_ROLLOUT, "p"))
+    assert (seconds < 0.1) == is_last
 
 
 def test_claims_that_fail_together_are_written_at_most_every_ten_seconds_but_the_first_and_the_last_soon() -> None:

@@ -12,7 +12,7 @@ from tests.cluster.pods.driver import Offer, addresses
 def test_a_device_is_moved_into_a_pod_and_comes_back(offer: Offer) -> None:
     offer.whole("data0")
     claim = offer.claim("one", nic=offer.device_class("host-device", "data0"))
-    mac = offer.published()["data0"]["attributes"]["dra.networking/mac"]["string"]
+    mac = offer.published()["data0"]["attributes"]["mac"]["string"]
 
     offer.pods.run("pod", claim)
 

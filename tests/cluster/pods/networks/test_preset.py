@@ -33,7 +33,7 @@ def test_a_pod_has_a_macvlan_of_an_interface_that_no_policy_speaks_of(offer: Off
             return offer.published()["mac0"]
 
         assert device()["capacity"]["dra.networking/count"]["value"] == allocatable
-        until(lambda: "10.77.0.1" in device()["attributes"]["dra.networking/ipv4"]["string"], "the address to be told")
+        until(lambda: "10.77.0.1" in device()["attributes"]["ipv4"]["string"], "the address to be told")
         macvlan = offer.device_class("macvlan", "mac0")
         offer.pods.run("one", offer.claim("one", nic=macvlan))
         assert offer.inside("one")["net1"]["linkinfo"]["info_kind"] == "macvlan"
