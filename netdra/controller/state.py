@@ -380,7 +380,7 @@ class State:
             self._outdated[name] = outdated
 
     def _is_last_report(self, policy: str, change: Change[NodeNetworkReport]) -> bool:
-        """Whether all nodes use a policy's generation with this report: the rollout is complete, and told at once."""
+        """Whether a report completes the rollout of a policy's generation: then it is written at once."""
         outdated, known = self._outdated.get(policy, set()), self.policies.objects.get(policy)
         report = policies_of(change.new).get(policy) if change.new is not None else None
         if known is None or change.key not in outdated:
