@@ -13,7 +13,7 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -157,13 +157,21 @@ def run() -> list[Figure]:
         start_controller(plane, api)
         figures = asyncio.run(_measure(plane, api, uids))
         for change in CHANGES:
-            bodies, used = hollow_floor.requests(api, POOLS[change.policy]), Used(plane)
-            seconds = hollow_floor.write(plane, bodies)
-            note = f"{len(bodies)} writes of the same slices by a bare client; {_note(used())}"
-            figures.append(Figure(f"{change.name}: its writes by themselves", seconds, "s", 0.0, note))
+            figures += _floor(plane, api, change)
         log = plane.processes[CONTROLLER].log_tail(100_000)
         assert "Traceback" not in log, log
     return figures
+
+
+def _floor(plane: ControlPlane, api: Api, change: Change) -> Iterator[Figure]:
+    """The writes of a change by a bare client: of its slices, and of its slices and the nodes' reports."""
+    pool = POOLS[change.policy] if change.slices == 1 else ""  # what a policy adds is on the devices of all pools
+    for name, further in (("slices", False), ("slices and reports", True)):
+        bodies = [*hollow_floor.slices(api, pool), *(hollow_floor.reports(api) if further else ())]
+        used = Used(plane)
+        seconds = hollow_floor.write(plane, bodies)
+        note = f"{len(bodies)} writes by a bare client; {_note(used())}"
+        yield Figure(f"{change.name}: its {name} by themselves", seconds, "s", 0.0, note)
 
 
 async def _measure(plane: ControlPlane, api: Api, uids: dict[str, str]) -> list[Figure]:

@@ -1,4 +1,4 @@
-"""The least that the writes of a change can cost here: the same slices written by a client that does nothing else.
+"""The least that the writes of a change can cost here: the same objects written by a client that does nothing else.
 
 Measured by `bench.hollow` in the same run, on the same API server and beside the same controller. Requests are made
 before the clock starts; what comes back is not inspected.
@@ -20,27 +20,43 @@ from testbed.objects import SLICE
 
 CONNECTIONS = 32
 Requests = Sequence[tuple[str, bytes]]
-"""The name of each slice, and what it becomes."""
-_PATH = "/apis/resource.k8s.io/v1/resourceslices"
+"""The path of each object, and what it becomes."""
+_REPORT = "networking.dra.io/v1alpha1/NodeNetwork"
 _MARK = "example.com/floor"
 
 
-def requests(api: Api, pool: str) -> Requests:
+def slices(api: Api, pool: str) -> Requests:
     """The slices with devices of all pools whose name ends so, as they are to be written."""
     found = [
         one for one in api.list(SLICE) if one["spec"]["pool"]["name"].endswith(pool) and one["spec"].get("devices")
     ]
-    return [(one["metadata"]["name"], json.dumps(_marked(one)).encode()) for one in found]
+    return [(api.path(SLICE, "", one["metadata"]["name"]), json.dumps(_marked(one)).encode()) for one in found]
+
+
+def reports(api: Api) -> Requests:
+    """The nodes' reports, as they are to be written after a change of a policy."""
+    return [
+        (api.path(_REPORT, "", one["metadata"]["name"], "status"), json.dumps(_followed(one)).encode())
+        for one in api.list(_REPORT)
+    ]
 
 
 def write(plane: ControlPlane, bodies: Requests) -> float:
-    """Write each slice once; the seconds that this takes."""
+    """Write each object once; the seconds that this takes."""
     return asyncio.run(_write(plane, bodies))
 
 
 def _marked(one: Object) -> Object:
     metadata = one["metadata"]
-    return {**one, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), _MARK: "written"}}}
+    annotations = metadata.get("annotations", {})
+    mark = str(int(annotations.get(_MARK, "0")) + 1)
+    return {**one, "metadata": {**metadata, "annotations": {**annotations, _MARK: mark}}}
+
+
+def _followed(one: Object) -> Object:
+    first, *others = one["status"]["policies"]
+    followed = {**first, "generation": first["generation"] + 1}
+    return {**one, "status": {**one["status"], "policies": [followed, *others]}}
 
 
 async def _write(plane: ControlPlane, bodies: Requests) -> float:
@@ -52,10 +68,10 @@ async def _write(plane: ControlPlane, bodies: Requests) -> float:
     async with aiohttp.ClientSession(plane.server, connector=connector, headers=headers) as session:
         begun = time.monotonic()
 
-        async def one(name: str, body: bytes) -> None:
-            async with session.put(f"{_PATH}/{name}", data=body) as answer:
+        async def one(path: str, body: bytes) -> None:
+            async with session.put(path, data=body) as answer:
                 await answer.read()
                 answer.raise_for_status()
 
-        await asyncio.gather(*(one(name, body) for name, body in bodies))
+        await asyncio.gather(*(one(path, body) for path, body in bodies))
         return time.monotonic() - begun
