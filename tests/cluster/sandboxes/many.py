@@ -13,10 +13,11 @@ import os
 import random
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -141,10 +142,13 @@ class Node:
     done: Counter[str] = field(default_factory=Counter)
     daemon: Daemon | None = None
     present: asyncio.Event = field(default_factory=asyncio.Event)
+    problems: list[str] = field(default_factory=list)
+    refused: str = ""
     starts: int = 0
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
     _apis: dict[str, Api] = field(default_factory=dict)
+    _calls: set[asyncio.Task[object]] = field(default_factory=set)
 
     async def enter(self) -> None:
         """A driver comes."""
@@ -156,6 +160,10 @@ class Node:
         """The driver ends, in the middle of its work."""
         self.present.clear()
         self.daemon = None
+        for call in self._calls:
+            call.cancel()
+        if self._calls:
+            await asyncio.wait(self._calls)
         if self.runtime.peer is not None:
             await self.runtime.die()
         await self._stack.aclose()
@@ -189,13 +197,12 @@ class Node:
         kind = fault if fault.startswith("plugin") else "three"
         name = f"p{next(self._numbers)}"
         pod, claim = await asyncio.to_thread(self._create, api, name, self.allocations[kind, interface])
-        with suppress(NetdraError):
-            await self._with_driver(lambda daemon: daemon.pods.claims.prepare(claim))
+        await self._until_done(lambda daemon: daemon.pods.claims.prepare(claim))
         await self._live(pod, fault, delay)
         if fault == "claim is gone before its release":
             await asyncio.to_thread(self._delete_claim, api, name)
         await asyncio.to_thread(api.delete, POD, name, self.scene.workspace.namespace)
-        await self._release(claim)
+        await self._until_done(lambda daemon: daemon.pods.claims.unprepare(claim))
         await asyncio.to_thread(self._delete_claim, api, name)
         if interface not in self.scene.machine.links():
             # A virtual device ends with its pod's namespace while no driver holds that.
@@ -216,7 +223,8 @@ class Node:
         box = await running
         if box is None:
             self.done["refused"] += 1
-            assert fault != "none" or (starts, peer) != (self.starts, self.runtime.peer), "a pod without fault"
+            if fault == "none" and (starts, peer) == (self.starts, self.runtime.peer):
+                self.problems.append(f"a pod without a fault was refused: {self.refused}")
             return
         if fault == "none" and peer is not None and (starts, peer) == (self.starts, self.runtime.peer):
             self.done["attached"] += 1
@@ -237,24 +245,25 @@ class Node:
     async def _run(self, pod: Object) -> Box | None:
         try:
             return await self.runtime.run(pod)
-        except RefusedError:
+        except RefusedError as problem:
+            self.refused = str(problem)
             return None
 
-    async def _with_driver(self, act: Callable[[Daemon], object]) -> None:
-        """Call the driver that is there, as soon as one is."""
-        await self.present.wait()
-        assert self.daemon is not None
-        await act(self.daemon)  # type: ignore[misc]
-
-    async def _release(self, claim: ClaimReference) -> None:
-        """The kubelet has a claim released, until that succeeds."""
+    async def _until_done(self, call: Callable[[Daemon], Coroutine[Any, Any, object]]) -> None:
+        """The kubelet calls the driver that is there, until the call succeeds."""
         async with asyncio.timeout(WITHIN):
             while True:
-                try:
-                    await self._with_driver(lambda daemon: daemon.pods.claims.unprepare(claim))
+                await self.present.wait()
+                assert self.daemon is not None
+                task = asyncio.create_task(call(self.daemon))
+                self._calls.add(task)
+                await asyncio.wait({task})
+                self._calls.discard(task)
+                if not task.cancelled() and task.exception() is None:
                     return
-                except NetdraError:
-                    await asyncio.sleep(0.1)
+                if not task.cancelled() and not isinstance(task.exception(), NetdraError):
+                    task.result()
+                await asyncio.sleep(0.1)
 
     def _create(self, api: Api, name: str, allocation: Object) -> tuple[Object, ClaimReference]:
         """A pod on the node, with its claim, as the scheduler leaves them."""

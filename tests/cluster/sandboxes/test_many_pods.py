@@ -38,8 +38,18 @@ def test_after_many_pods_with_faults_nothing_has_grown(scene: Scene, capsys: pyt
                 with capsys.disabled():
                     print(f"\n{(part + 1) * PART} pods, {time.monotonic() - began:.0f} s, seed {seed}: {now.memory >> 10} KiB, {now.objects} objects, "
                         f"{now.descriptors} descriptors, {now.tasks} tasks, {now.threads} threads, {len(now.files)} files; {dict(node.done)}", flush=True)
+                with capsys.disabled(): print(node.problems)
+                if os.environ.get("DBG"):
+                    import gc, collections
+                    h = collections.Counter(str(type(o)) for o in gc.get_objects())
+                    if 'h0' in globals():
+                        with capsys.disabled(): print((h-globals()['h0']).most_common(25))
+                    globals()['h0']=h
                 if before is not None:
                     assert not [*now.growth(before), *now.growth_of_memory(before)], f"seed {seed}: {node.done}"
                 before = before or now
 
+    import logging
+    lg=logging.getLogger("netdra"); lg.propagate=False; lg.addHandler(logging.NullHandler())
     asyncio.run(story())
+    lg.propagate=True

@@ -40,7 +40,7 @@ class Peer:
                             self._requests.put_nowait(frame)
                     else:
                         for frame in responses.feed(payload):
-                            self._responses[frame.call].set_result(ttrpc_pb2.Response.FromString(frame.data))
+                            self._responses.pop(frame.call).set_result(ttrpc_pb2.Response.FromString(frame.data))
         except ConnectionError:
             pass
         finally:
