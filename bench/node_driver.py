@@ -177,9 +177,11 @@ async def _serve(job: Job, pods: Pods, hooks: _Hooks) -> None:
             return
         for claim in order.claims:
             await pods.claims.prepare(claim)
+        taken = None
         if order.verb == "hooks":
             await pods.writer.wait_written()
-        _tell(_report(job, began=began, cpu=cpu, hooks=hooks.taken()))
+            taken = hooks.taken()
+        _tell(_report(job, began=began, cpu=cpu, hooks=taken))
 
 
 def _report(
@@ -223,13 +225,25 @@ def _main() -> None:
     if not job.profile:
         asyncio.run(drive(job))
         return
-    import cProfile
-
-    profile = cProfile.Profile()
+    import cProfile, threading, pstats
+    profs = []
+    def boot(*a):
+        p = cProfile.Profile(time.thread_time)
+        profs.append(p)
+        p.enable()
+    threading.setprofile(boot)
+    profile = cProfile.Profile(time.thread_time)
+    profile.enable()
     try:
-        profile.runcall(asyncio.run, drive(job))
+        asyncio.run(drive(job))
     finally:
-        profile.dump_stats(job.profile)
+        profile.disable()
+        profile.dump_stats(job.profile + ".main")
+        st = None
+        for p in profs:
+            p.create_stats()
+            st = pstats.Stats(p) if st is None else st.add(p)
+        if st: st.dump_stats(job.profile + ".threads")
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ import msgspec
 from netdra.kernel import link, netns
 from netdra.model.errors import NetdraError
 from netdra.model.plan import ClaimReference
+from netdra.node.sandboxes.hooks import UNDO_WORKERS, WORKERS
 from netdra.nri import nri_pb2
 from testbed import objects
 from testbed.api import Api, Object
@@ -53,7 +54,9 @@ MOST_DELAY = 0.03
 """Seconds after which a sandbox ends or is stopped while its hook runs; an undisturbed hook takes as long."""
 RSS_TOLERANCE = 6 << 20
 OBJECT_TOLERANCE = 3000
-"""Python's objects: caches that are bounded (a pod's last event, 1,000 of them) may still grow."""
+"""Python's containers, of which one for each pod would already be too many."""
+MOST_THREADS = WORKERS + UNDO_WORKERS + 1 + 1 + min(32, (os.cpu_count() or 1) + 4)
+"""Pools make their threads as they need them: the driver's, the main thread, and those of the event loop."""
 
 _SCRIPT = """#!/bin/sh
 cat >/dev/null
@@ -89,8 +92,9 @@ class Remains(msgspec.Struct, frozen=True):
 
     def growth(self, before: Remains) -> list[str]:
         """The resources that grew, but for memory."""
-        names = ("descriptors", "tasks", "threads", "children", "namespaces")
+        names = ("descriptors", "tasks", "children", "namespaces")
         grown = [(name, getattr(before, name), getattr(self, name)) for name in names]
+        grown.append(("threads", MOST_THREADS, self.threads))
         texts = [f"{name}: {former} -> {now}" for name, former, now in grown if now > former]
         texts += [f"files: {sorted({*self.files} - {*before.files})[:5]}"] if len(self.files) > len(before.files) else []
         return texts + ([f"links: {self.links}"] if self.links != before.links else [])
@@ -106,7 +110,18 @@ class Remains(msgspec.Struct, frozen=True):
 
 
 class Hasty(StandIn):
-    """A runtime whose calls end when it dies."""
+    """A runtime whose calls end when it dies, and that remembers the namespaces that it made."""
+
+    made: frozenset[str] = frozenset()
+
+    def named(self) -> frozenset[str]:
+        """Those of its namespaces that still have their name."""
+        self.made = self.made & frozenset(os.listdir(netns.NAMED))
+        return self.made
+
+    def _make(self, name: str) -> str:
+        self.made |= {name}
+        return super()._make(name)
 
     async def _tell(self, event: nri_pb2.Event, box: Box) -> str:
         peer = self.peer
@@ -303,6 +318,8 @@ class Node:
         """The resources in use when nothing works; of those that end in their own time, once they are as before."""
         await self.at_rest()
         self.scene.told.clear()
+        if self.daemon is not None:
+            self.daemon.proxy.requests.clear()
         found = self._remains()
         with suppress(TimeoutError):
             async with asyncio.timeout(WITHIN / 4):
@@ -322,7 +339,7 @@ class Node:
             threads=threading.active_count(),
             children=len(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()),
             files=tuple(sorted(str(path) for path in machine.folder.rglob("*"))),
-            namespaces=sum(name.startswith("netdra-test-") for name in os.listdir(netns.NAMED)),
+            namespaces=len(self.runtime.named()),
             links=tuple(sorted(machine.links())),
         )
 
