@@ -8,7 +8,6 @@ time from its first instruction on, imports included. Each pod has three claims,
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import statistics
 import sys
@@ -107,7 +106,7 @@ class Node:
     boxes: dict[int, Box] = field(default_factory=dict)
 
     @asynccontextmanager
-    async def driver(self, profile: str = "") -> AsyncIterator[tuple[Driver, Report]]:
+    async def driver(self) -> AsyncIterator[tuple[Driver, Report]]:
         """A driver, and its report when it has nothing more to do."""
         machine = self.scene.machine
         job = Job(
@@ -118,7 +117,6 @@ class Node:
             boot=str(machine.folder / "boot"),
             slices=(_slice(self.scene.node),),
             topology=self.topology,
-            profile=profile and str(Path(profile).absolute()),
         )
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "bench.node_driver"),
@@ -232,11 +230,11 @@ async def _figures(node: Node) -> list[Figure]:
         _say(f"{PODS} pods start ...")
         await node.start(driver, range(PODS))
         among = await node.hooks(driver, PODS)
-    async with node.driver(os.environ.get("NETDRA_BENCH_PROFILE_RESTART", "")) as (_, restart):
+    async with node.driver() as (_, restart):
         pass
     assert restart.checkpoints == PODS, restart
     node.reboot()
-    async with node.driver(os.environ.get("NETDRA_BENCH_PROFILE_REBOOT", "")) as (driver, reboot):
+    async with node.driver() as (driver, reboot):
         assert not reboot.checkpoints, reboot
         for number in range(PODS):
             node.connect(number)

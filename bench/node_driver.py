@@ -21,6 +21,7 @@ from netdra.chain import checkpoint
 from netdra.chain.site import ChainSettings
 from netdra.kernel import libc, uapi
 from netdra.kernel.netlink import Socket
+from netdra.kernel.netns import Namespace
 from netdra.kube.backoff import Backoff
 from netdra.kube.client import Client
 from netdra.kube.connection import connect, find_config
@@ -47,7 +48,6 @@ class Job(msgspec.Struct, frozen=True):
     Attributes:
         host: the descriptor of the node's network namespace.
         boot: a file with the id of the boot.
-        profile: where a profile of the start is written, "" for none.
     """
 
     node: str
@@ -57,7 +57,6 @@ class Job(msgspec.Struct, frozen=True):
     boot: str
     slices: tuple[ResourceSlice, ...]
     topology: NetworkTopology
-    profile: str = ""
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -122,7 +121,8 @@ class _Hooks:
         async def measured(*arguments: object) -> None:
             self._kernel, began = 0.0, time.perf_counter()
             await hook(*arguments)
-            self.seconds[name].append(time.perf_counter() - began - self._kernel)
+            if self._kernel:  # removing a sandbox calls `stop` again
+                self.seconds[name].append(time.perf_counter() - began - self._kernel)
 
         return measured
 
@@ -222,28 +222,18 @@ def _main() -> None:
     checkpoint._BOOT_ID = Path(job.boot)  # noqa: SLF001 - another boot
     decoders.build()
     spare_what_is_loaded()
-    if not job.profile:
-        asyncio.run(drive(job))
-        return
-    import cProfile, threading, pstats
-    profs = []
-    def boot(*a):
-        p = cProfile.Profile(time.thread_time)
-        profs.append(p)
-        p.enable()
-    threading.setprofile(boot)
-    profile = cProfile.Profile(time.thread_time)
-    profile.enable()
-    try:
-        asyncio.run(drive(job))
-    finally:
-        profile.disable()
-        profile.dump_stats(job.profile + ".main")
-        st = None
-        for p in profs:
-            p.create_stats()
-            st = pstats.Stats(p) if st is None else st.add(p)
-        if st: st.dump_stats(job.profile + ".threads")
+    _show_devices(job.host)
+    asyncio.run(drive(job))
+
+
+def _show_devices(host: int) -> None:
+    """Have /sys show the node's devices; it shows those of the namespace in which it is mounted."""
+    libc.unshare(libc.CLONE_NEWNS)
+    libc.mount("", "/sys", "", libc.MS_REC | libc.MS_PRIVATE)
+    with Namespace.current() as own:
+        libc.setns(host, libc.CLONE_NEWNET)
+        libc.mount("sysfs", "/sys", "sysfs", 0)
+        libc.setns(own.fd, libc.CLONE_NEWNET)
 
 
 if __name__ == "__main__":
