@@ -33,7 +33,7 @@ from testbed.waiting import until_async
 from testbed.cdi import Cache
 from tests.cluster.sandboxes.scene import WITHIN, Daemon, Scene, chain_of_three, step
 from tests.cluster.sandboxes.stand_in import REQUEST_MILLISECONDS, Box, RefusedError, StandIn, driving
-from tests.unit.node.nri.peer import listening
+from tests.unit.node.nri.peer import Peer, listening
 
 AT_ONCE = 4
 """Pods at a time, each with a device of its own."""
@@ -90,29 +90,46 @@ class Remains(msgspec.Struct, frozen=True):
     namespaces: int
     links: tuple[str, ...]
 
+    def __str__(self) -> str:
+        counts = f"{self.descriptors} descriptors, {self.tasks} tasks, {self.threads} threads, {len(self.files)} files"
+        return f"{self.memory >> 10} KiB, {self.objects} objects, {counts}"
+
     def growth(self, before: Remains) -> list[str]:
-        """The resources that grew, but for memory."""
-        names = ("descriptors", "tasks", "children", "namespaces")
-        grown = [(name, getattr(before, name), getattr(self, name)) for name in names]
-        grown.append(("threads", MOST_THREADS, self.threads))
-        texts = [f"{name}: {former} -> {now}" for name, former, now in grown if now > former]
-        texts += [f"files: {sorted({*self.files} - {*before.files})[:5]}"] if len(self.files) > len(before.files) else []
+        """The resources that grew, with their former and their present amount."""
+        grown = [(name, getattr(before, name), getattr(self, name)) for name in _COUNTED]
+        grown += [
+            ("threads", MOST_THREADS, self.threads),
+            ("memory", before.memory + RSS_TOLERANCE, self.memory),
+            ("objects", before.objects + OBJECT_TOLERANCE, self.objects),
+        ]
+        texts = [f"{name}: at most {most}, {now} in use" for name, most, now in grown if now > most]
+        texts += [f"file {path}" for path in sorted({*self.files} - {*before.files})[:5]]
         return texts + ([f"links: {self.links}"] if self.links != before.links else [])
 
-    def growth_of_memory(self, before: Remains) -> list[str]:
-        """Whether memory or objects grew by more than the tolerances."""
-        texts = []
-        if self.memory > before.memory + RSS_TOLERANCE:
-            texts.append(f"memory: {before.memory >> 10} -> {self.memory >> 10} KiB")
-        if self.objects > before.objects + OBJECT_TOLERANCE:
-            texts.append(f"objects: {before.objects} -> {self.objects}")
-        return texts
+
+_COUNTED = ("descriptors", "tasks", "children", "namespaces")
 
 
 class Hasty(StandIn):
     """A runtime whose calls end when it dies, and that remembers the namespaces that it made."""
 
     made: frozenset[str] = frozenset()
+    synchronized: bool = False
+
+    async def connect(self) -> None:
+        """As of the others; hooks are called once it has listed its sandboxes."""
+        await super().connect()
+        self.synchronized = True
+
+    async def die(self) -> None:
+        """The runtime ends; its sandboxes stay."""
+        self.synchronized = False
+        await super().die()
+
+    @property
+    def plugin(self) -> Peer | None:
+        """The plugin, once it is called."""
+        return self.peer if self.synchronized else None
 
     def named(self) -> frozenset[str]:
         """Those of its namespaces that still have their name."""
@@ -124,7 +141,7 @@ class Hasty(StandIn):
         return super()._make(name)
 
     async def _tell(self, event: nri_pb2.Event, box: Box) -> str:
-        peer = self.peer
+        peer = self.plugin
         if peer is None:
             return ""
         answer = peer.begin("StateChange", nri_pb2.StateChangeEvent(event=event, pod=box.message))
@@ -226,7 +243,7 @@ class Node:
 
     async def _live(self, pod: Object, fault: str, delay: float) -> None:
         """A pod's sandbox, from its first hook until the runtime has forgotten it."""
-        starts, peer = self.starts, self.runtime.peer
+        starts, peer = self.starts, self.runtime.plugin
         running = asyncio.create_task(self._run(pod))
         if "during its hook" in fault:
             await asyncio.sleep(delay)
@@ -238,10 +255,10 @@ class Node:
         box = await running
         if box is None:
             self.done["refused"] += 1
-            if fault == "none" and (starts, peer) == (self.starts, self.runtime.peer):
+            if fault == "none" and (starts, peer) == (self.starts, self.runtime.plugin):
                 self.problems.append(f"a pod without a fault was refused: {self.refused}")
             return
-        if fault == "none" and peer is not None and (starts, peer) == (self.starts, self.runtime.peer):
+        if fault == "none" and peer is not None and (starts, peer) == (self.starts, self.runtime.plugin):
             self.done["attached"] += 1
             assert "net1" in self._links(box), "a pod runs without its network"
         if fault == "lost by the runtime":
