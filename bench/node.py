@@ -43,7 +43,7 @@ from tests.cluster.sandboxes.stand_in import Box, StandIn
 from tests.unit.node.nri.peer import listening
 
 PODS, INTERFACES, ROUNDS, WARM_UP = 250, 3, 100, 5
-HOOK_P99_MS, RESTART_CPU, REBOOT_CPU = 30.0, 1.15, 3.0
+HOOK_P99_MS, RATIO, RESTART_CPU, REBOOT_CPU = 60.0, 1.5, 4.0, 4.0
 QUICK = {"PODS": 3, "ROUNDS": 2, "WARM_UP": 1}
 _HOOKS = {"run": "RunPodSandbox", "stop": "StopPodSandbox"}
 _LIMIT = 1 << 24
@@ -244,13 +244,19 @@ async def _figures(node: Node) -> list[Figure]:
 
 def _of_hooks(alone: Report, among: Report) -> Iterator[Figure]:
     for hook, name in _HOOKS.items():
-        ours = [1000 * seconds for seconds in among.hooks[hook]]
-        first = [1000 * seconds for seconds in alone.hooks[hook]]
-        note = f"{len(ours)} pods with {INTERFACES} interfaces; netdra's own time"
-        yield Figure(f"{name}, alone, median", statistics.median(first), "ms", note=f"{note}; p99 {_p99(first):.1f} ms")
-        yield Figure(f"{name}, among {PODS} pods, median", statistics.median(ours), "ms", note=note)
-        yield Figure(f"{name}, among {PODS} pods, p99", _p99(ours), "ms", HOOK_P99_MS, note)
-        yield Figure(f"{name}, among {PODS} pods / alone", statistics.median(ours) / statistics.median(first), "x")
+        first, cpu = ([1000 * seconds for seconds in report.cpu_of_hooks[hook]] for report in (alone, among))
+        own = [1000 * seconds for seconds in among.hooks[hook]]
+        note = f"{len(cpu)} pods with {INTERFACES} interfaces, the kernel's changes included"
+        yield Figure(f"{name}, alone, median", statistics.median(first), "ms CPU", note=note)
+        yield Figure(f"{name}, alone, p99", _p99(first), "ms CPU")
+        yield Figure(f"{name}, among {PODS} pods, median", statistics.median(cpu), "ms CPU", note=note)
+        yield Figure(f"{name}, among {PODS} pods, p99", _p99(cpu), "ms CPU", HOOK_P99_MS)
+        yield Figure(
+            f"{name}, among {PODS} pods / alone", statistics.median(cpu) / statistics.median(first), "x", RATIO
+        )
+        yield Figure(
+            f"{name}, among {PODS} pods, elapsed", statistics.median(own), "ms", note="netdra's own time, median"
+        )
 
 
 def _of_starts(empty: Report, restart: Report, reboot: Report) -> Iterator[Figure]:

@@ -73,6 +73,7 @@ class Report(msgspec.Struct, frozen=True):
         cpu, seconds: since the start of the process, or of the order.
         recover: CPU seconds of taking up a former process's state.
         hooks: by hook, the seconds of each without the kernel's changes.
+        cpu_of_hooks: by hook, the CPU seconds of the process meanwhile, the kernel's changes included.
         checkpoints: how many there are.
         memory: resident bytes.
     """
@@ -81,6 +82,7 @@ class Report(msgspec.Struct, frozen=True):
     seconds: float = 0.0
     recover: float = 0.0
     hooks: Mapping[str, tuple[float, ...]] = {}
+    cpu_of_hooks: Mapping[str, tuple[float, ...]] = {}
     checkpoints: int = 0
     memory: int = 0
 
@@ -103,6 +105,7 @@ class _Hooks:
 
     def __init__(self, pods: Pods) -> None:
         self.seconds: dict[str, list[float]] = {"run": [], "stop": []}
+        self.cpu: dict[str, list[float]] = {"run": [], "stop": []}
         self._kernel = 0.0
         original = Socket.request
 
@@ -119,18 +122,18 @@ class _Hooks:
 
     def _measured(self, name: str, hook: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
         async def measured(*arguments: object) -> None:
-            self._kernel, began = 0.0, time.perf_counter()
+            self._kernel, began, cpu = 0.0, time.perf_counter(), time.process_time()
             await hook(*arguments)
             if self._kernel:  # removing a sandbox calls `stop` again
                 self.seconds[name].append(time.perf_counter() - began - self._kernel)
+                self.cpu[name].append(time.process_time() - cpu)
 
         return measured
 
-    def taken(self) -> dict[str, tuple[float, ...]]:
-        """The hooks since the last call."""
-        taken = {name: tuple(values) for name, values in self.seconds.items()}
-        self.seconds = {name: [] for name in self.seconds}
-        return taken
+    def clear(self) -> None:
+        """Forget the hooks so far."""
+        for values in (*self.seconds.values(), *self.cpu.values()):
+            values.clear()
 
 
 async def drive(job: Job) -> None:
@@ -177,24 +180,28 @@ async def _serve(job: Job, pods: Pods, hooks: _Hooks) -> None:
             return
         for claim in order.claims:
             await pods.claims.prepare(claim)
-        taken = None
         if order.verb == "hooks":
             await pods.writer.wait_written()
-            taken = hooks.taken()
-        _tell(_report(job, began=began, cpu=cpu, hooks=taken))
+        _tell(_report(job, began=began, cpu=cpu, hooks=hooks if order.verb == "hooks" else None))
 
 
-def _report(
-    job: Job, *, began: float, cpu: float, recover: float = 0.0, hooks: Mapping[str, tuple[float, ...]] | None = None
-) -> Report:
-    return Report(
+def _report(job: Job, *, began: float, cpu: float, recover: float = 0.0, hooks: _Hooks | None = None) -> Report:
+    report = Report(
         cpu=time.process_time() - cpu,
         seconds=time.monotonic() - began,
         recover=recover,
-        hooks=hooks or {},
+        hooks=_frozen(hooks.seconds) if hooks is not None else {},
+        cpu_of_hooks=_frozen(hooks.cpu) if hooks is not None else {},
         checkpoints=len(checkpoint.sandboxes(Path(job.folder) / "sandboxes")),
         memory=int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"),
     )
+    if hooks is not None:
+        hooks.clear()
+    return report
+
+
+def _frozen(values: Mapping[str, Sequence[float]]) -> Mapping[str, tuple[float, ...]]:
+    return {name: tuple(of_name) for name, of_name in values.items()}
 
 
 def _tell(report: Report) -> None:
@@ -218,7 +225,8 @@ def _pods(job: Job, client: Client, state: Path) -> Pods:
 
 
 def _main() -> None:
-    job = msgspec.json.decode(sys.stdin.buffer.raw.readline(), type=Job, dec_hook=lambda kind, value: kind(value))  # type: ignore[attr-defined]
+    with open(0, "rb", buffering=0, closefd=False) as orders:
+        job = msgspec.json.decode(orders.readline(), type=Job, dec_hook=lambda kind, value: kind(value))
     checkpoint._BOOT_ID = Path(job.boot)  # noqa: SLF001 - another boot
     decoders.build()
     spare_what_is_loaded()

@@ -77,7 +77,6 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the claim could not be prepared for a pod, which has no sandbox then."""
         return self.reason == NOT_PREPARED
 
-
     def reports_as(self, other: Outcome) -> bool:
         """Whether a claim's status is the same with the other outcome of the same sandbox in place of this one."""
         former, latter = self.sandbox, other.sandbox

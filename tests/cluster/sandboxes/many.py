@@ -1,7 +1,7 @@
 """Thousands of pods through one node, with random faults; afterwards the process and the node are as before.
 
-Called by `test_many_pods`. Several pods at a time, each with a new claim, a new sandbox, and a fault of its own or none;
-sometimes the driver or the runtime is started again beside them. Everything is drawn from one seed.
+Called by `test_many_pods`. Several pods at a time, each with a new claim, a new sandbox, and a fault or none.
+Sometimes the driver or the runtime is started again beside them. Everything is drawn from one seed.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from netdra.node.sandboxes.hooks import UNDO_WORKERS, WORKERS
 from netdra.nri import nri_pb2
 from testbed import objects
 from testbed.api import Api, Object
+from testbed.cdi import Cache
 from testbed.objects import CLAIM, POD, manifest
 from testbed.waiting import until_async
-from testbed.cdi import Cache
 from tests.cluster.sandboxes.scene import WITHIN, Daemon, Scene, chain_of_three, step
 from tests.cluster.sandboxes.stand_in import REQUEST_MILLISECONDS, Box, RefusedError, StandIn, driving
 from tests.unit.node.nri.peer import Peer, listening
@@ -133,7 +133,7 @@ class Hasty(StandIn):
 
     def named(self) -> frozenset[str]:
         """Those of its namespaces that still have their name."""
-        self.made = self.made & frozenset(os.listdir(netns.NAMED))
+        self.made &= frozenset(path.name for path in Path(netns.NAMED).iterdir())
         return self.made
 
     def _make(self, name: str) -> str:
@@ -145,9 +145,10 @@ class Hasty(StandIn):
         if peer is None:
             return ""
         answer = peer.begin("StateChange", nri_pb2.StateChangeEvent(event=event, pod=box.message))
-        ended = asyncio.ensure_future(peer.ended.wait())
+        ended = asyncio.create_task(peer.ended.wait())
+        first: list[asyncio.Future[Any]] = [answer, ended]
         try:
-            await asyncio.wait({answer, ended}, return_when=asyncio.FIRST_COMPLETED, timeout=WITHIN)
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED, timeout=WITHIN)
         finally:
             ended.cancel()
         if not answer.done():
@@ -236,10 +237,19 @@ class Node:
         await asyncio.to_thread(api.delete, POD, name, self.scene.workspace.namespace)
         await self._until_done(lambda daemon: daemon.pods.claims.unprepare(claim))
         await asyncio.to_thread(self._delete_claim, api, name)
-        if interface not in self.scene.machine.links():
+        if await self._is_lost(interface):
             # A virtual device ends with its pod's namespace while no driver holds that.
             assert starts != self.starts, f"{interface} is lost, and the driver was there: {fault}, {delay:.4f} s"
             self.scene.machine.veth(interface)
+
+    async def _is_lost(self, interface: str) -> bool:
+        """Whether a device is gone, once it is neither in a pod nor just being deleted with a namespace."""
+        async with asyncio.timeout(WITHIN):
+            while True:
+                links = self.scene.machine.links()
+                if interface in links or f"{interface}p" not in links:
+                    return interface not in links
+                await asyncio.sleep(0.02)
 
     async def _live(self, pod: Object, fault: str, delay: float) -> None:
         """A pod's sandbox, from its first hook until the runtime has forgotten it."""
@@ -247,11 +257,12 @@ class Node:
         running = asyncio.create_task(self._run(pod))
         if "during its hook" in fault:
             await asyncio.sleep(delay)
-            for box in [each for each in self.runtime.boxes.values() if each.message.uid == pod["metadata"]["uid"]]:
+            uid = pod["metadata"]["uid"]
+            for other in [box for box in self.runtime.boxes.values() if box.message.uid == uid]:
                 if fault.startswith("stopped"):
-                    await self.runtime.stop(box)
+                    await self.runtime.stop(other)
                 else:
-                    self.runtime.end(box)
+                    self.runtime.end(other)
         box = await running
         if box is None:
             self.done["refused"] += 1
@@ -351,7 +362,7 @@ class Node:
         return Remains(
             memory=int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"),
             objects=len(gc.get_objects()),
-            descriptors=len(os.listdir("/proc/self/fd")),
+            descriptors=len(list(Path("/proc/self/fd").iterdir())),
             tasks=len(asyncio.all_tasks()),
             threads=threading.active_count(),
             children=len(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()),
