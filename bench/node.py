@@ -43,7 +43,7 @@ from tests.cluster.sandboxes.stand_in import Box, StandIn
 from tests.unit.node.nri.peer import listening
 
 PODS, INTERFACES, ROUNDS, WARM_UP = 250, 3, 100, 5
-HOOK_P99_MS, RATIO, RESTART_CPU, REBOOT_CPU = 60.0, 1.5, 4.0, 4.0
+PREPARE_MS, HOOK_P99_MS, RATIO, RESTART_CPU, REBOOT_CPU = 100.0, 60.0, 1.5, 4.0, 4.0
 QUICK = {"PODS": 3, "ROUNDS": 2, "WARM_UP": 1}
 _HOOKS = {"run": "RunPodSandbox", "stop": "StopPodSandbox"}
 _LIMIT = 1 << 24
@@ -96,7 +96,11 @@ class Driver:
 
 @dataclass
 class Node:
-    """The node, its pods, and its runtime."""
+    """The node, its pods, and its runtime.
+
+    Attributes:
+        prepares: the CPU seconds of Prepare of each pod's claims.
+    """
 
     scene: Scene
     runtime: StandIn
@@ -104,6 +108,7 @@ class Node:
     pods: dict[int, Object] = field(default_factory=dict)
     claims: dict[int, tuple[ClaimReference, ...]] = field(default_factory=dict)
     boxes: dict[int, Box] = field(default_factory=dict)
+    prepares: list[float] = field(default_factory=list)
 
     @asynccontextmanager
     async def driver(self) -> AsyncIterator[tuple[Driver, Report]]:
@@ -174,7 +179,7 @@ class Node:
     async def start(self, driver: Driver, numbers: Sequence[int]) -> None:
         """The kubelet and the runtime start pods."""
         for number in numbers:
-            await driver.order(Order("prepare", self.claims[number]))
+            self.prepares.append((await driver.order(Order("prepare", self.claims[number]))).cpu)
             self.boxes[number] = await self.runtime.run(self.pods[number])
 
     async def hooks(self, driver: Driver, number: int) -> Report:
@@ -229,6 +234,7 @@ async def _figures(node: Node) -> list[Figure]:
             node.add(number)
         _say(f"{PODS} pods start ...")
         await node.start(driver, range(PODS))
+        prepares = [1000 * seconds for seconds in node.prepares[-min(PODS, ROUNDS) :]]
         among = await node.hooks(driver, PODS)
     async with node.driver() as (_, restart):
         pass
@@ -239,7 +245,9 @@ async def _figures(node: Node) -> list[Figure]:
         for number in range(PODS):
             node.connect(number)
         await node.start(driver, range(PODS))
-    return [*_of_hooks(alone, among), *_of_starts(empty, restart, reboot)]
+    note = f"the last {len(prepares)} pods of {PODS}"
+    prepare = Figure(f"Prepare of {INTERFACES} claims, median", statistics.median(prepares), "ms CPU", PREPARE_MS, note)
+    return [prepare, *_of_hooks(alone, among), *_of_starts(empty, restart, reboot)]
 
 
 def _of_hooks(alone: Report, among: Report) -> Iterator[Figure]:
