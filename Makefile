@@ -80,10 +80,11 @@ test-upgrade: $(DEV) system testbed ## Pods live through an upgrade from the las
 	@$(PYTHON) -m testbed.former $(FROM)
 	@$(PYTEST) tests/upgrade
 
-soak: $(DEV) system testbed ## 200 random pods and faults on a real node, 10,000 claims for addresses, 20 updates of the driver; NETDRA_SOAK_RUNS, NETDRA_SOAK_SEED (root, Go)
+soak: $(DEV) system testbed ## 200 random pods and faults on a real node, 10,000 pods through a driver, 10,000 claims for addresses, 20 updates of the driver; NETDRA_SOAK_RUNS, NETDRA_MANY_PODS, NETDRA_SOAK_SEED (root, Go)
 	NETDRA_SOAK_RUNS=$${NETDRA_SOAK_RUNS:-200} NETDRA_SOAK_AWAY=$${NETDRA_SOAK_AWAY:-60} \
 	  NETDRA_SOAK_SEED=$${NETDRA_SOAK_SEED:-$$RANDOM} \
 	  $(PYTEST) tests/cluster/pods/test_soak.py
+	NETDRA_MANY_PODS=$${NETDRA_MANY_PODS:-10000} $(PYTEST) tests/cluster/sandboxes/test_many_pods.py
 	NETDRA_ADDRESS_CLAIMS=$${NETDRA_ADDRESS_CLAIMS:-10000} $(PYTEST) tests/cluster/test_pod_networks.py -k whoever_dies
 	@$(PYTHON) -m image --prepare
 	NETDRA_UPDATES=$${NETDRA_UPDATES:-20} $(PYTEST) tests/cluster/install/test_rolling_update.py

@@ -22,7 +22,7 @@ import os
 import struct
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -429,7 +429,7 @@ def sandboxes(directory: Path) -> tuple[str, ...]:
     Raises:
         TemporaryError: the folder cannot be read.
     """
-    return tuple(path.name.removesuffix(SUFFIX) for path in _files(directory))
+    return tuple(name.removesuffix(SUFFIX) for name in _names(directory))
 
 
 def load(directory: Path, sandbox: str) -> Saved:
@@ -454,11 +454,13 @@ def load_all(directory: Path) -> tuple[list[Saved], list[tuple[Path, NetdraError
     """
     good: list[Saved] = []
     bad: list[tuple[Path, NetdraError]] = []
-    paths = sorted(_files(directory))
-    _cache.forget_all_but(directory, [path.name for path in paths])
-    for path in paths:
+    names = sorted(_names(directory))
+    _cache.forget_all_but(directory, names)
+    unchanged = _cache.unchanged(directory, names)
+    for name in names:
+        path = directory / name
         try:
-            good.append(_with_unwritten(path, _cached(path)))
+            good.append(_with_unwritten(path, unchanged.get(name) or _cached(path)))
         except FileNotFoundError:
             continue
         except (BadCheckpointError, files.NewerStateError) as problem:
@@ -490,10 +492,8 @@ def path_of(directory: Path, sandbox: str) -> Path:
     return files.joined(directory, f"{sandbox}{SUFFIX}")
 
 
-def _files(directory: Path) -> Iterator[Path]:
-    for name in files.listed(directory):
-        if name.endswith(SUFFIX) and not name.startswith("."):
-            yield directory / name
+def _names(directory: Path) -> list[str]:
+    return [name for name in files.listed(directory) if name.endswith(SUFFIX) and not name.startswith(".")]
 
 
 def _opened(path: Path, lock: int) -> CheckpointJournal | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -105,7 +106,8 @@ def place(path: Path, content: bytes, timeout: float, *, mode: int) -> None:
 
     Runtimes watch the folder of CDI specifications. Their library inspects it again when a file is renamed, removed or
     written to, and before 1.1.1 not when one is created (`watch` in pkg/cdi/cache.go), so the file is given its name by
-    a rename. The file had no name while it was written (open(2), O_TMPFILE): the runtimes see one change, not five.
+    a rename. The file had no name while it was written (open(2), O_TMPFILE): the runtimes see one change, not five. A
+    file that has this content and these permissions already is left as it is.
 
     Args:
         path: its name.
@@ -116,6 +118,8 @@ def place(path: Path, content: bytes, timeout: float, *, mode: int) -> None:
     Raises:
         TemporaryError: as of `replace`.
     """
+    if _has(path, content, mode):
+        return
     try:
         with folder(path.parent, timeout):
             if not _linked(path, content, mode):
@@ -128,7 +132,7 @@ def appear(path: Path, content: bytes, timeout: float, *, mode: int) -> None:
     """Write a file that need not outlast a power failure, whole or not at all, in place of the one that may be there.
 
     A process that has the old file open keeps it. There is a moment without either file. Processes that write at the
-    same time are not waited for.
+    same time are not waited for. A file that has this content and these permissions already is left as it is.
 
     Args:
         path: its name; its folder is made if need be.
@@ -139,6 +143,8 @@ def appear(path: Path, content: bytes, timeout: float, *, mode: int) -> None:
     Raises:
         TemporaryError: as of `replace`.
     """
+    if _has(path, content, mode):
+        return
     try:
         path.unlink(missing_ok=True)
         if not _appeared(path, content, mode):
@@ -303,6 +309,22 @@ def unwritable(path: Path, problem: OSError) -> TemporaryError:
     return TemporaryError(
         f"{path} cannot be written: {problem.strerror}", hint="check whether its filesystem is full or read-only"
     )
+
+
+def _has(path: Path, content: bytes, mode: int) -> bool:
+    """Whether a file is there with that content and these permissions."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        status = os.fstat(fd)
+        is_alike = stat.S_ISREG(status.st_mode) and stat.S_IMODE(status.st_mode) == mode
+        return is_alike and status.st_size == len(content) and os.read(fd, len(content) + 1) == content
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
 
 
 def _unnamed(folder: Path, content: bytes, mode: int) -> int | None:
@@ -475,6 +497,23 @@ class FileCache(Generic[T]):
         self._cache[name] = state, content
         return content
 
+    def unchanged(self, folder: Path, names: Iterable[str]) -> dict[str, T]:
+        """The decoded content, by name, of those of a folder's files that have not changed since they were last read.
+
+        One system call for each: a node has hundreds of these files, and all are inspected for each claim.
+        """
+        unchanged = {}
+        prefix = f"{folder}/"
+        for name in names:
+            path = prefix + name
+            cached = self._cache.get(path)
+            if cached is None:
+                continue
+            with suppress(OSError):  # `of` reports it
+                if cached[0] == _state(os.stat(path)):  # noqa: PTH116
+                    unchanged[name] = cached[1]
+        return unchanged
+
     def last(self, path: Path) -> T | None:
         """The decoded content of a file as it was last read, for a file that cannot be read any more."""
         cached = self._cache.get(str(path))
@@ -493,8 +532,8 @@ class FileCache(Generic[T]):
     def forget_all_but(self, folder: Path, names: Iterable[str]) -> None:
         """Forget the files of a folder but for these."""
         paths = {f"{folder}/{name}" for name in names}
-        for path in list(self._cache):
-            if path.rpartition("/")[0] == str(folder) and path not in paths:
+        for path in self._cache.keys() - paths:
+            if path.rpartition("/")[0] == str(folder):
                 self._cache.pop(path, None)
 
 

@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[2]
         "hollow",
         "hook",
         "neutron",
+        "node",
         "pods",
         "publishing",
         "scale",

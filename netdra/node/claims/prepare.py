@@ -300,13 +300,20 @@ class Claims:
         """
         await self._turns.run_alone(claim.uid, lambda: self.unprepare(claim))
 
-    async def is_needed(self, record: PreparedClaim) -> bool:
+    async def is_needed(self, record: PreparedClaim, present: set[str]) -> bool:
         """Whether a pod of this node may need a prepared claim, by reading the claim and its pods from the API server.
 
         A watch may be behind the kubelet: a claim is prepared milliseconds after its pod was bound. A claim that is
         reserved for a PodGroup counts as needed as long as it is. A claim that cannot be read counts as needed.
+
+        Args:
+            record: the claim.
+            present: uids of pods that were just read for other claims, and are on this node; those of this claim that
+                are found to be are added.
         """
         pods = {user.uid: user.name for user in record.pods}
+        if not present.isdisjoint(pods):
+            return True
         try:
             claim = await self._client.get(RESOURCE_CLAIMS, record.claim.name, record.claim.namespace)
             if claim.metadata.uid == record.claim.uid:
@@ -319,6 +326,7 @@ class Claims:
             return True
         for uid, name in pods.items():
             if await self.has_pod(record.claim.namespace, name, uid):
+                present.add(uid)
                 return True
         return False
 

@@ -303,10 +303,14 @@ class ClaimStore(msgspec.Struct, frozen=True):
         """
         claims = []
         uids = self._uids()
-        _cache.forget_all_but(self.folder, [f"{uid}{_SUFFIX}" for uid in uids])
-        for uid in uids:
+        file_names = [f"{uid}{_SUFFIX}" for uid in uids]
+        _cache.forget_all_but(self.folder, file_names)
+        unchanged = _cache.unchanged(self.folder, file_names)
+        for uid, name in zip(uids, file_names, strict=True):
             with suppress(files.NewerStateError, InvalidInputError):
-                claim = self.get(uid)
+                claim = unchanged.get(name)
+                if claim is None or claim.version != VERSION:
+                    claim = self.get(uid)
                 claims += [claim] if claim is not None else []
         return claims
 

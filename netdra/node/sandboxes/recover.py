@@ -389,13 +389,14 @@ class Recovery:
         if not self.hooks.tracker.pods.synced:
             return
         suspects: set[str] = set()
+        present: set[str] = set()
         for record in await self.hooks.in_thread(self.table.prepared.all):
             claim = record.claim
             unlisted = {sandbox.id for sandbox in self.table.unlisted}
             if not unlisted.issuperset(self.table.users(claim.uid)):
                 continue
             with contained(f'ResourceClaim "{claim.namespace}/{claim.name}"'):
-                if await self.claims.is_needed(record):
+                if await self.claims.is_needed(record, present):
                     continue
                 suspects.add(claim.uid)
                 if claim.uid in self._suspects:

@@ -77,6 +77,13 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the claim could not be prepared for a pod, which has no sandbox then."""
         return self.reason == NOT_PREPARED
 
+    def reports_as(self, other: Outcome) -> bool:
+        """Whether a claim's status is the same with the other outcome of the same sandbox in place of this one."""
+        former, latter = self.sandbox, other.sandbox
+        # A sandbox from a checkpoint has no process.
+        is_same_sandbox = former == msgspec.structs.replace(latter, pid=former.pid, netns=former.netns)
+        return is_same_sandbox and self == msgspec.structs.replace(other, sandbox=former)
+
 
 Use = tuple[Outcome, DeviceOutcome]
 """A device in one of the sandboxes that have it."""

@@ -87,6 +87,7 @@ class StatusWriter:
     failures: int = 0
     _outcomes: dict[str, dict[str, Outcome]] = field(default_factory=dict)
     _unprepared: dict[str, str] = field(default_factory=dict)
+    _refused: set[str] = field(default_factory=set)
     _troubles: dict[tuple[ClaimReference, str], VFTrouble] = field(default_factory=dict)
     _queue: WorkQueue[ClaimReference] = field(init=False)
 
@@ -101,10 +102,17 @@ class StatusWriter:
         )
 
     def update(self, outcomes: Sequence[Outcome]) -> None:
-        """Note the outcomes of claims in a sandbox, in place of those in the pod's former one; written soon."""
+        """Note the outcomes of claims in a sandbox, in place of those in the pod's former one; written soon.
+
+        An outcome that is noted already is not written again, unless the API server refused it: at its start the daemon
+        notes each pod's twice, from the checkpoint and when the runtime lists the sandbox.
+        """
         for outcome in outcomes:
-            self._outcomes.setdefault(outcome.claim.uid, {})[outcome.sandbox.uid] = outcome
-            self._queue.add(outcome.claim)
+            uid, of_claim = outcome.claim.uid, self._outcomes.setdefault(outcome.claim.uid, {})
+            former = of_claim.get(outcome.sandbox.uid)
+            of_claim[outcome.sandbox.uid] = outcome
+            if former is None or uid in self._refused or not former.reports_as(outcome):
+                self._queue.add(outcome.claim)
 
     def note_prepare(self, claim: ClaimReference, problem: str = "") -> None:
         """Note whether a claim could be prepared; written soon.
@@ -158,6 +166,7 @@ class StatusWriter:
                     self._queue.add(outcome.claim)
             if not outcomes:
                 del self._outcomes[claim_uid]
+                self._refused.discard(claim_uid)
 
     async def wait_written(self) -> None:
         """Wait until all outcomes are written, or cannot be."""
@@ -173,6 +182,7 @@ class StatusWriter:
         Raises:
             NetdraError: it cannot be written just now.
         """
+        self._refused.discard(claim.uid)
         try:
             await self._write(claim, tuple(self._outcomes.get(claim.uid, {}).values()))
         except ConflictError:
@@ -181,15 +191,21 @@ class StatusWriter:
             self._forget_claim(claim)
         except RefusedError as problem:
             self.failures += 1
+            self._note_refused(claim)
             log.warning("status not written: %s", problem)
         except NetdraError:
             self.failures += 1
             raise
         return None
 
+    def _note_refused(self, claim: ClaimReference) -> None:
+        if claim.uid in self._outcomes:
+            self._refused.add(claim.uid)
+
     def _forget_claim(self, claim: ClaimReference) -> None:
         self._outcomes.pop(claim.uid, None)
         self._unprepared.pop(claim.uid, None)
+        self._refused.discard(claim.uid)
 
     async def _write(self, claim: ClaimReference, outcomes: Sequence[Outcome]) -> None:
         stored = await self.client.get(STORED_CLAIMS, claim.name, claim.namespace)

@@ -193,7 +193,8 @@ def test_what_other_drivers_say_of_a_claim_stays_and_what_is_said_already_is_not
             stored = scene.stored(claim)
             assert [each["driver"] for each in stored["status"]["devices"]] == [other, "dra.networking"]
             before = len(daemon.proxy.requests)
-            daemon.pods.writer.update(daemon.pods.writer.of_pod(sandbox.uid))
+            (outcome,) = daemon.pods.writer.of_pod(sandbox.uid)
+            daemon.pods.writer.forget("another sandbox of the claim", (outcome.claim,))
             await daemon.written()
             assert {request.method for request in daemon.proxy.requests[before:]} == {"GET"}
             await daemon.stop(sandbox)

@@ -14,9 +14,9 @@ from netdra.model.errors import TemporaryError
 from netdra.model.plan import ClaimReference
 from netdra.node.sandboxes.network import Network
 from netdra.node.sandboxes.status import ClaimDevices
-from tests.cluster.fault_proxy import Answer
+from tests.cluster.fault_proxy import Answer, Request
 from tests.cluster.sandboxes.former import attached, rounds
-from tests.cluster.sandboxes.scene import WITHIN, Scene, chain_of_three, ready
+from tests.cluster.sandboxes.scene import WITHIN, Daemon, Scene, chain_of_three, ready
 
 
 def test_a_pod_that_began_while_the_daemon_was_away_gets_its_network_when_it_is_back(scene: Scene) -> None:
@@ -242,3 +242,26 @@ def test_a_pod_that_the_former_driver_has_just_attached_is_not_attached_anew(
             assert scene.machine.specified() == {scene.uid(claim)}
 
     asyncio.run(story())
+
+
+def test_the_status_of_a_network_that_stands_is_compared_once(scene: Scene) -> None:
+    claim, sandbox = attached(scene)
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            await daemon.written()
+            await daemon.pods.tracker.at_rest()
+            before = len(reads(daemon, claim))
+            await daemon.synchronize(sandbox)
+            await daemon.written()
+            assert len(reads(daemon, claim)) == before
+            await daemon.stop(sandbox)
+            await daemon.written()
+            assert len(reads(daemon, claim)) > before
+
+    asyncio.run(story())
+
+
+def reads(daemon: Daemon, claim: str) -> list[Request]:
+    """The requests of a daemon for a claim."""
+    return [request for request in daemon.proxy.requests if request.path.endswith(f"/resourceclaims/{claim}")]

@@ -80,3 +80,12 @@ def test_what_was_just_written_is_not_decoded_and_what_another_wrote_after_it_is
     files.replace(path, b"six", 1.0)
     cache.remember(path, first, "a: two")
     assert cache.of(path) == "a: six"
+
+
+def test_of_many_files_those_that_have_not_changed_are_known_by_name(tmp_path: Path, cache: FileCache[str]) -> None:
+    for name in ("stays", "changes", "goes"):
+        (tmp_path / name).write_text(name)
+        cache.of(tmp_path / name)
+    (tmp_path / "changes").write_text("else")
+    (tmp_path / "goes").unlink()
+    assert list(cache.unchanged(tmp_path, ["stays", "changes", "goes", "new"])) == ["stays"]

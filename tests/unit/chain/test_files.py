@@ -1,6 +1,8 @@
 import errno
 import os
+import stat
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -192,3 +194,26 @@ def test_of_what_was_put_aside_the_newest_are_kept_and_nothing_else_goes(tmp_pat
     files.keep_newest(tmp_path, "given-up", 2)
     assert {*tmp_path.iterdir()} == {*others, tmp_path / "0.jsonl.given-up-0", tmp_path / "1.jsonl.given-up-0"}
     files.keep_newest(tmp_path / "none", "given-up", 2)
+
+
+@pytest.mark.parametrize("write", [files.place, files.appear])
+def test_a_file_that_has_the_content_already_is_left_and_any_other_is_replaced(
+    tmp_path: Path, write: Callable[..., None]
+) -> None:
+    path = tmp_path / "file"
+
+    def written(content: bytes, mode: int) -> tuple[int, int, bytes]:
+        write(path, content, 1.0, mode=mode)
+        status = path.stat()
+        return status.st_mtime_ns, stat.S_IMODE(status.st_mode), path.read_bytes()
+
+    first = written(b"one", 0o644)
+    os.utime(path, ns=(1, 1))
+    assert written(b"one", 0o644) == (1, *first[1:])
+    assert written(b"two", 0o644)[0] > 1
+    os.utime(path, ns=(1, 1))
+    assert written(b"two", 0o600)[1] == 0o600
+    path.unlink()
+    path.symlink_to("elsewhere")
+    assert written(b"two", 0o600)[2] == b"two"
+    assert not path.is_symlink()

@@ -24,6 +24,7 @@ class Peer:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.writer = writer
         self.ended = asyncio.Event()
+        self.is_closed = False
         self._reader = reader
         self._next_call = 1
         self._requests: asyncio.Queue[Frame] = asyncio.Queue()
@@ -40,7 +41,7 @@ class Peer:
                             self._requests.put_nowait(frame)
                     else:
                         for frame in responses.feed(payload):
-                            self._responses[frame.call].set_result(ttrpc_pb2.Response.FromString(frame.data))
+                            self._responses.pop(frame.call).set_result(ttrpc_pb2.Response.FromString(frame.data))
         except ConnectionError:
             pass
         finally:
@@ -88,6 +89,7 @@ class Peer:
         assert (await self.ask("Synchronize", nri_pb2.SynchronizeRequest(pods=pods))).status.code == 0
 
     async def close(self) -> None:
+        self.is_closed = True
         self.writer.close()
         self._pump.cancel()
         await asyncio.gather(self._pump, return_exceptions=True)
@@ -100,7 +102,7 @@ async def listening(path: Path) -> AsyncIterator[Callable[[], asyncio.Task[Peer]
     peers: list[Peer] = []
 
     def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        peers.append(Peer(reader, writer))
+        peers[:] = [*(peer for peer in peers if not peer.is_closed), Peer(reader, writer)]
         arrived.put_nowait(peers[-1])
 
     server = await asyncio.start_unix_server(connected, path)
