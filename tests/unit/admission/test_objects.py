@@ -432,3 +432,25 @@ class TestPodNetworks:
         verdict = review(request_of(made), Cluster())
         assert verdict.errors == ()
         assert any('PodNetwork "storage" does not exist' in text for text in verdict.warnings)
+
+    def test_a_topology_with_another_mtu_than_its_network_is_warned_of(
+        self, request_of: Request, topology: Topology
+    ) -> None:
+        made = topology("lan", "- {name: nic, type: macvlan, network: a, config: {mtu: 1400, ipam: {type: network}}}")
+        cluster = Cluster(pod_networks={"a": network("10.7.0.0/24", name="a", mtu=1500)})
+        verdict = review(request_of(made), narrowed(request_of(made), cluster))
+        assert verdict.errors == ()
+        assert any('sets mtu 1400, but PodNetwork "a" has mtu 1500' in text for text in verdict.warnings)
+
+    def test_a_claim_is_warned_of_networks_that_do_not_exist(self, request_of: Request) -> None:
+        names = {"a": "podnetwork.storage", "b": "podnetwork.lan"}
+        requests = [{"name": name, "exactly": {"deviceClassName": of}} for name, of in names.items()]
+        metadata, spec = {"name": "c"}, {"devices": {"requests": requests}}
+        kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}
+        asked = request_of({**kind, "metadata": metadata, "spec": spec})
+        cluster = narrowed(asked, Cluster(pod_networks={"storage": network("10.7.0.0/24")}))
+        found = [text for text in review(asked, cluster).warnings if "does not exist" in text]
+        assert found == [
+            'ResourceClaim "c", request "b" requests addresses: PodNetwork "lan" does not exist; create it: until then '
+            "no address is assigned, and pods do not start"
+        ]
