@@ -502,8 +502,9 @@ def _on_networks(objects: Sequence[_Object], let_through: Sequence[_Object], whe
     for item, topology in _of(let_through, NetworkTopology):
         yield from (item.problem(finding, "warning") for finding in pod_networks.missing(topology, networks, where))
         yield from (item.problem(finding, "warning") for finding in network_mtus.check(topology, networks))
-    for item, claim in [*_of(let_through, ResourceClaim), *_of(let_through, ResourceClaimTemplate)]:
-        yield from (item.problem(finding, "warning") for finding in claims.missing_networks(claim, networks, where))
+    for item in let_through:
+        if isinstance(claim := item.value, ResourceClaim | ResourceClaimTemplate):
+            yield from (item.problem(finding, "warning") for finding in claims.missing_networks(claim, networks, where))
 
 
 def _claims(objects: Sequence[_Object], topologies: Mapping[str, NetworkTopology]) -> Iterator[tuple[_Object, Finding]]:

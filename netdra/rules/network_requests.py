@@ -117,7 +117,9 @@ def missing(
         where: as of `pod_networks.missing`.
     """
     for at, request in enumerate(wanted.requests):
-        for network in dict.fromkeys(map(names.network_of_class, (each.device_class_name for each in choices(request)))):
+        for network in dict.fromkeys(
+            map(names.network_of_class, (each.device_class_name for each in choices(request)))
+        ):
             if network and network not in networks:
                 what, hint = pod_networks.absent(network, networks, where)
                 place = (*path, "requests", at)

@@ -443,14 +443,12 @@ class TestPodNetworks:
         assert any('sets mtu 1400, but PodNetwork "a" has mtu 1500' in text for text in verdict.warnings)
 
     def test_a_claim_is_warned_of_networks_that_do_not_exist(self, request_of: Request) -> None:
-        names = {"a": "podnetwork.storage", "b": "podnetwork.lan"}
+        names = {"a": "podnetwork.storage", "b": "podnetwork.lan", "nic": "unknown"}
         requests = [{"name": name, "exactly": {"deviceClassName": of}} for name, of in names.items()]
         metadata, spec = {"name": "c"}, {"devices": {"requests": requests}}
         kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}
         asked = request_of({**kind, "metadata": metadata, "spec": spec})
         cluster = narrowed(asked, Cluster(pod_networks={"storage": network("10.7.0.0/24")}))
         found = [text for text in review(asked, cluster).warnings if "does not exist" in text]
-        assert found == [
-            'ResourceClaim "c", request "b" requests addresses: PodNetwork "lan" does not exist; create it: until then '
-            "no address is assigned, and pods do not start"
-        ]
+        (text,) = found
+        assert text.startswith('ResourceClaim "c", request "b" requests addresses: PodNetwork "lan" does not exist')

@@ -104,7 +104,7 @@ def test_a_bond_whose_frames_the_nic_may_drop_is_a_warning_of_its_topology() -> 
     links = "links: ['{{ nic.interfaceName }}', '{{ other.interfaceName }}']"
     bond = f"- {{name: bond0, type: bond, dependOn: [nic, other], config: {{mode: 802.3ad, {links}}}}}"
     other = "- {name: other, type: sriov, selector: {cel: 'true'}}"
-    bonded = TOPOLOGY.replace("status:", f"  {other}\n  {bond}\nstatus:").replace("host-device", "sriov")
+    bonded = TOPOLOGY.replace("\nstatus:", f"\n  {other}\n  {bond}\nstatus:").replace("host-device", "sriov")
     story = topology_story(cluster(bonded, NODES, slices("eth0")), "fast")
     warnings = [each for each in story.statements if each.reason == "SpoofCheck"]
     assert [each.severity for each in warnings] == ["warning"]
