@@ -22,7 +22,7 @@ from netdra.exposure.ranks import RankIndex, Rivals
 from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.custom_device import CustomDevice
 from netdra.model.errors import UNREADABLE, InvalidInputError
-from netdra.model.names import network_of_class
+from netdra.model.names import network_class, network_of_class
 from netdra.model.pod_network import PodNetwork
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
@@ -303,6 +303,8 @@ def _of_claim(request: AdmissionRequest, cluster: Cluster, index: ClusterIndex) 
     classes = {name: cluster.classes[name] for name in named if name in cluster.classes}
     meant = {name for device_class in classes.values() for name in topologies_of_class(device_class)}
     topologies = {name: cluster.topologies[name] for name in meant if name in cluster.topologies}
+    used = {step.pod_network for topology in topologies.values() for step in topology.spec.steps} - {""}
+    classes |= _present(cluster.classes, map(network_class, sorted(used)))
     return Cluster(
         topologies=topologies,
         classes=classes,

@@ -311,7 +311,7 @@ async def wait_change(client: Client, since: Sequence[WatchedKind]) -> None:
 
 
 async def _first(client: Client, watched: WatchedKind) -> None:
-    """Wait for the first change of a kind that concerns the story; without the right to watch it, wait in vain."""
+    """Wait for the first change of a kind that concerns the story; without the right to watch it, just wait."""
     kind, selection, concerns, version = watched
     idle = AT_MOST_SECONDS + 10.0
     try:

@@ -244,9 +244,13 @@ def _gates(features: Features) -> Iterator[Diagnosis]:
         (
             "DRAConsumableCapacity",
             features.consumable_capacity,
-            "devices cannot be shared by several claims, and VFs cannot be pooled",
+            "devices cannot be shared, VFs cannot be pooled, and claims cannot request addresses of PodNetworks",
         ),
-        ("DRADeviceTaints", features.device_taints, "claims are not kept off devices without a link or with a problem"),
+        (
+            "DRADeviceTaints",
+            features.device_taints,
+            "claims get devices without a link or with a problem, and cannot request addresses of PodNetworks",
+        ),
     ):
         if on:
             yield _finding(gate, "ok", "on")

@@ -95,6 +95,8 @@ def warnings(
             requested[network] += _steps(request.exactly) if request.exactly is not None else 1
             yield from _of_request(named, request, (*path, "requests", at), wanted)
     for network, steps in used.items():
+        if not requested[network] and names.network_class(network) not in classes:
+            continue  # the network does not exist, or the API server has feature gates off
         if not requested[network]:
             what = f'{named} does not request the addresses of PodNetwork "{network}" that its steps get: if the '
             what += "network is full, the pod is bound to a node and waits there"

@@ -102,8 +102,14 @@ def _unknown_class(cluster: ClusterState, claim: ResourceClaim, name: str) -> St
     of = [topology for topology in cluster.topologies if name.startswith(f"{topology.name}-")]
     text = f'DeviceClass "{name}" of the claim does not exist'
     if network := network_of_class(name):
-        text += f'; PodNetwork "{network}" does not exist, or its DeviceClass is not made yet'
-        next_step = f"kubectl describe pnet {network}"
+        if any(entry.name == network for entry in cluster.networks):
+            text += (
+                "; netdra's controller makes it only with the feature gates DRAConsumableCapacity and DRADeviceTaints"
+            )
+            next_step = "netdra doctor --only cluster; without these gates, remove the request from the claim"
+        else:
+            text += f'; PodNetwork "{network}" does not exist'
+            next_step = hint(network, (entry.name for entry in cluster.networks), "PodNetworks:") or "create it"
     elif of:
         topology = max(of, key=lambda entry: len(entry.name))
         steps = [f"{topology.name}-{step.name}" for step in topology.spec.steps if step.is_root]
