@@ -6,7 +6,7 @@ claim that cannot be read: the API server itself rejects that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import islice
 
 from msgspec.structs import replace
@@ -41,8 +41,10 @@ def review(request: AdmissionRequest, cluster: Cluster) -> Verdict:
     if not _is_ours(wanted, cluster):
         return Verdict((), tuple(finding.text for finding in _guesses(claim, cluster)))
     claim = _named(claim)
-    errors = tuple(finding.text for finding in check_claim(claim, cluster.topologies, cluster.classes))
-    return Verdict(errors, () if errors else tuple(finding.text for finding in warnings(claim, cluster)))
+    if errors := tuple(finding.text for finding in check_claim(claim, cluster.topologies, cluster.classes)):
+        return Verdict(errors)
+    remarks = [*warnings(claim, cluster), *missing_networks(claim, cluster.pod_networks)]
+    return Verdict(warnings=tuple(finding.text for finding in remarks))
 
 
 def foreseen(request: AdmissionRequest, cluster: Cluster, in_time: Callable[[], bool]) -> Verdict:
@@ -175,6 +177,14 @@ def warnings(claim: ResourceClaim | ResourceClaimTemplate, cluster: Cluster) -> 
     yield from of_single_vfs(claim, cluster.policies.values())
     yield from of_left_out_facts(claim, cluster.policies.values())
     yield from _guesses(claim, cluster)
+
+
+def missing_networks(
+    claim: ResourceClaim | ResourceClaimTemplate, networks: Collection[str], where: str = ""
+) -> Iterator[Finding]:
+    """Warnings for requests of addresses of PodNetworks that do not exist; as `network_requests.missing`."""
+    wanted, path = device_claim(claim)
+    yield from network_requests.missing(f'{claim.kind} "{claim.metadata.name}"', wanted, path, networks, where)
 
 
 def _asked(wanted: DeviceClaim, cluster: Cluster) -> Iterator[NetworkTopology]:

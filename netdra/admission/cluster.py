@@ -22,6 +22,7 @@ from netdra.exposure.ranks import RankIndex, Rivals
 from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.custom_device import CustomDevice
 from netdra.model.errors import UNREADABLE, InvalidInputError
+from netdra.model.names import network_class, network_of_class
 from netdra.model.pod_network import PodNetwork
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
@@ -56,7 +57,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         added: the names that policies and CustomDevices add to devices, which selectors may use.
         offers: the devices that nodes report, by the attributes that the topology or claim that is written asks for.
         rivals: of the policy that is written: the others of its rank; None if `policies` has all of them.
-        pod_networks: the PodNetworks, of a topology that is written those that its steps name.
+        pod_networks: the PodNetworks, of a topology or claim that is written those that it names.
         taken: of the PodNetwork that is written, the ranges that are used for something else.
     """
 
@@ -302,7 +303,15 @@ def _of_claim(request: AdmissionRequest, cluster: Cluster, index: ClusterIndex) 
     classes = {name: cluster.classes[name] for name in named if name in cluster.classes}
     meant = {name for device_class in classes.values() for name in topologies_of_class(device_class)}
     topologies = {name: cluster.topologies[name] for name in meant if name in cluster.topologies}
-    return Cluster(topologies=topologies, classes=classes, policies=_offering(cluster, index), offers=cluster.offers)
+    used = {step.pod_network for topology in topologies.values() for step in topology.spec.steps} - {""}
+    classes |= _present(cluster.classes, map(network_class, sorted(used)))
+    return Cluster(
+        topologies=topologies,
+        classes=classes,
+        policies=_offering(cluster, index),
+        offers=cluster.offers,
+        pod_networks=_present(cluster.pod_networks, map(network_of_class, named)),
+    )
 
 
 def _offering(cluster: Cluster, index: ClusterIndex) -> dict[str, DeviceExposurePolicy]:

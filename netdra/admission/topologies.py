@@ -14,7 +14,7 @@ from netdra.model.findings import Finding, about
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.suggestions import closest, listed
 from netdra.model.topology import BUILTIN_TYPES, NetworkTopology, NetworkTopologySpec
-from netdra.rules import addresses, contract, pod_networks, shipped
+from netdra.rules import addresses, contract, network_mtus, pod_networks, shipped
 from netdra.rules.networks import overlaps
 from netdra.rules.topologies import check_names, check_together, check_topology, check_unwise
 from netdra.topology.classes import class_name
@@ -46,6 +46,7 @@ def review(
         *warnings(new, cluster),
         *near,
         *pod_networks.missing(new, cluster.pod_networks),
+        *network_mtus.check(new, cluster.pod_networks),
     ]
     if not findings:
         remarks += searches.of_topology(new, cluster.policies, cluster.offers, in_time)

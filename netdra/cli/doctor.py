@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -20,7 +20,9 @@ from netdra.model.extras import how_to_install
 
 if TYPE_CHECKING:
     from netdra.doctor.neutron_verdicts import WiredNode
+    from netdra.model.pod_network import PodNetwork
     from netdra.neutron.physnets import PhysnetDefault
+    from netdra.rules.taken_ranges import TakenRange
 
 
 @click.command(name="doctor")
@@ -73,9 +75,9 @@ def command(
     findings: list[Diagnosis] = []
     if only != "node":
         wanted = only == "cluster" or cluster.is_given
-        of_cluster, nodes = _cluster(cluster, (namespace, name), node_name, wanted=wanted, with_nodes=with_cloud)
+        of_cluster, beside = _cluster(cluster, (namespace, name), node_name, wanted=wanted, with_nodes=with_cloud)
         findings += of_cluster
-        findings += _cloud(cloud, defaults, nodes) if with_cloud else ()
+        findings += _cloud(cloud, defaults, beside) if with_cloud else ()
     if only != "cluster":
         findings += node_verdicts.verdicts(node_look.look(places))
     if output == "table":
@@ -87,10 +89,24 @@ def command(
         sys.exit(1)
 
 
+class _Beside(NamedTuple):
+    """The part of a cluster with which a cloud is compared.
+
+    Attributes:
+        nodes: the nodes that publish devices of physical networks.
+        networks: the PodNetworks.
+        taken: the ranges with which these were compared already.
+    """
+
+    nodes: tuple[WiredNode, ...] | Unseen
+    networks: tuple[PodNetwork, ...] = ()
+    taken: tuple[TakenRange, ...] = ()
+
+
 def _cluster(
     access: shared.ClusterAccess, where: tuple[str, str], node: str, *, wanted: bool, with_nodes: bool
-) -> tuple[list[Diagnosis], tuple[WiredNode, ...] | Unseen]:
-    """The findings on the cluster, with netdra in a namespace and under a name; and, if wanted, its wired nodes.
+) -> tuple[list[Diagnosis], _Beside]:
+    """The findings on the cluster, with netdra in a namespace and under a name; and the part for the cloud, if wanted.
 
     If the user has not asked for the cluster, its absence is not an error.
     """
@@ -102,15 +118,15 @@ def _cluster(
         if wanted:
             raise
         why, fix = f"{problem.name} is not installed", how_to_install("cluster")
-        return cluster_verdicts.not_looked_at(why, fix), Unseen(f"{why}: {fix}")
+        return cluster_verdicts.not_looked_at(why, fix), _Beside(Unseen(f"{why}: {fix}"))
     try:
         access.config()
     except InvalidInputError as problem:
         if wanted:
             raise
-        return cluster_verdicts.not_looked_at(problem.what), Unseen(problem.what)
+        return cluster_verdicts.not_looked_at(problem.what), _Beside(Unseen(problem.what))
 
-    async def look() -> tuple[list[Diagnosis], tuple[WiredNode, ...] | Unseen]:
+    async def look() -> tuple[list[Diagnosis], _Beside]:
         async with access.client() as client:
             facts = await cluster_look.look(client, *where, node)
             scheduling = await cluster_look.attempt(scheduling_look.look(client))
@@ -121,18 +137,17 @@ def _cluster(
         findings = cluster_verdicts.verdicts(facts, __version__, now)
         findings += scheduling_verdicts.verdicts(scheduling)
         findings += network_verdicts.verdicts(networks, now)
-        return [*findings, *neutron_verdicts.of_ports(ports, *where, now)], nodes
+        beside = _Beside(nodes, networks.known, () if isinstance(networks.taken, Unseen) else networks.taken)
+        return [*findings, *neutron_verdicts.of_ports(ports, *where, now)], beside
 
     try:
         return asyncio.run(look())
     except TemporaryError as problem:
-        return cluster_verdicts.unreachable(problem.what), Unseen(problem.what)
+        return cluster_verdicts.unreachable(problem.what), _Beside(Unseen(problem.what))
 
 
-def _cloud(
-    cloud: shared.CloudAccess, defaults: Mapping[str, PhysnetDefault], nodes: tuple[WiredNode, ...] | Unseen
-) -> list[Diagnosis]:
-    from netdra.doctor import neutron_look, neutron_verdicts
+def _cloud(cloud: shared.CloudAccess, defaults: Mapping[str, PhysnetDefault], beside: _Beside) -> list[Diagnosis]:
+    from netdra.doctor import neutron_look, neutron_verdicts, subnet_verdicts
     from netdra.neutron.client import Neutron
     from netdra.neutron.session import Session
 
@@ -141,6 +156,8 @@ def _cloud(
 
     async def look() -> list[Diagnosis]:
         async with Neutron(session, cloud.allowed) as neutron:
-            return neutron_verdicts.of_cloud(await neutron_look.look_at_cloud(neutron, defaults), nodes)
+            facts = await neutron_look.look_at_cloud(neutron, defaults)
+            findings = neutron_verdicts.of_cloud(facts, beside.nodes)
+            return [*findings, *subnet_verdicts.verdicts(beside.networks, facts, beside.taken)]
 
     return asyncio.run(look())

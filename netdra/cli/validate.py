@@ -26,7 +26,7 @@ from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.model.workload import Workload
 from netdra.rules.taken_ranges import TakenRange
-from netdra.rules.workloads import Wrong
+from netdra.rules.workloads import IN_FILES, Wrong
 from netdra.topology.values import dotted
 
 Kind = TypeVar("Kind")
@@ -134,7 +134,7 @@ def command(context: click.Context, given: objects.InputOptions, output: str, st
     do not change it without --strict.
     """
     given.check()
-    checked = _Checked([], [], [], [], [], [])
+    checked = _Checked([], [], [], [], [], [], "" if given.of_cluster else IN_FILES)
     unknown = objects.UnknownKinds()
     for path in inputs.once(given.paths):
         checked.take(path, unknown)
@@ -173,6 +173,8 @@ class _Checked(NamedTuple):
     files: list[str]
     nodes: list[ClusterNode | Inventory]
     taken: list[TakenRange]
+    where: str
+    """What the objects are, as messages name it; "" if they are all that the cluster has."""
 
     def take(self, path: str, unknown: objects.UnknownKinds) -> None:
         """Read a file."""
@@ -202,8 +204,10 @@ def _problems(checked: _Checked) -> Iterator[FileProblem]:
     yield from _slices(items)
     yield from _unwise(items)
     yield from _scoped(items)
-    yield from _warned(items, [item for item in items if id(item) not in places], checked.taken)
-    yield from _workloads(items, workloads)
+    let_through = [item for item in items if id(item) not in places]
+    yield from _warned(items, let_through, checked.taken)
+    yield from _on_networks(items, let_through, checked.where)
+    yield from _workloads(items, workloads, checked.where)
 
 
 def _of_cluster(given: objects.InputOptions, written: Sequence[_Object]) -> Iterator[_Object]:
@@ -275,11 +279,11 @@ def _problem(file: str, marked: marks.Document, finding: Finding) -> FileProblem
     return FileProblem(file=file, line=marked.line(finding.path), message=finding.what, path=place, hint=finding.hint)
 
 
-def _workloads(objects: Sequence[_Object], workloads: Sequence[_Pods]) -> Iterator[FileProblem]:
+def _workloads(objects: Sequence[_Object], workloads: Sequence[_Pods], where: str) -> Iterator[FileProblem]:
     """The errors in Pods, Deployments and the like, with the claims and classes of all files."""
     from netdra.rules.workloads import check, check_together, known_objects
 
-    known = known_objects(item.value for item in objects)
+    known = msgspec.structs.replace(known_objects(item.value for item in objects), where=where)
     for item in workloads:
         yield from (item.problem(wrong) for wrong in check(item.value, known))
     places = {id(item.value): item for item in workloads}
@@ -487,6 +491,20 @@ def _warned(
     places = {value.name: item for item, value in _of(let_through, NetworkTopology)}
     for name, finding in overlaps(value for _, value in _of(let_through, NetworkTopology)):
         yield places[name].problem(finding, "warning")
+
+
+def _on_networks(objects: Sequence[_Object], let_through: Sequence[_Object], where: str) -> Iterator[FileProblem]:
+    """Warnings for PodNetworks that do not exist, or that have another MTU than the steps on them."""
+    from netdra.admission import claims
+    from netdra.rules import network_mtus, pod_networks
+
+    networks = {network.name: network for _, network in _of(objects, PodNetwork)}
+    for item, topology in _of(let_through, NetworkTopology):
+        yield from (item.problem(finding, "warning") for finding in pod_networks.missing(topology, networks, where))
+        yield from (item.problem(finding, "warning") for finding in network_mtus.check(topology, networks))
+    for item in let_through:
+        if isinstance(claim := item.value, ResourceClaim | ResourceClaimTemplate):
+            yield from (item.problem(finding, "warning") for finding in claims.missing_networks(claim, networks, where))
 
 
 def _claims(objects: Sequence[_Object], topologies: Mapping[str, NetworkTopology]) -> Iterator[tuple[_Object, Finding]]:

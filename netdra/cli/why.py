@@ -95,7 +95,7 @@ async def _follow(access: ClusterAccess, subject: Subject, output: str, *, watch
     former = None
     async with access.client() as client:
         while True:
-            since = await why_objects.versions(client, scope) if watch else {}
+            since = await why_objects.versions(client, scope) if watch else ()
             story = subject.story(await why_objects.read(client, scope))
             if story != former:
                 show(story, output, again=former is not None)

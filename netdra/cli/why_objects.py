@@ -7,11 +7,13 @@ so.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from typing import Any, NamedTuple, TypeVar
+
+import msgspec
 
 from netdra.kube import resources
 from netdra.kube.client import Client, Selection
@@ -19,7 +21,7 @@ from netdra.kube.errors import ApiError
 from netdra.kube.resources import KubernetesObject, Resource
 from netdra.kube.watch import watch
 from netdra.model.claim import ResourceClaim
-from netdra.model.errors import NetdraError, sentence
+from netdra.model.errors import UNREADABLE, NetdraError, sentence
 from netdra.model.pod_address import PodAddress
 from netdra.story.objects import ClusterEvent, ClusterState, PlacedPod, PlacementNode, TaintRule
 
@@ -238,36 +240,64 @@ def _refusal(resource: Resource[Any], where: str) -> str:
     return sentence(f"the cluster does not allow you to list {resource.plural}{where}", _HINT)
 
 
-async def versions(client: Client, scope: Scope) -> Mapping[Resource[Any], tuple[Selection, str]]:
-    """The kinds that a story is watched by, each with the version to watch from; those without a right are left out."""
-    found: dict[Resource[Any], tuple[Selection, str]] = {}
-    for resource, selection in _watched(scope):
+class WatchedKind(NamedTuple):
+    """A kind that a story is watched by.
+
+    Attributes:
+        resource: the kind.
+        selection: the objects that are watched.
+        concerns: whether an object, as the API server sends it, may be part of the story.
+        version: the version to watch from.
+    """
+
+    resource: Resource[Any]
+    selection: Selection
+    concerns: Callable[[msgspec.Raw], bool] = lambda _: True
+    version: str = ""
+
+
+async def versions(client: Client, scope: Scope) -> Sequence[WatchedKind]:
+    """The kinds that a story is watched by, from now on; those without a right are left out."""
+    found: list[WatchedKind] = []
+    for watched in _watched(scope):
         with suppress(ApiError):
-            page = await client.page(resource, selection, limit=1)
-            found[resource] = selection, page.metadata.resource_version
+            page = await client.page(watched.resource, watched.selection, limit=1)
+            found.append(watched._replace(version=page.metadata.resource_version))
     return found
 
 
-def _watched(scope: Scope) -> Iterable[tuple[Resource[Any], Selection]]:
+def _watched(scope: Scope) -> Iterable[WatchedKind]:
     inside = Selection(namespace=scope.namespace)
     of_node = Selection(field_selector=f"spec.nodeName={scope.node}" if scope.node else "")
-    yield resources.RESOURCE_SLICES, of_node
-    yield resources.TOPOLOGIES, _ALL
-    yield resources.RESOURCE_CLAIMS, inside
+    yield WatchedKind(resources.RESOURCE_SLICES, of_node)
+    yield WatchedKind(resources.TOPOLOGIES, _ALL)
+    yield WatchedKind(resources.RESOURCE_CLAIMS, inside)
     if scope.namespace:
-        yield PODS, inside
-        yield resources.NEUTRON_PORTS, inside
+        yield WatchedKind(PODS, inside)
+        yield WatchedKind(resources.NEUTRON_PORTS, inside)
+    if scope.namespace or scope.network:
+        yield WatchedKind(resources.POD_ADDRESSES, _ALL, partial(_concerns, scope))
+    if scope.network:
+        yield WatchedKind(resources.POD_NETWORKS, Selection(field_selector=f"metadata.name={scope.network}"))
     if scope.pod:
-        yield EVENTS, Selection(scope.namespace, f"involvedObject.name={scope.pod}")
+        yield WatchedKind(EVENTS, Selection(scope.namespace, f"involvedObject.name={scope.pod}"))
 
 
-async def wait_change(client: Client, since: Mapping[Resource[Any], tuple[Selection, str]]) -> None:
+def _concerns(scope: Scope, address: msgspec.Raw) -> bool:
+    """Whether a PodAddress may be part of a story: all addresses of the cluster are sent. One that is not read is."""
+    try:
+        return _is_of(scope, msgspec.json.decode(address, type=PodAddress))
+    except UNREADABLE:
+        return True
+
+
+async def wait_change(client: Client, since: Sequence[WatchedKind]) -> None:
     """Wait until a watched object changes, or for `AT_MOST_SECONDS`; for `AT_LEAST_SECONDS` in any case.
 
     Raises:
         ApiError: the API server does not answer.
     """
-    tasks = [asyncio.ensure_future(_first(client, kind, *place)) for kind, place in since.items()]
+    tasks = [asyncio.ensure_future(_first(client, watched)) for watched in since]
     try:
         await asyncio.sleep(AT_LEAST_SECONDS)
         if tasks:
@@ -280,10 +310,15 @@ async def wait_change(client: Client, since: Mapping[Resource[Any], tuple[Select
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _first(client: Client, resource: Resource[Any], selection: Selection, version: str) -> None:
-    """Wait for the first change of a kind."""
+async def _first(client: Client, watched: WatchedKind) -> None:
+    """Wait for the first change of a kind that concerns the story; without the right to watch it, just wait."""
+    kind, selection, concerns, version = watched
     idle = AT_MOST_SECONDS + 10.0
-    async with watch(client, resource, selection, version, seconds=AT_MOST_SECONDS, idle_seconds=idle) as events:
-        async for event in events:
-            if event.type != "BOOKMARK":
-                return
+    try:
+        async with watch(client, kind, selection, version, seconds=AT_MOST_SECONDS, idle_seconds=idle) as events:
+            async for event in events:
+                if event.type != "BOOKMARK" and concerns(event.object):
+                    return
+    except ApiError as problem:
+        if problem.status.code == HTTPStatus.FORBIDDEN:
+            await asyncio.sleep(AT_MOST_SECONDS)

@@ -25,10 +25,7 @@ def picture(graph: Graph, interfaces: Mapping[str, str], states: Mapping[str, st
         interfaces: by step, the interface that it makes or changes.
         states: by step, its state in one word: done, failed, waiting or unknown.
     """
-    texts = {
-        step.name: (*map(_short, labels(step.name, step.type, interfaces[step.name])), states[step.name])
-        for step in graph.steps
-    }
+    texts = {step.name: (*map(_short, labels(step, interfaces)), states[step.name]) for step in graph.steps}
     layout = lay_out(graph, texts)
     width, height = layout.width * _WIDTH + 2 * _MARGIN, layout.height * _HEIGHT + 2 * _MARGIN
     lines = (shape for line in layout.lines for shape in _line(line))

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
+from math import inf
 from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
@@ -23,6 +25,7 @@ from netdra.controller.writing import claim_references
 from netdra.kube.client import Client, Selection
 from netdra.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
 from netdra.kube.events import Occurrence, Recorder
+from netdra.kube.features import dropped
 from netdra.kube.queue import AGAIN, WorkQueue
 from netdra.kube.reflector import Reflector
 from netdra.kube.resources import DEVICE_CLASSES, RESOURCE_SLICES
@@ -47,6 +50,8 @@ BATCH_SECONDS = 0.2
 """How long further changes are waited for before a capacity is written."""
 REPORT_SECONDS = 30.0
 """Seconds until a claim that waits for an address is reported again."""
+RECHECK_SECONDS = 600.0
+"""Seconds until the API server is asked again whether it supports shared devices with taints."""
 ACTION = "AssignAddress"
 
 
@@ -90,7 +95,8 @@ class NetworkShares:
         self._slices: Store[ResourceSlice] = Store()
         self._allocated: dict[str, dict[str, tuple[_Share, ...]]] = {}
         self._requested: dict[str, dict[str, _Request]] = {}
-        self._supported = True
+        self._supported: bool | None = None
+        self._checked = -inf
         self.work: WorkQueue[str] = WorkQueue("network-shares", self._network)
 
     def recount(self, network: str) -> None:
@@ -140,7 +146,7 @@ class NetworkShares:
 
     async def _network(self, name: str) -> float | None:
         """Have the slices and the class of a network as they should be."""
-        if not name or not names.has_shares(name) or not self._supported:
+        if not name or not names.has_shares(name):
             return None
         with self._in_hand():
             network, ledger = self._networks.objects.get(name), self._ledger(name)
@@ -152,9 +158,10 @@ class NetworkShares:
                 return AGAIN
 
     async def _write(self, name: str, network: PodNetwork | None, counts: Mapping[str, Available]) -> float | None:
+        await self._check(name)
         present = {entry.metadata.name: entry for entry in self._slices.objects.values() if _network_of(entry) == name}
         wanted: dict[str, ResourceSlice] = {}
-        if network is not None and counts:
+        if network is not None and counts and self._supported:
             for group in shares.groups(network):
                 old = present.get(shares.slice_name(network, group))
                 amount = shares.capacity(counts[group.key], _amount(old))
@@ -172,20 +179,33 @@ class NetworkShares:
         if present is not None and _content(present) == _content(wanted):
             return
         if present is None:
-            stored = await self._client.create(RESOURCE_SLICES, wanted)
+            await self._client.create(RESOURCE_SLICES, wanted)
         elif present.metadata.deletion_timestamp:
             return  # it is made again when it is gone
         else:
             metadata = replace(present.metadata, owner_references=wanted.metadata.owner_references)
-            stored = await self._client.replace(RESOURCE_SLICES, replace(wanted, metadata=metadata))
+            await self._client.replace(RESOURCE_SLICES, replace(wanted, metadata=metadata))
         metrics.SHARE_WRITES.labels("create" if present is None else "update").inc()
-        if any(not device.taints or not device.allow_multiple_allocations for device in stored.spec.devices):
-            self._supported = False
+
+    async def _check(self, name: str) -> None:
+        """Find out whether the API server supports the devices, by a dry run; if it does not, ask again later."""
+        if self._supported or time.monotonic() < self._checked + RECHECK_SECONDS:
+            return
+        former, sent = self._supported, shares.probe()
+        stored = await self._client.create(RESOURCE_SLICES, sent, dry_run=True)
+        off = sorted({field.gate for field in dropped(sent.spec, stored.spec)})
+        self._supported, self._checked = not off, time.monotonic()
+        if off:
+            self.work.add(name, RECHECK_SECONDS)
+        if off and former is None:
             log.warning(
-                "the API server drops taints or shares of devices (feature gates DRADeviceTaints and "
-                "DRAConsumableCapacity): the scheduler does not know which PodNetworks are full"
+                "the API server has feature gates off (%s): claims cannot request addresses of PodNetworks, and the "
+                "scheduler does not know which PodNetworks are full",
+                ", ".join(off),
             )
-            await self._client.delete(RESOURCE_SLICES, stored)
+        elif former is False and not off:
+            for network in self._networks.objects:
+                self.recount(network)
 
     async def _put_class(self, name: str, network: PodNetwork | None) -> None:
         """Have the DeviceClass of a network as it should be."""

@@ -51,7 +51,7 @@ from netdra.model.findings import Finding
 from netdra.model.meta import Condition, ObjectMeta
 from netdra.model.node_network import NodeNetworkReport, ReportedStatus
 from netdra.model.resource import Wire
-from netdra.rules import runnable
+from netdra.rules import bonds, runnable
 
 AT_ONCE = 8
 NO_NODE = "netdra-doctor"
@@ -175,6 +175,7 @@ async def look(client: Client, namespace: str, name: str = "netdra", node: str =
         reports=await attempt(_reports(client)),
         summaries=await attempt(_summaries(client)),
         not_allowed=await attempt(_not_allowed(client, () if isinstance(components, Unseen) else components)),
+        bonds=await attempt(_bonds(client)),
     )
 
 
@@ -282,6 +283,12 @@ async def _not_allowed(client: Client, components: Iterable[Component]) -> dict[
         for topology in await client.list(TOPOLOGIES)
     }
     return {name: findings for name, findings in found.items() if findings}
+
+
+async def _bonds(client: Client) -> dict[str, tuple[Finding, ...]]:
+    """By topology, its bonds whose frames the NIC may drop."""
+    found = await client.gather(TOPOLOGIES, lambda topology: (topology.name, (*bonds.one_mac(topology),)))
+    return {name: findings for name, findings in sorted(found) if findings}
 
 
 def _is_degraded(conditions: Iterable[Condition]) -> bool:

@@ -26,6 +26,7 @@ NETDRA_PODS = "app.kubernetes.io/part-of=netdra"
 API_SINCE, COUNTERS_SINCE = (1, 34), (1, 36, 2)
 SOON = timedelta(days=14)
 NAMED = 5
+BONDS = "bonds of VFs"
 NRI_OF_CRIO = "[crio.nri] enable_nri = true"
 AS_ADMINISTRATOR = "use a kubeconfig that is allowed to read it: netdra doctor --kubeconfig"
 
@@ -116,6 +117,7 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
         reports: what nodes state of themselves.
         summaries: usages and rollouts.
         not_allowed: topology -> why nodes do not run plugins of it.
+        bonds: topology -> why the NIC may drop frames of its bonds.
     """
 
     server: str
@@ -131,6 +133,7 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
     reports: tuple[ReportFacts, ...] | Unseen = ()
     summaries: SummaryFacts | Unseen = SummaryFacts()
     not_allowed: Mapping[str, tuple[Finding, ...]] | Unseen = {}
+    bonds: Mapping[str, tuple[Finding, ...]] | Unseen = {}
 
 
 class Shortcoming(msgspec.Struct, frozen=True):
@@ -194,6 +197,7 @@ def verdicts(facts: ClusterFacts, own_version: str, now: datetime) -> list[Diagn
         *_seen("reports of nodes", facts.reports, lambda reports: _reports(reports, facts)),
         *_seen("usages and rollouts", facts.summaries, _summaries),
         *_seen("plugins of topologies", facts.not_allowed, _plugins),
+        *_seen(BONDS, facts.bonds, _bonds),
     ]
 
 
@@ -240,9 +244,13 @@ def _gates(features: Features) -> Iterator[Diagnosis]:
         (
             "DRAConsumableCapacity",
             features.consumable_capacity,
-            "devices cannot be shared by several claims, and VFs cannot be pooled",
+            "devices cannot be shared, VFs cannot be pooled, and claims cannot request addresses of PodNetworks",
         ),
-        ("DRADeviceTaints", features.device_taints, "claims are not kept off devices without a link or with a problem"),
+        (
+            "DRADeviceTaints",
+            features.device_taints,
+            "claims get devices without a link or with a problem, and cannot request addresses of PodNetworks",
+        ),
     ):
         if on:
             yield _finding(gate, "ok", "on")
@@ -448,6 +456,14 @@ def _plugins(not_allowed: Mapping[str, tuple[Finding, ...]]) -> Iterator[Diagnos
         yield _finding(check, "warning", seen, "kubectl get networktopologies")
     if not not_allowed:
         yield _finding(check, "ok", "nodes allow all plugins of the topologies")
+
+
+def _bonds(wrong: Mapping[str, tuple[Finding, ...]]) -> Iterator[Diagnosis]:
+    """Whether the NICs may drop frames of bonds of VFs; nothing if all are in order."""
+    for findings in [*wrong.values()][:NAMED]:
+        yield _finding(BONDS, "warning", findings[0].what, findings[0].hint)
+    if len(wrong) > NAMED:
+        yield _finding(BONDS, "warning", f"{len(wrong) - NAMED} more topologies", "netdra validate --cluster")
 
 
 def _versions(versions: Iterable[str]) -> str:

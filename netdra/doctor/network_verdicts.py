@@ -42,6 +42,11 @@ class NetworkFacts(msgspec.Struct, frozen=True, kw_only=True):
     nodes: Mapping[str, bool] | Unseen = {}
     taken: tuple[TakenRange, ...] | Unseen = ()
 
+    @property
+    def known(self) -> tuple[PodNetwork, ...]:
+        """The PodNetworks as far as they could be read."""
+        return () if isinstance(self.networks, Unseen) else self.networks
+
 
 def verdicts(facts: NetworkFacts, now: datetime) -> list[Diagnosis]:
     """All findings.

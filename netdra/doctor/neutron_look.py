@@ -34,7 +34,7 @@ from netdra.model.core import ClusterNode
 from netdra.model.neutron_port import HOST_ANNOTATION
 from netdra.model.node_network import NodeInterfaces
 from netdra.model.resource import ResourceSlice
-from netdra.neutron.answers import NeutronNetwork
+from netdra.neutron.answers import NeutronNetwork, Subnet
 from netdra.neutron.client import Neutron
 from netdra.neutron.errors import CloudsError, NeutronError, UnauthorizedError, UnreachableError
 from netdra.neutron.physnets import PhysnetDefault
@@ -106,6 +106,7 @@ async def look_at_cloud(neutron: Neutron, defaults: Mapping[str, PhysnetDefault]
     if isinstance(extensions, Failed) and extensions.reason in (UnreachableError.reason, UnauthorizedError.reason):
         return CloudFacts(account=account, extensions=extensions)
     agents = await _ask(neutron.agents())
+    networks = await _ask(neutron.networks())
     sees = True if agents else await _ask(neutron.sees_agents())
     return CloudFacts(
         account=account,
@@ -113,7 +114,8 @@ async def look_at_cloud(neutron: Neutron, defaults: Mapping[str, PhysnetDefault]
         ports=await _ask(neutron.ports()),
         agents=sees if isinstance(sees, Failed) else agents,
         sees_agents=sees is True,
-        networks=await _ask(neutron.networks()),
+        networks=networks,
+        subnets=() if isinstance(networks, Failed) else await _ask(_subnets(neutron, networks)),
         defaults={physnet: await _default(neutron, default) for physnet, default in defaults.items()},
     )
 
@@ -194,6 +196,11 @@ def interfaces_of(report: NodeInterfaces | None) -> frozenset[str] | None:
 async def _account(neutron: Neutron) -> Account:
     login = await neutron.session.login()
     return Account(user=login.user, project=login.project, roles=login.roles, url=login.network)
+
+
+async def _subnets(neutron: Neutron, networks: Sequence[NeutronNetwork]) -> tuple[Subnet, ...]:
+    wired = [network.id for network in networks if network.physnet]
+    return tuple((await neutron.subnets_of(wired)).values()) if wired else ()
 
 
 async def _default(neutron: Neutron, default: PhysnetDefault) -> NeutronNetwork | Failed:

@@ -16,7 +16,7 @@ from netdra.doctor.cluster_verdicts import AS_ADMINISTRATOR, NAMED
 from netdra.doctor.diagnosis import Diagnosis, Level, Unseen
 from netdra.model.neutron_port import HOST_ANNOTATION, NeutronPort
 from netdra.model.suggestions import hint, listed
-from netdra.neutron.answers import HARDWARE_SWITCH, ROLE, Agent, NeutronNetwork, Port
+from netdra.neutron.answers import HARDWARE_SWITCH, ROLE, Agent, NeutronNetwork, Port, Subnet
 from netdra.neutron.errors import AmbiguousError, NoNetworkError, OtherProjectError
 
 PATIENCE = timedelta(minutes=1)
@@ -79,6 +79,7 @@ class CloudFacts(msgspec.Struct, frozen=True, kw_only=True):
         agents: the NIC switch agents that the user sees.
         sees_agents: whether the user sees any agent, of any kind.
         networks: all networks that netdra may use.
+        subnets: the subnets of those of them that are on a physical network, as far as the user sees that.
         defaults: by physical network, the network that the controller's map gives it.
     """
 
@@ -88,6 +89,7 @@ class CloudFacts(msgspec.Struct, frozen=True, kw_only=True):
     agents: tuple[Agent, ...] | Failed = ()
     sees_agents: bool = False
     networks: tuple[NeutronNetwork, ...] | Failed = ()
+    subnets: tuple[Subnet, ...] | Failed = ()
     defaults: Mapping[str, NeutronNetwork | Failed] = {}
 
 

@@ -32,7 +32,7 @@ def mermaid(graph: Graph, interfaces: Mapping[str, str]) -> str:
     number = {step.name: f"s{at}" for at, step in enumerate(graph.steps)}
     rows = ["flowchart LR"]
     for step in graph.steps:
-        name, what = labels(step.name, step.type, interfaces[step.name])
+        name, what = labels(step, interfaces)
         kind = ":::device" if step.is_root else ""
         rows.append(f'  {number[step.name]}["<b>{_entity(name)}</b><br/>{_entity(what)}"]{kind}')
     rows += [f"  {number[source]} --> {number[step.name]}" for step in graph.steps for source in step.depend_on]
@@ -41,7 +41,7 @@ def mermaid(graph: Graph, interfaces: Mapping[str, str]) -> str:
 
 def svg(graph: Graph, interfaces: Mapping[str, str]) -> str:
     """The graph as an SVG document of its own, for light and dark pages."""
-    layout = lay_out(graph, {step.name: labels(step.name, step.type, interfaces[step.name]) for step in graph.steps})
+    layout = lay_out(graph, {step.name: labels(step, interfaces) for step in graph.steps})
     width = layout.width * _CELL_WIDTH + 2 * _MARGIN
     height = layout.height * _CELL_HEIGHT + 2 * _MARGIN
     size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'

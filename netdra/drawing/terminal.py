@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from netdra.drawing.layout import Box, Connector, Layout, lay_out
+from netdra.model.topology import Step
 from netdra.topology.graph import Graph
+from netdra.topology.interfaces import has_interface
 
 _UP, _DOWN, _LEFT, _RIGHT = 1, 2, 4, 8
 _VERTICAL, _HORIZONTAL = _UP | _DOWN, _LEFT | _RIGHT
@@ -40,21 +42,21 @@ def draw(graph: Graph, interfaces: Mapping[str, str], *, width: int = 120, ascii
         width: the available columns; a wider graph is written as a list.
         ascii_only: whether to do without the signs that a terminal without UTF-8 lacks.
     """
-    layout = lay_out(graph, {step.name: labels(step.name, step.type, interfaces[step.name]) for step in graph.steps})
+    layout = lay_out(graph, {step.name: labels(step, interfaces) for step in graph.steps})
     drawn = "\n".join(_rows(layout)) if layout.width <= width else outline(graph, interfaces)
     return drawn.translate(_ASCII) if ascii_only else drawn
 
 
-def labels(step: str, cni_type: str, interface: str) -> tuple[str, str]:
+def labels(step: Step, interfaces: Mapping[str, str]) -> tuple[str, str]:
     """The texts of a step's box: the step's name, and its type with its interface."""
-    return step, f"{cni_type} · {interface}"
+    return step.name, f"{step.type} · {interfaces[step.name] if has_interface(step) else 'no interface'}"
 
 
 def outline(graph: Graph, interfaces: Mapping[str, str]) -> str:
     """The graph as a list of steps in the order in which they run, each with its predecessors."""
     widest = max(len(step.name) for step in graph.steps)
     return "\n".join(
-        f"{at:>2}. {step.name:<{widest}}  {step.type} · {interfaces[step.name]}"
+        f"{at:>2}. {step.name:<{widest}}  {labels(step, interfaces)[1]}"
         + (f"  ← {', '.join(step.depend_on)}" if step.depend_on else "")
         for at, step in enumerate(graph.steps, 1)
     )

@@ -42,6 +42,8 @@ TYPE = "podnetwork"
 """The `type` of the device."""
 MOST = 1_000_000_000
 """The largest capacity that is published: a /64 has more addresses than claims can ever request."""
+PROBE = "probe"
+"""The network in the slice of a dry run."""
 _MAX_TEXT = 64
 _EXACT = 8
 """Up to so many available steps, the capacity is exact."""
@@ -166,8 +168,17 @@ def resource_slice(network: PodNetwork, group: RangeGroup, amount: int) -> Resou
             pool=ResourcePool(name=pool, generation=1, resource_slice_count=1),
             all_nodes=group.selector is None,
             node_selector=None if group.selector is None else node_selector(group.selector),
-            devices=(_device(network, amount),) if amount > 0 else (),
+            devices=(_device(network.name, amount),) if amount > 0 else (),
         ),
+    )
+
+
+def probe() -> ResourceSlice:
+    """A slice by whose dry run an API server shows whether it supports the devices."""
+    pool = ResourcePool(name=names.network_pool(PROBE), generation=1, resource_slice_count=1)
+    return ResourceSlice(
+        metadata=ObjectMeta(generate_name="netdra-probe-"),
+        spec=ResourceSliceSpec(driver=names.DRIVER, pool=pool, all_nodes=True, devices=(_device(PROBE, 1),)),
     )
 
 
@@ -200,9 +211,9 @@ def node_selector(selector: LabelSelector) -> dict[str, Any]:
     return {"nodeSelectorTerms": [{"matchExpressions": [*labels, *others]}]}
 
 
-def _device(network: PodNetwork, amount: int) -> Device:
+def _device(network: str, amount: int) -> Device:
     policy = CapacityRequestPolicy(default="1", valid_range=CapacityRequestPolicyRange(min="1"))
-    own = {names.POD_NETWORK: _text(network.name), names.SUPPORTED_CNIS: ""}
+    own = {names.POD_NETWORK: _text(network), names.SUPPORTED_CNIS: ""}
     published = {**_NEUTRAL, **{names.qualified(name): DeviceAttribute(string=text) for name, text in own.items()}}
     return Device(
         name=names.ADDRESSES,

@@ -107,7 +107,10 @@ class Port(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NeutronNetwork(msgspec.Struct, frozen=True, kw_only=True):
-    """A network; `physnet` is None where the user may not see it, `shared` is as the user's project sees it."""
+    """A network; `physnet`, `kind` and `segment` are None where the user may not see them.
+
+    `shared` is as the user's project sees it; `segment` is the VLAN of a network whose `kind` is `vlan`.
+    """
 
     id: str
     name: str = ""
@@ -117,6 +120,8 @@ class NeutronNetwork(msgspec.Struct, frozen=True, kw_only=True):
     subnets: tuple[str, ...] = ()
     external: bool = msgspec.field(default=False, name="router:external")
     physnet: str | None = msgspec.field(default=None, name="provider:physical_network")
+    kind: str | None = msgspec.field(default=None, name="provider:network_type")
+    segment: int | None = msgspec.field(default=None, name="provider:segmentation_id")
 
 
 class HostRoute(msgspec.Struct, frozen=True):

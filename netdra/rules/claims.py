@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from netdra.model import names
 from netdra.model.claim import (
@@ -28,7 +29,7 @@ from netdra.model.findings import Finding, Path
 from netdra.model.topology import VALUES_KIND, NetworkTopology, ParameterValues
 from netdra.rules import network_requests
 from netdra.rules.pod import check_plans
-from netdra.topology import interfaces
+from netdra.topology import interfaces, mismatches
 from netdra.topology import parameters as parameters_of
 from netdra.topology.bind import is_for_extended_resources, unbound
 from netdra.topology.classes import parameters
@@ -188,12 +189,7 @@ def _for_nothing(
         return
     for entry in given:
         if not any(entry.is_for(group) for group in wishes.values()):
-            meant = f"requests {', '.join(entry.requests)}" if entry.requests else "all its requests"
-            yield Finding(
-                what=f"{named} sets parameters for {meant}, but none of these requests is for a NetworkTopology",
-                hint="use a request of a topology's DeviceClass, or remove the values",
-                path=entry.path,
-            )
+            yield replace(mismatches.for_nothing(named, entry.requests), path=entry.path)
 
 
 def check_own_configuration(
@@ -252,11 +248,7 @@ def _against(
 ) -> Iterator[Finding]:
     """The errors in all wishes for one topology."""
     if name not in topologies:
-        yield Finding(
-            what=f'{named} requests devices of NetworkTopology "{name}", which does not exist',
-            hint="create it, or delete its remaining DeviceClasses",
-            path=wishes[0].path,
-        )
+        yield replace(mismatches.absent(named, name), path=wishes[0].path)
         return
     if topologies[name].metadata.deletion_timestamp:
         yield Finding(
@@ -284,19 +276,9 @@ def _against(
 
 def _of_wish(named: str, graph: Graph, wish: _Wish) -> Iterator[Finding]:
     if wish.name != wish.step:
-        yield Finding(
-            what=f'{named}, request "{wish.request}": its DeviceClass belongs to step "{wish.step}" of '
-            f'NetworkTopology "{graph.topology}" and requires a request with the name of the step',
-            hint=f'rename the request to "{wish.step}", or remove it',
-            path=wish.path,
-        )
+        yield replace(mismatches.other_step(named, wish.request, wish.step, graph.topology), path=wish.path)
     elif wish.several and len(graph.roots) > 1:
-        yield Finding(
-            what=f'{named}, request "{wish.request}" requests several devices, but root step "{wish.step}" '
-            f'of NetworkTopology "{graph.topology}" supports one device',
-            hint="request one device; only a topology with a single root step supports several",
-            path=wish.path,
-        )
+        yield replace(mismatches.several(named, wish.request, wish.step, graph.topology), path=wish.path)
 
 
 def _clashing(

@@ -7,7 +7,7 @@ gets addresses as well; only the scheduler does not know them (decision D71).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from msgspec.structs import replace
 
@@ -25,6 +25,7 @@ from netdra.model.findings import Finding, Path
 from netdra.model.meta import ObjectMeta
 from netdra.model.topology import NetworkTopology
 from netdra.networks import shares
+from netdra.rules import pod_networks
 from netdra.topology.classes import parameters, plain_claim
 from netdra.topology.selectors import choices
 
@@ -94,6 +95,8 @@ def warnings(
             requested[network] += _steps(request.exactly) if request.exactly is not None else 1
             yield from _of_request(named, request, (*path, "requests", at), wanted)
     for network, steps in used.items():
+        if not requested[network] and names.network_class(network) not in classes:
+            continue  # the network does not exist, or the API server has feature gates off
         if not requested[network]:
             what = f'{named} does not request the addresses of PodNetwork "{network}" that its steps get: if the '
             what += "network is full, the pod is bound to a node and waits there"
@@ -103,6 +106,26 @@ def warnings(
             what += f"{steps} on this network"
             key = names.qualified(names.ADDRESSES)
             yield Finding(what, f'set capacity.requests["{key}"] of the request to {steps}', path)
+
+
+def missing(
+    named: str, wanted: DeviceClaim, path: Path, networks: Collection[str], where: str = ""
+) -> Iterator[Finding]:
+    """Requests for addresses of PodNetworks that do not exist, so nothing is allocated; for warnings.
+
+    Args:
+        named, wanted, path: as of `check`.
+        networks: the names of the PodNetworks.
+        where: as of `pod_networks.missing`.
+    """
+    for at, request in enumerate(wanted.requests):
+        for network in dict.fromkeys(
+            map(names.network_of_class, (each.device_class_name for each in choices(request)))
+        ):
+            if network and network not in networks:
+                what, hint = pod_networks.absent(network, networks, where)
+                place = (*path, "requests", at)
+                yield Finding(f'{named}, request "{request.name}" requests addresses: {what}', hint, place)
 
 
 def template(topology: NetworkTopology) -> ResourceClaimTemplate:

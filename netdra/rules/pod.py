@@ -63,6 +63,22 @@ def check_mtus(plans: Sequence[Plan]) -> tuple[Finding, ...]:
     return tuple(findings)
 
 
+def check_network_mtus(plan: Plan, of_networks: Mapping[str, int]) -> Iterator[tuple[str, Finding]]:
+    """Steps that get an MTU of their PodNetwork which is above that of an interface below, or of a bond's member.
+
+    Args:
+        plan: of a topology.
+        of_networks: by step, the MTU that its PodNetwork sets.
+
+    Yields:
+        the step, and a finding about it.
+    """
+    mtus = _MTUs({step.name: step.if_name for step in plan.steps}, of_networks)
+    for step in plan.steps:
+        findings = [*mtus.raised(step), *mtus.check(step)]
+        yield from ((step.name, finding) for finding in findings if step.name in of_networks)
+
+
 def _binaries(step: PlannedStep, binaries: Collection[str] | None) -> Iterator[Finding]:
     if binaries is None:
         return
@@ -121,8 +137,9 @@ def _vlan(step: PlannedStep, names: Mapping[str, str], vlans: dict[tuple[str, st
 class _MTUs:
     """The MTU that each interface of a plan will have as its steps run, 0 where it is not known."""
 
-    def __init__(self, names: Mapping[str, str]) -> None:
+    def __init__(self, names: Mapping[str, str], of_networks: Mapping[str, int] = {}) -> None:
         self._names = names
+        self._of_networks = of_networks
         self._mtu: dict[str, int] = {}
         # interface -> what is under it: another interface of the pod, or a device of the node with its MTU.
         self._master: dict[str, str] = {}
@@ -131,8 +148,7 @@ class _MTUs:
 
     def check(self, step: PlannedStep) -> Iterator[Finding]:
         """Follow a step; complain if it asks for a larger MTU than that of the interface under its own."""
-        asked = step.config.get("mtu")
-        asked = asked if isinstance(asked, int) and asked > 0 else 0
+        asked, source = self._asked(step)
         if step.type in _STACKED and step.device is not None:
             self._device[step.if_name] = (step.device.if_name or step.device.device, step.device.mtu)
         elif step.type in _STACKED:
@@ -140,7 +156,7 @@ class _MTUs:
         under, limit = self._under(step.if_name)
         if limit and asked > limit:
             yield Finding(
-                f'mtu {asked} exceeds the {limit} of "{under}", the interface below it',
+                f'mtu {asked}{source} exceeds the {limit} of "{under}", the interface below it',
                 f'raise the MTU of "{under}" in an earlier step, or on the node',
                 ("config", "mtu"),
             )
@@ -150,16 +166,23 @@ class _MTUs:
         """Complain about members of a bond with a smaller MTU than a step asks for the bond."""
         if step.type == "bond":
             self._bonds[step.if_name] = _members(step, self._names)
-        asked = step.config.get("mtu")
+        asked, source = self._asked(step)
         for member in self._bonds.get(step.if_name, ()):
             mtu = self._mtu.get(member, 0)
-            if isinstance(asked, int) and 0 < mtu < asked:
-                what = f'mtu {asked} of "{step.if_name}" exceeds the {mtu} of its member "{member}"'
+            if 0 < mtu < asked:
+                what = f'mtu {asked}{source} of "{step.if_name}" exceeds the {mtu} of its member "{member}"'
                 hint = (
                     "the kernel raises the MTU of the member if its device supports it; set this mtu in "
                     "the member's step"
                 )
                 yield Finding(what, hint, ("config", "mtu"))
+
+    def _asked(self, step: PlannedStep) -> tuple[int, str]:
+        """The MTU that a step sets, 0 if none, and its source if this is not the step's config."""
+        mtu = step.config.get("mtu")
+        if isinstance(mtu, int) and mtu > 0:
+            return mtu, ""
+        return self._of_networks.get(step.name, 0), f' (PodNetwork "{step.pod_network}")'
 
     def _under(self, interface: str) -> tuple[str, int]:
         if interface in self._device:

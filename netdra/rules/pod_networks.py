@@ -6,8 +6,9 @@ Called by the webhook, by `netdra validate`, and by the controller, which assign
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
+from netdra.model import suggestions
 from netdra.model.findings import Finding, Path, about
 from netdra.model.pod_address import family_of
 from netdra.model.pod_network import AddressRange, PodNetwork
@@ -71,13 +72,28 @@ def check_steps(topology: NetworkTopology, networks: Mapping[str, PodNetwork]) -
             yield about(topology.name, step.name, what, hint=hint, path=("spec", "steps", at, "network"))
 
 
-def missing(topology: NetworkTopology, networks: Mapping[str, PodNetwork]) -> Iterator[Finding]:
-    """Steps with addresses of a PodNetwork that does not exist; for warnings, for it may be created later."""
+def missing(topology: NetworkTopology, networks: Collection[str], where: str = "") -> Iterator[Finding]:
+    """Steps with addresses of a PodNetwork that does not exist; for warnings, for it may be created later.
+
+    Args:
+        topology: as administrators wrote it.
+        networks: the names of the PodNetworks.
+        where: the place of these networks, as messages name it; "" if they are all that the cluster has.
+    """
     for at, step in enumerate(topology.spec.steps):
         if step.pod_network and step.pod_network not in networks:
-            what = f'PodNetwork "{step.pod_network}" does not exist'
-            hint = "create it: until then no address is assigned, and pods do not start"
+            what, hint = absent(step.pod_network, networks, where)
             yield about(topology.name, step.name, what, hint=hint, path=("spec", "steps", at, "network"))
+
+
+def absent(network: str, networks: Collection[str], where: str) -> tuple[str, str]:
+    """The statement that a PodNetwork does not exist, and the next step; arguments as of `missing`."""
+    what = f'PodNetwork "{network}" is not{where}' if where else f'PodNetwork "{network}" does not exist'
+    if near := suggestions.closest(network, networks):
+        return what, f'did you mean "{near}"?'
+    if where:
+        return what, "add its file, unless it already exists in the cluster"
+    return what, "create it: until then no address is assigned, and pods do not start"
 
 
 def _of_spec(network: PodNetwork) -> Iterator[Finding]:

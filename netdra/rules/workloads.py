@@ -32,6 +32,8 @@ _USERSPACE = frozenset({"vfio-pci"})
 """Types of steps that give a device to a driver in userspace."""
 _HUGEPAGES = "hugepages-"
 _CLAIM, _TEMPLATE = ResourceClaim.__name__, ResourceClaimTemplate.__name__
+IN_FILES = " in these files"
+"""What objects are that are read from files, as messages name it."""
 
 Claim = ResourceClaim | ResourceClaimTemplate
 
@@ -61,7 +63,7 @@ class Objects(msgspec.Struct, frozen=True):
     claims: Mapping[tuple[str, str, str], Claim]
     topologies: Mapping[str, NetworkTopology]
     classes: Mapping[str, DeviceClass]
-    where: str = " in these files"
+    where: str = IN_FILES
 
     def find(self, kind: str, namespace: str, name: str) -> Claim | None:
         """The object that a pod means: one of its namespace; one without a namespace is created where the pod is."""

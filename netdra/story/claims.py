@@ -10,6 +10,7 @@ from netdra.model.names import DRIVER, network_of_class
 from netdra.model.neutron_port import NeutronPort
 from netdra.model.suggestions import hint, listed
 from netdra.model.topology import NetworkTopology
+from netdra.rules import bonds
 from netdra.story import networks, placement
 from netdra.story.objects import ClusterState, PlacedPod
 from netdra.story.statement import Statement, Story, done, fact, story_of, wrong
@@ -101,8 +102,14 @@ def _unknown_class(cluster: ClusterState, claim: ResourceClaim, name: str) -> St
     of = [topology for topology in cluster.topologies if name.startswith(f"{topology.name}-")]
     text = f'DeviceClass "{name}" of the claim does not exist'
     if network := network_of_class(name):
-        text += f'; PodNetwork "{network}" does not exist, or its DeviceClass is not made yet'
-        next_step = f"kubectl describe pnet {network}"
+        if any(entry.name == network for entry in cluster.networks):
+            text += (
+                "; netdra's controller makes it only with the feature gates DRAConsumableCapacity and DRADeviceTaints"
+            )
+            next_step = "netdra doctor --only cluster; without these gates, remove the request from the claim"
+        else:
+            text += f'; PodNetwork "{network}" does not exist'
+            next_step = hint(network, (entry.name for entry in cluster.networks), "PodNetworks:") or "create it"
     elif of:
         topology = max(of, key=lambda entry: len(entry.name))
         steps = [f"{topology.name}-{step.name}" for step in topology.spec.steps if step.is_root]
@@ -117,7 +124,7 @@ def _unknown_class(cluster: ClusterState, claim: ResourceClaim, name: str) -> St
 
 
 def readiness(topology: NetworkTopology, *, holds_back: bool = True) -> Iterator[Statement]:
-    """The conditions of a topology that do not hold."""
+    """The conditions of a topology that do not hold, and its bonds whose frames the NIC may drop."""
     about = f"NetworkTopology {topology.name}"
     conditions = topology.status.conditions if topology.status is not None else ()
     if not conditions:
@@ -139,6 +146,9 @@ def readiness(topology: NetworkTopology, *, holds_back: bool = True) -> Iterator
                 next_step=_TOPOLOGY_STEPS.get(condition.reason, "correct the topology"),
                 time=condition.last_transition_time,
             )
+    for finding in bonds.one_mac(topology):
+        next_step, reason = finding.hint, "SpoofCheck"
+        yield Statement(severity="warning", object=about, text=finding.what, reason=reason, next_step=next_step)
 
 
 _TOPOLOGY_STEPS: Mapping[str, str] = {

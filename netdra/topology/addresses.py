@@ -66,6 +66,11 @@ def with_addresses(
     )
 
 
+def gets_mtu(step: PlannedStep) -> bool:
+    """Whether a step with addresses of a PodNetwork gets the MTU of this network, too."""
+    return step.type in _WITH_MTU and step.config.get("mtu") is None
+
+
 def _config(step: PlannedStep, addresses: Sequence[PodAddress]) -> dict[str, Any]:
     """A step's config with its addresses, in the order IPv4, IPv6."""
     specs = [entry.spec for entry in sorted(addresses, key=lambda entry: entry.family)]
@@ -81,8 +86,7 @@ def _config(step: PlannedStep, addresses: Sequence[PodAddress]) -> dict[str, Any
     ipam |= {"routes": routes} if routes else {}
     ipam |= {"dns": {"nameservers": servers}} if servers else {}
     mtu = next((spec.mtu for spec in specs if spec.mtu), None)
-    has_mtu = mtu is None or step.type not in _WITH_MTU or step.config.get("mtu") is not None
-    return {**step.config, "ipam": ipam} | ({} if has_mtu else {"mtu": mtu})
+    return {**step.config, "ipam": ipam} | ({"mtu": mtu} if mtu is not None and gets_mtu(step) else {})
 
 
 def _check(plan: Plan, step: PlannedStep, addresses: Sequence[PodAddress], wired: Mapping[DeviceKey, Any]) -> None:

@@ -14,12 +14,13 @@ import msgspec
 
 from netdra.model.claim import DeviceRequestAllocationResult, OpaqueDeviceConfiguration, ResourceClaim
 from netdra.model.errors import InvalidInputError, TemporaryError
+from netdra.model.findings import refuse
 from netdra.model.kept import Keep
 from netdra.model.meta import ObjectMeta
 from netdra.model.plan import Binding, ClaimReference, PlainDevice, Plan, PlannedDevice, PlannedStep
 from netdra.model.suggestions import listed
 from netdra.model.topology import NetworkTopology, ParameterValues, Step, TopologyParameters
-from netdra.topology import interfaces, neutron_request, parameters, plain, references, surroundings
+from netdra.topology import interfaces, mismatches, neutron_request, parameters, plain, references, surroundings
 from netdra.topology.attachment import completed
 from netdra.topology.binaries import nad_network
 from netdra.topology.classes import class_name, only_topology
@@ -251,10 +252,8 @@ def _alone(claim: ResourceClaim, result: DeviceRequestAllocationResult, known: _
 
 def _compiled(claim: ResourceClaim, name: str, topologies: Mapping[str, NetworkTopology]) -> Graph:
     if name not in topologies:
-        raise TemporaryError(
-            f'NetworkTopology "{name}", which the DeviceClasses of {_named(claim)} refer to, is not there',
-            hint="create it, or delete the classes that it left behind",
-        )
+        missing = mismatches.absent(_named(claim), name)
+        raise TemporaryError(missing.what, hint=missing.hint)
     topology = topologies[name]
     compiled = _graphs.get(name)
     if compiled is None or compiled[0] is not topology:
@@ -306,10 +305,7 @@ def _check_given(claim: ResourceClaim, groups: Mapping[str | int, Sequence[_Allo
             if isinstance(key, str) or "/" in allotted[0].result.request
         ]
         if not got:
-            raise InvalidInputError(
-                f"{_named(claim)} gives values of parameters for no device of a NetworkTopology",
-                hint="name a request of a topology's DeviceClass, or remove the values",
-            )
+            refuse([mismatches.for_nothing(_named(claim), requests)])
 
 
 def _runs(claim: ResourceClaim, graph: Graph, allotted: Sequence[_Allotted]) -> list[_Run]:
@@ -327,20 +323,12 @@ def _runs(claim: ResourceClaim, graph: Graph, allotted: Sequence[_Allotted]) -> 
         if not given[root]:
             raise _missing(claim, graph, root)
     for entry in astray:
-        raise InvalidInputError(
-            f'{_named(claim)}, request "{entry.result.request}": its DeviceClass is of step "{entry.step}" of '
-            f'NetworkTopology "{graph.topology}", which only a request of that name can be bound to',
-            hint=f'name the request "{entry.step}", or remove it',
-        )
+        refuse([mismatches.other_step(_named(claim), entry.result.request, entry.step, graph.topology)])
     if len(roots) == 1:
         return [_Run(claim, graph, {roots[0]: result}) for result in given[roots[0]]]
     for root in roots:
         if len(given[root]) > 1:
-            raise InvalidInputError(
-                f'{_named(claim)}, request "{given[root][0].request}" was allocated {len(given[root])} devices, but '
-                f'root step "{root}" of NetworkTopology "{graph.topology}" is one device',
-                hint="request one device; only a topology with a single root step supports several",
-            )
+            refuse([mismatches.several(_named(claim), given[root][0].request, root, graph.topology)])
     return [_Run(claim, graph, {root: results[0] for root, results in given.items()})]
 
 

@@ -33,6 +33,9 @@ MAKERS = frozenset({
 _NO_MAKERS = frozenset({"rdma (Binary)"})
 """Programs that make no interface, though netdra's own step of that type does."""
 
+_ONLY_RESULTS = frozenset({"device-file", "vfio-pci"})
+"""Types whose device has no interface in the pod; a derived `rdma` has none, too."""
+
 PREDICTABLE = MAKERS | {"bandwidth", "firewall", "portmap", "sbr", "tuning", "vrf"}
 """Types that make no interface that their step does not name."""
 
@@ -132,6 +135,11 @@ def examine(graphs: Sequence[Steps]) -> tuple[tuple[dict[str, str], ...], tuple[
 def makes_interface(step: Step | PlannedStep) -> bool:
     """Whether a step brings an interface of its own even when it comes after others."""
     return step.type in MAKERS and step.plugin not in _NO_MAKERS
+
+
+def has_interface(step: Step) -> bool:
+    """Whether the pod has an interface of a step's name; otherwise the name only identifies the step's result."""
+    return step.type not in _ONLY_RESULTS and (step.plugin != "rdma" or step.is_root)
 
 
 def text_with_names(text: str, names: Mapping[str, str]) -> str | None:

@@ -169,6 +169,21 @@ def test_a_topology_with_a_plugin_that_nodes_do_not_run_is_found_by_the_list_of_
     assert after["plugins of topologies"]["level"] == "ok"
 
 
+def test_a_bond_of_vfs_whose_frames_the_nic_may_drop_is_found(installed: ControlPlane, api: Api) -> None:
+    kind = "networking.dra.io/v1alpha1/NetworkTopology"
+    vfs = [{"name": name, "type": "sriov", "selector": {"cel": "true"}} for name in ("a", "b")]
+    config = {"mode": "active-backup", "links": ["{{ a.interfaceName }}", "{{ b.interfaceName }}"]}
+    bond = {"name": "bond0", "type": "bond", "dependOn": ["a", "b"], "config": config}
+    api.create(objects.manifest(kind, "pair", spec={"steps": [*vfs, bond]}))
+    try:
+        _, found = doctor(installed.kubeconfig())
+    finally:
+        api.delete(kind, "pair")
+    assert found["bonds of VFs"]["level"] == "warning"
+    assert 'NetworkTopology "pair", step "bond0": the bond sends with one MAC' in found["bonds of VFs"]["seen"]
+    assert "failOverMac: active" in found["bonds of VFs"]["fix"]
+
+
 def test_an_older_definition_is_found(installed: ControlPlane, api: Api) -> None:
     manifest = crd.manifest(kinds.CNI_PLUGIN)
     del manifest["spec"]["versions"][0]["additionalPrinterColumns"]

@@ -6,6 +6,7 @@ and the scheduler are real. Faults that need a kubelet are in `pods/test_why.py`
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -20,11 +21,17 @@ from pathlib import Path
 from typing import Any
 from urllib.request import HTTPCookieProcessor, build_opener
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
+from netdra.cli import why_objects
 from netdra.cli.main import cli
 from netdra.kube import features as gates
+from netdra.kube import resources
+from netdra.kube.client import Client
+from netdra.kube.connection import connect
+from netdra.kube.kubeconfig import find_config
 from netdra.model import documents
 from netdra.model.device import Features
 from netdra.model.inventory import Interface
@@ -474,6 +481,31 @@ def test_a_watched_story_is_printed_again_when_it_has_changed_and_ends_with_ctrl
             finally:
                 process.send_signal(signal.SIGINT)
             assert process.wait(timeout=60) == 0
+
+
+def test_a_story_is_read_again_as_soon_as_one_of_its_addresses_changes(scene: Scene) -> None:
+    """The PodNetwork does not exist, so nothing else changes with the address."""
+    scope = why_objects.scope_of("claim", scene.workspace.namespace, "any")
+    owner = {"namespace": scene.workspace.namespace, "claim": "any", "topology": "lan", "step": "lan"}
+    spec = {"network": "none", "address": "10.0.1.1/16", "families": ["IPv4"], "owner": owner}
+    written = manifest(f"{GROUP}/PodAddress", "none.10.0.1.1", spec={**spec, "claim": {"name": "any", "uid": "5f0c"}})
+    begun = time.monotonic()
+    since = asyncio.run(changed(scene, scope, written))
+    assert time.monotonic() - begun < why_objects.AT_MOST_SECONDS / 2
+    (addresses,) = [watched for watched in since if watched.resource is resources.POD_ADDRESSES]
+    assert addresses.concerns(msgspec.Raw(msgspec.json.encode(written)))
+    owner["namespace"] = "other"
+    assert not addresses.concerns(msgspec.Raw(msgspec.json.encode(written)))
+
+
+async def changed(scene: Scene, scope: why_objects.Scope, written: Object) -> Sequence[why_objects.WatchedKind]:
+    """Wait until a story of the scope is read again because an object is written."""
+    async with Client(connect(find_config(scene.plane.kubeconfig()))) as client:
+        since = await why_objects.versions(client, scope)
+        waiting = asyncio.create_task(why_objects.wait_change(client, since))
+        await asyncio.to_thread(scene.workspace.create, written)
+        await waiting
+        return since
 
 
 def test_kubectl_runs_the_command_as_its_plugin(scene: Scene, tmp_path: Path) -> None:

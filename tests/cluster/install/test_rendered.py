@@ -230,6 +230,7 @@ def test_with_cert_manager_the_webhook_may_write_nothing() -> None:
         ({"node": {"physnets": {"physnet2": "enp1s0f0"}}}, "at '/node/physnets/physnet2': got string, want array"),
         ({"node": {"physnets": {"physnet2": ["enp1s0f0,enp1s0f1"]}}}, "at '/node/physnets/physnet2/0'"),
         ({"node": {"deviceRegistry": {"mode": "rw"}}}, "at '/node/deviceRegistry/mode'"),
+        ({"node": {"podNetworkKind": "Net dra"}}, "at '/node/podNetworkKind'"),
         ({"node": {"deviceRegistry": {"providers": {"bctl": "me"}}}}, "at '/node/deviceRegistry/providers/bctl'"),
         ({"node": {"extraEnv": [{"nam": "A"}]}}, "at '/node/extraEnv/0'"),
         ({"controller": {"neutron": {"physnets": {"physnet2": "blue"}}}}, "at '/controller/neutron/physnets/physnet2'"),
@@ -318,6 +319,13 @@ def test_the_physical_networks_of_the_values_are_what_the_driver_reads() -> None
     given = [each.partition("=")[2] for each in arguments if each.startswith("--physnet=")]
     told = case.values["node"]["physnets"]
     assert physnets.read(given) == {physnet: tuple(nics) for physnet, nics in told.items()}
+
+
+def test_the_driver_reports_networks_of_sig_networks_draft_where_it_is_wanted() -> None:
+    (usual,) = of_kind(Case().objects(), "DaemonSet")
+    assert "--pod-network-kind" not in str(usual)
+    (driver,) = of_kind(CASES["everything"].objects(), "DaemonSet")
+    assert "--pod-network-kind=netdra" in pod_of(driver)["spec"]["containers"][0]["args"]
 
 
 def test_the_device_registry_is_served_where_it_is_wanted() -> None:

@@ -168,6 +168,20 @@ def test_a_cloud_where_all_is_well_has_no_trouble(
     assert only(findings, "network of physnet2")["seen"] == "data"
 
 
+def test_a_subnet_of_a_physical_network_that_overlaps_with_a_pod_network_is_told(
+    asked: Look, workspace: Workspace, storage: Any, node: str, sees: None
+) -> None:
+    """No port is in the subnet; the network of another VLAN, or of another physical network, is on another wire."""
+    kind, ranges = "networking.dra.io/v1alpha1/PodNetwork", [{"cidr": "10.70.0.0/25"}]
+    near, far = workspace.name("near"), workspace.name("far")
+    workspace.create(manifest(kind, near, spec={"ranges": ranges}))
+    workspace.create(manifest(kind, far, spec={"ranges": ranges, "physnet": "physnet2"}))
+    found = only(asked(), "subnets")
+    assert found["level"] == "warning"
+    assert f'PodNetwork "{near}": range 10.70.0.0/25 overlaps' in found["seen"]
+    assert 'network "storage" of Neutron' in found["seen"]
+
+
 def test_the_controllers_account_sees_all_that_is_compared(
     cloud: Cloud,
     network: Any,

@@ -21,7 +21,8 @@ from netdra.model.meta import ObjectMeta
 from netdra.model.node_network import InterfaceGroup, NodeInterfaces, PublishedDevice, ReportedInterfaces
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
-from netdra.topology.classes import known_classes
+from netdra.networks import shares
+from netdra.topology.classes import device_classes, known_classes
 from netdra.vocabulary import added
 from tests.builders import OURS, exclude, exclusive, policy, shared
 from tests.unit.networks.builders import network
@@ -432,3 +433,38 @@ class TestPodNetworks:
         verdict = review(request_of(made), Cluster())
         assert verdict.errors == ()
         assert any('PodNetwork "storage" does not exist' in text for text in verdict.warnings)
+
+    def test_a_topology_with_another_mtu_than_its_network_is_warned_of(
+        self, request_of: Request, topology: Topology
+    ) -> None:
+        made = topology("lan", "- {name: nic, type: macvlan, network: a, config: {mtu: 1400, ipam: {type: network}}}")
+        cluster = Cluster(pod_networks={"a": network("10.7.0.0/24", name="a", mtu=1500)})
+        verdict = review(request_of(made), narrowed(request_of(made), cluster))
+        assert verdict.errors == ()
+        assert any('sets mtu 1400, but PodNetwork "a" has mtu 1500' in text for text in verdict.warnings)
+
+    def test_a_claim_is_warned_of_networks_that_do_not_exist(self, request_of: Request) -> None:
+        names = {"a": "podnetwork.storage", "b": "podnetwork.lan", "nic": "unknown"}
+        requests = [{"name": name, "exactly": {"deviceClassName": of}} for name, of in names.items()]
+        metadata, spec = {"name": "c"}, {"devices": {"requests": requests}}
+        kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}
+        asked = request_of({**kind, "metadata": metadata, "spec": spec})
+        cluster = narrowed(asked, Cluster(pod_networks={"storage": network("10.7.0.0/24")}))
+        found = [text for text in review(asked, cluster).warnings if "does not exist" in text]
+        (text,) = found
+        assert text.startswith('ResourceClaim "c", request "b" requests addresses: PodNetwork "lan" does not exist')
+
+    def test_a_request_for_addresses_is_suggested_if_its_class_exists(
+        self, request_of: Request, topology: Topology
+    ) -> None:
+        lan = topology("lan", "- {name: nic, type: macvlan, network: a, config: {ipam: {type: network}}}")
+        classes = {entry.metadata.name: entry for entry in device_classes(lan)}
+        devices = {"requests": [{"name": "nic", "exactly": {"deviceClassName": "lan-nic"}}]}
+        kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}
+        asked = request_of({**kind, "metadata": {"name": "c"}, "spec": {"devices": devices}})
+        without = Cluster(topologies={"lan": lan}, classes=classes)
+        assert review(asked, narrowed(asked, without)).warnings == ()
+        network_class = shares.device_class(network("10.7.0.0/24", name="a"))
+        full = Cluster(topologies={"lan": lan}, classes={**classes, "podnetwork.a": network_class})
+        (warning,) = review(asked, narrowed(asked, full)).warnings
+        assert "add a request of DeviceClass podnetwork.a" in warning

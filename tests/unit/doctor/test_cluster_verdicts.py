@@ -193,6 +193,7 @@ def trusts(end: datetime | None) -> WebhookFacts:
             'claims of NetworkTopology "net": plugin "firewall" is not allowed: x (1 more of its plugins',
             "set y",
         ),
+        ({"bonds": {"net": (Finding("the bond sends", "set x"),)}}, "bonds of VFs", "warning", "the bond", "set x"),
         (
             {"components": (Component("p", "node", ""),)},
             "versions of netdra",

@@ -58,6 +58,14 @@ def test_a_claim_with_a_request_for_its_steps_is_sound() -> None:
     assert warned(SINGLE, two, TWICE) == []
 
 
+def test_a_request_is_not_suggested_while_its_class_does_not_exist() -> None:
+    """With feature gates off, the controller makes none, and a claim with the request would stay Pending."""
+    written, wanted = topology(SINGLE), claim(NIC).spec.devices
+    made = {entry.metadata.name: entry for entry in device_classes(written)}
+
+    assert [*network_requests.warnings("c", wanted, ("spec", "devices"), {"net": written}, made)] == []
+
+
 @pytest.mark.parametrize(
     ("steps", "requests", "devices", "text"),
     [

@@ -100,6 +100,18 @@ status: {users: 2, usedBy: [apps/a], conditions: [
     assert cause(story) == "Degraded: 1 claim fails; netdra why claim NAMESPACE/NAME"
 
 
+def test_a_bond_whose_frames_the_nic_may_drop_is_a_warning_of_its_topology() -> None:
+    links = "links: ['{{ nic.interfaceName }}', '{{ other.interfaceName }}']"
+    bond = f"- {{name: bond0, type: bond, dependOn: [nic, other], config: {{mode: 802.3ad, {links}}}}}"
+    other = "- {name: other, type: sriov, selector: {cel: 'true'}}"
+    bonded = TOPOLOGY.replace("\nstatus:", f"\n  {other}\n  {bond}\nstatus:").replace("host-device", "sriov")
+    story = topology_story(cluster(bonded, NODES, slices("eth0")), "fast")
+    warnings = [each for each in story.statements if each.reason == "SpoofCheck"]
+    assert [each.severity for each in warnings] == ["warning"]
+    assert "spoofchk of steps nic, other is not off" in warnings[0].text
+    assert 'spoofchk: "off"' in warnings[0].next_step
+
+
 def test_devices_are_listed_with_their_users_and_hidden_interfaces_with_their_reason() -> None:
     found = {(use.node, use.device): use for use in device_uses(STATE)}
     assert [(key, use.state) for key, use in found.items()] == [

@@ -160,7 +160,7 @@ def test_a_request_of_another_name_is_no_match(topology: Topology) -> None:
 
 def test_a_device_of_the_topology_that_no_step_takes_is_refused(topology: Topology) -> None:
     made = claim([result("vf", "vf1"), result("more", "vf2")], [config("net", "vf")])
-    with pytest.raises(InvalidInputError, match='request "more": its DeviceClass is of step "vf"'):
+    with pytest.raises(InvalidInputError, match='request "more": its DeviceClass belongs to step "vf"'):
         bound([made], topology(ONE))
 
 
@@ -208,7 +208,7 @@ def test_a_root_step_among_several_is_one_device(topology: Topology) -> None:
         [result("vf0", "vf1"), result("vf0", "vf2"), result("vf1", "vf3")],
         [config("net", "vf0", "vf0"), config("net", "vf1", "vf1")],
     )
-    with pytest.raises(InvalidInputError, match='request "vf0" was allocated 2 devices, but root step "vf0"'):
+    with pytest.raises(InvalidInputError, match='request "vf0" requests several devices, but root step "vf0"'):
         bound([made], topology(TWO))
 
 
@@ -235,7 +235,7 @@ def test_what_is_not_there_yet_is_a_temporary_error(topology: Topology) -> None:
     waiting = documents.convert({"metadata": {"name": "c"}, "spec": {}}, ResourceClaim, "test")
     with pytest.raises(TemporaryError, match='ResourceClaim "c" is not allocated'):
         bound([waiting], topology(ONE))
-    with pytest.raises(TemporaryError, match=r'NetworkTopology "gone".* is not there'):
+    with pytest.raises(TemporaryError, match='NetworkTopology "gone", which does not exist'):
         bound([claim([result("vf", "vf1")], [config("gone", "vf")])], topology(ONE))
     with pytest.raises(TemporaryError, match='device "vf99" of pool "n1/sriov-pf" is not known'):
         bound([claim([result("vf", "vf99")], [config("net", "vf")])], topology(ONE))

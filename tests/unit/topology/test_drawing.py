@@ -54,6 +54,25 @@ def test_a_terminal_without_utf_8_gets_ascii(recorded: Topology) -> None:
     assert drawn(recorded("bonded-vlan-topology"), ascii_only=True).isascii()
 
 
+def test_a_step_without_an_interface_of_its_own_shows_none(topology: Topology) -> None:
+    """The names of these steps only identify their results; the user writes and sees none of them."""
+    made = topology(
+        "- {name: nic, type: host-device}\n- {name: raw, type: vfio-pci}\n- {name: card, type: rdma}\n"
+        "- {name: verbs, type: rdma, dependOn: [nic]}\n- {name: old, type: rdma, execution: Binary, dependOn: [nic]}"
+    )
+    lines = [line[4:].split("  ←")[0].split() for line in drawn(made, width=10).splitlines()]
+
+    assert {name: " ".join(label) for name, *label in lines} == {
+        "nic": "host-device · net1",
+        "raw": "vfio-pci · no interface",
+        "card": "rdma · net3",
+        "verbs": "rdma · no interface",
+        "old": "rdma · net1",
+    }
+    compiled = compile_topology(made)
+    assert document.mermaid(compiled, assign([compiled])[0]).count("no interface") == 2
+
+
 def test_a_narrow_terminal_gets_a_list(recorded: Topology) -> None:
     assert drawn(recorded("ovnk-localnet-tuned"), width=49) == LIST
 

@@ -240,7 +240,7 @@ def test_security_groups_of_a_vf_are_unwise() -> None:
 BOND = """{name: vf0, type: sriov, %(s)s, neutron: {%(a)s}}, {name: vf1, type: sriov, %(s)s, neutron: {}},
   {name: up, type: tuning, dependOn: [vf0], config: {mtu: 1500}},
   {name: bond0, type: bond, dependOn: [up, vf1], config: {mode: active-backup,
-   links: [{name: '{{ vf0.interfaceName }}'}, {name: '{{ vf1.interfaceName }}'}]}}"""
+   failOverMac: active, links: [{name: '{{ vf0.interfaceName }}'}, {name: '{{ vf1.interfaceName }}'}]}}"""
 
 
 def test_addresses_on_a_member_of_a_bond_are_unwise() -> None:

@@ -211,7 +211,7 @@ def test_a_value_given_twice_or_for_nothing_is_refused() -> None:
         bound(twice, topology())
     nowhere = claim(said(address="10.77.0.5/24"), said(("gpu",), x=1))
     assert "none of these requests is for a NetworkTopology" in written(nowhere, topology())[0]
-    with pytest.raises(InvalidInputError, match="for no device of a NetworkTopology"):
+    with pytest.raises(InvalidInputError, match="none of these requests is for a NetworkTopology"):
         bound(nowhere, topology())
 
 
