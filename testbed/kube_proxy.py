@@ -1,6 +1,6 @@
 """A real kube-proxy on a node, which directs the addresses of Services to their endpoints by rules of iptables.
 
-Used by the tests of Services of PodNetworks. The rules are in the node's network namespace and go with it.
+Used by the tests of Services of PodNetworks.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from testbed.build import program
 from testbed.node import Node
 
 _HEALTH_PORT = 10256
+_TABLES = ("nat", "filter")
 _USER = "system:kube-proxy"
 # The table of connections is the whole machine's.
 _MACHINE_AS_IT_IS = (
@@ -25,10 +26,10 @@ _MACHINE_AS_IT_IS = (
 
 @contextmanager
 def running_proxy(node: Node, plane: Access, *options: str) -> Iterator[None]:
-    """A kube-proxy at work; its rules stay when it ends, as on any node.
+    """A kube-proxy at work; at the end its rules are removed, which it leaves itself.
 
     Args:
-        node: it has a Node object, and reaches the API server (`testbed.kubelet.join`).
+        node: it has a Node object with its address, and reaches the API server (`testbed.kubelet.join`).
         plane: the control plane.
         options: further ones of kube-proxy.
     """
@@ -47,6 +48,9 @@ def running_proxy(node: Node, plane: Access, *options: str) -> Iterator[None]:
         yield
     finally:
         process.stop()
+        for table in _TABLES:
+            node.run("iptables", "--table", table, "--flush")
+            node.run("iptables", "--table", table, "--delete-chain")
 
 
 def rules(node: Node) -> str:

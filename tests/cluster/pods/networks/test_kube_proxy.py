@@ -16,7 +16,7 @@ from testbed import kube_proxy
 from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
 from testbed.kubelet import join
-from testbed.node import CommandError, Node
+from testbed.node import Node
 from testbed.objects import NODE, add_node, manifest
 from testbed.pods import is_running
 from testbed.waiting import until
@@ -32,6 +32,7 @@ ADDRESS = "10.94.0.1"
 """The pod's, on the network."""
 OWN = "10.94.0.14"
 """The address of kube-proxy's node there."""
+REFUSED, UNREACHABLE = "[Errno 111] Connection refused", "[Errno 101] Network is unreachable"
 _CALLER = ("ip", "netns", "exec", "caller")
 _PAGE = "/www/cgi-bin/page"
 # Listens on the network alone, and answers with the address that a connection comes from.
@@ -40,7 +41,7 @@ trap exit TERM; httpd -f -h /www -p {ADDRESS}:8080 & wait"""
 _ASK = """
 import sys, urllib.error, urllib.request
 try:
-    print(urllib.request.urlopen(sys.argv[1], timeout=1.5).read().decode().strip().removeprefix("[::ffff:").strip("[]"))
+    print(urllib.request.urlopen(sys.argv[1], timeout=float(sys.argv[2])).read().decode())
 except urllib.error.URLError as problem:
     print(problem.reason)
 """
@@ -55,7 +56,7 @@ def controller(control_plane: ControlPlane, api: Api, custom_kinds: None) -> Ite
 
 @dataclass(frozen=True)
 class Client:
-    """A node with kube-proxy and an address on the network; a pod of it has none there.
+    """A node with kube-proxy and an address on the network, and a pod of the node with eth0 alone.
 
     Attributes:
         node, end: the node, and its interface on the network.
@@ -68,10 +69,11 @@ class Client:
     offer: Offer
     service: Object
 
-    def ask(self, *, by: Sequence[str] = ()) -> str:
-        """The address from which a connection to the Service is seen to come, or why it fails."""
+    def ask(self, *, by: Sequence[str] = (), seconds: float = 10.0) -> str:
+        """The address from which a connection to the Service comes, as the pod sees it, or why it fails."""
         url = f"http://{self.service['spec']['clusterIP']}/cgi-bin/page"
-        return self.node.run(*by, sys.executable, "-c", _ASK, url).strip()
+        printed = self.node.run(*by, sys.executable, "-c", _ASK, url, str(seconds)).strip()
+        return printed.removeprefix("[::ffff:").removesuffix("]")
 
     def until_directed(self, to: str) -> None:
         """Wait until the Service's address leads to one endpoint, none with ""."""
@@ -89,7 +91,7 @@ def client(offer: Offer, control_plane: ControlPlane) -> Iterator[Client]:
     with ExitStack() as undo:
         node = undo.enter_context(Node("client"))
         ends = undo.enter_context(plugged(offer.driver.node, node))
-        add_node(offer.workspace.api, node.name)
+        _register(offer.workspace.api, node)
         undo.callback(offer.workspace.api.delete, NODE, node.name)
         join(node, control_plane)
         _wire(node, ends[1])
@@ -98,6 +100,13 @@ def client(offer: Offer, control_plane: ControlPlane) -> Iterator[Client]:
         _run_pod(offer, lan)
         yield Client(node, ends[1], offer, _service(offer, lan))
         offer.pods.delete_all()
+
+
+def _register(api: Api, node: Node) -> None:
+    """Make its Node object; kube-proxy waits half a minute for the address."""
+    add_node(api, node.name)
+    found = [{"type": "InternalIP", "address": node.address}]
+    api.patch(NODE, node.name, {"status": {"addresses": found}}, subresource="status")
 
 
 def _wire(node: Node, end: str) -> None:
@@ -141,10 +150,12 @@ def running_proxy(client: Client, plane: ControlPlane, *options: str) -> Iterato
         yield
 
 
-def test_the_address_of_a_service_leads_to_ready_pods_on_the_network(client: Client, control_plane: ControlPlane) -> None:
+def test_the_address_of_a_service_leads_to_ready_pods_on_the_network(
+    client: Client, control_plane: ControlPlane
+) -> None:
     pods, namespace = client.offer.pods, client.offer.workspace.namespace
     with kube_proxy.running_proxy(client.node, control_plane, "--masquerade-all"):
-        until(lambda: client.ask() == "[Errno 111] Connection refused", "no ready pod", detail=client.ask)
+        until(lambda: client.ask(seconds=1) == REFUSED, "no ready pod", detail=client.ask)
         client.until_directed("")
         pods.exec("web-0", "touch", "/ready")
         client.until_directed(ADDRESS)
@@ -152,13 +163,15 @@ def test_the_address_of_a_service_leads_to_ready_pods_on_the_network(client: Cli
 
         pods.exec("web-0", "rm", "/ready")
         client.until_directed("")
-        assert client.ask() == "[Errno 111] Connection refused"
+        assert client.ask() == REFUSED
 
         # With a selector, Kubernetes' own addresses are the only ones.
         pods.exec("web-0", "touch", "/ready")
         client.until_directed(ADDRESS)
         (eth0,) = addresses(client.offer.inside("web-0")["eth0"])
-        client.offer.workspace.api.patch(SERVICE, "storage", {"spec": {"selector": {"app": "web"}}}, namespace=namespace)
+        client.offer.workspace.api.patch(
+            SERVICE, "storage", {"spec": {"selector": {"app": "web"}}}, namespace=namespace
+        )
         client.until_directed(eth0.partition("/")[0])
 
 
@@ -167,12 +180,12 @@ def test_a_connection_needs_a_route_to_the_network_and_one_back(client: Client, 
     # A pod's own address stays: the pod behind the Service answers to it by its eth0.
     with running_proxy(client, control_plane, "--detect-local-mode=ClusterCIDR", "--cluster-cidr=10.244.0.0/16"):
         assert client.ask() == OWN
-        assert client.ask(by=_CALLER) == "timed out"
+        assert client.ask(by=_CALLER, seconds=1) == "timed out"
     with running_proxy(client, control_plane):
-        assert client.ask() == client.ask(by=_CALLER) == "timed out"
+        assert client.ask(seconds=1) == client.ask(by=_CALLER, seconds=1) == "timed out"
     with running_proxy(client, control_plane, "--masquerade-all"):
-        until(lambda: client.ask(by=_CALLER) == OWN, "the connection to have the node's address", detail=client.ask)
+        assert client.ask(by=_CALLER) == OWN
         client.node.run("ip", "address", "delete", f"{OWN}/28", "dev", client.end)
-        assert client.ask() == client.ask(by=_CALLER) == "timed out"
+        assert client.ask(seconds=1) == client.ask(by=_CALLER, seconds=1) == "timed out"
         client.node.run("ip", "route", "delete", "default")
-        assert client.ask() == "[Errno 101] Network is unreachable"
+        assert client.ask() == UNREACHABLE
