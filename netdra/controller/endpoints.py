@@ -225,8 +225,8 @@ def _of_kubernetes(service: Service) -> Selection:
 
 def _left(service: Service, names: Sequence[str]) -> tuple[str, str]:
     return "ServiceHasOtherEndpoints", (
-        f'Service "{service.metadata.name}" has no spec.selector, but EndpointSlices of an earlier selector still publish '
-        f"addresses of the cluster's own network: {', '.join(names)}; delete the Service and create it again"
+        f'Service "{service.metadata.name}" has no spec.selector, but EndpointSlices of an earlier selector still '
+        f"publish addresses of the cluster's own network: {', '.join(names)}; delete the Service and create it again"
     )
 
 
