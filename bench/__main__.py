@@ -22,7 +22,20 @@ from netdra.cli.terminal import print_table
 
 BENCHMARKS = (
     *("addresses", "allocator", "chain", "churn", "console", "discovery", "exposure"),
-    *("hollow", "hook", "neutron", "nri", "pods", "publishing", "registry", "scale", "scheduling", "storms", "webhook"),
+    *(
+        "hollow",
+        "hook",
+        "imports",
+        "neutron",
+        "nri",
+        "pods",
+        "publishing",
+        "registry",
+        "scale",
+        "scheduling",
+        "storms",
+        "webhook",
+    ),
 )
 """Modules of this package: `run` returns figures, and `QUICK` has constants, by name, for a run of a few seconds."""
 KEPT, KEPT_QUICK = Path("build/bench.json"), Path("build/bench-quick.json")
