@@ -16,12 +16,12 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from bench.figures import Figure
-from testbed.api import Api
+from testbed.api import Api, ApiError
 from testbed.control_plane import ControlPlane
 from testbed.objects import add_namespace, manifest
 from tests.cluster.conftest import serve_kinds
@@ -76,7 +76,7 @@ def _whereabouts(plane: ControlPlane, api: Api, size: int) -> tuple[Cost, Cost]:
     _lease(plane, api, size)
     found = _imported(plane, api, f"pools-{size}")
     for kind in (POOL, RESERVATION):
-        api.delete_all(kind, _NAMESPACE)
+        _clear(api, kind, _NAMESPACE)
     return found
 
 
@@ -120,8 +120,15 @@ def _imported(plane: ControlPlane, api: Api, network: str, *options: str) -> tup
     start = [sys.executable, "-m", "netdra", "networks"]
     command = [*start, "import", network, "--apply", "--output=json", *options, access]
     found = _cost(plane, command), _cost(plane, command)
-    api.delete_all(_ADDRESS)
+    _clear(api, _ADDRESS)
     return found
+
+
+def _clear(api: Api, kind: str, namespace: str = "") -> None:
+    """Delete all objects of a kind; the API server may not finish that in one request."""
+    while api.request("GET", f"{api.path(kind, namespace)}?limit=1")["items"]:
+        with suppress(ApiError):
+            api.delete_all(kind, namespace)
 
 
 def _cost(plane: ControlPlane, command: Sequence[str]) -> Cost:
