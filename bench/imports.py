@@ -1,7 +1,7 @@
 """The cost of `netdra networks import`: leases of whereabouts in the cluster, and of host-local in a folder.
 
-Each IPPool has as many leases as one object can hold. Nobody else uses the API server, so its count of requests is that
-of the command. A second import of the same leases writes nothing.
+An IPPool has 5,000 leases: an object cannot have many more. The API server counts the requests; no controller of netdra
+runs. A second import of the same leases writes nothing.
 """
 
 from __future__ import annotations

@@ -27,14 +27,14 @@ from netdra.model.service import (
     MANAGED_BY,
     MANAGER,
     NETWORK_LABEL,
-    SELECTOR_ANNOTATION,
     SERVICE_NAME,
     EndpointSlice,
     ServedPod,
     Service,
 )
 from netdra.ops.metrics import counted
-from netdra.services import selector, slices
+from netdra.services import slices
+from netdra.services.check import fault
 from netdra.services.endpoints import AddressedPod, endpoints
 
 log = logging.getLogger(__name__)
@@ -133,10 +133,10 @@ class ServiceEndpoints:
         """The writes that a Service needs now; none while its pods are not known."""
         present = tuple(self._slices.objects[name] for name in sorted(self._of_service.get(key, ())))
         service = self._services.objects.get(key)
-        problem = _fault(service) if service is not None else None
+        problem = fault(service) if service is not None else None
         if service is None or problem is not None:
             if service is not None and problem is not None:
-                self._report(service, *problem)
+                self._report(service, problem.reason, problem.finding.text)
             self._taken.pop(key, None)
             return slices.SliceWrites(delete=present)
         pods = self._pods.of(key)
@@ -186,7 +186,7 @@ class ServiceEndpoints:
             ApiError: they cannot be listed just now.
         """
         service = self._services.objects.get(key)
-        if service is None or _fault(service) is not None:
+        if service is None or fault(service) is not None:
             self._compared.pop(key, None)
             return
         if self._compared.get(key) == service.metadata.resource_version:
@@ -212,7 +212,7 @@ def _place_of(service: Service) -> tuple[str, str]:
 
 def _selection(service: Service | None) -> Selection | None:
     """The pods of a Service, None if it gets no slices."""
-    if service is None or _fault(service) is not None:
+    if service is None or fault(service) is not None:
         return None
     return Selection(namespace=service.metadata.namespace, label_selector=service.selector)
 
@@ -232,27 +232,3 @@ def _left(service: Service, names: Sequence[str]) -> tuple[str, str]:
 
 def _service_of(entry: EndpointSlice) -> str:
     return key_of(entry.metadata.namespace, entry.metadata.labels.get(SERVICE_NAME, ""))
-
-
-def _fault(service: Service) -> tuple[str, str] | None:
-    """The reason for which a Service gets no slices of netdra's, in one word and as text; None if it gets them."""
-    name = service.metadata.name
-    if service.spec.selector:
-        return "ServiceHasSelector", (
-            f'Service "{name}" has spec.selector, so Kubernetes publishes the addresses of the cluster\'s own network; '
-            f"create it again without the selector, and select pods with the annotation {SELECTOR_ANNOTATION}"
-        )
-    if service.spec.type == "ExternalName":
-        return "ServiceHasNoEndpoints", f'Service "{name}" is of type ExternalName, which has no endpoints'
-    if not service.selector:
-        return "WrongPodSelector", (
-            f'Service "{name}" has the label {NETWORK_LABEL} without the annotation {SELECTOR_ANNOTATION}; '
-            "add it, with a label selector for the pods, e.g. app=web"
-        )
-    wrong = selector.fault(service.selector)
-    if wrong is not None:
-        return "WrongPodSelector", (
-            f'Service "{name}", annotation {SELECTOR_ANNOTATION}: "{wrong}" is not a valid requirement on a label; '
-            "use the form of kubectl -l, e.g. app=web"
-        )
-    return None
