@@ -25,6 +25,7 @@ BENCHMARKS = (
     *(
         "hollow",
         "hook",
+        "imports",
         "neutron",
         "node",
         "nri",

@@ -8,7 +8,7 @@ started unless the environment names another (`NETDRA_RUNTIME=containerd-1.7`, `
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 Need = Literal["tests", "runtimes", "hardware", "bench"]
@@ -103,6 +103,15 @@ def _kubernetes(version: str) -> Component:
     )
 
 
+def _kube_proxy() -> Component:
+    return replace(
+        _kubernetes(KUBERNETES_VERSION),
+        name="kube-proxy",
+        programs={"kube-proxy": "k8s.io/kubernetes/cmd/kube-proxy"},
+        variable="",
+    )
+
+
 def _cni_plugins() -> Component:
     module = "github.com/containernetworking/plugins"
     folders = {
@@ -167,6 +176,7 @@ def _sriov_cni() -> Component:
 
 COMPONENTS: tuple[Component, ...] = (
     *map(_kubernetes, KUBERNETES_VERSIONS),
+    _kube_proxy(),
     Component(
         name="etcd",
         version="v3.6.8",

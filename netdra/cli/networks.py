@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 _CLUSTER = shared.cluster("The kubeconfig file; by default kubectl's.")
 _APPLY = click.option("--apply", "is_applied", is_flag=True, help="Write the PodAddresses; by default a dry run.")
-_PROGRESS = 1000
-"""After how many written PodAddresses progress is printed."""
 _TEXTS = {
     "new": ("to import", "imported"),
     "changed": ("to update", "updated"),
@@ -111,7 +109,9 @@ def _run(
             found = await make(client)
             if not is_applied:
                 return found
-            return LeasePlan(await write(client, found.changes, _progress(len(found.changes))), found.outside)
+            total = sum(change.is_write for change in found.changes)
+            with terminal.progress("Writing", total, "PodAddresses") as advance:
+                return LeasePlan(await write(client, found.changes, advance), found.outside)
 
     done = asyncio.run(work())
     shown = [change.shown for change in done.changes]
@@ -140,11 +140,3 @@ def _tell(counts: Counter[str], outside: int, *, is_applied: bool) -> None:
         terminal.tell("two pods may have an address that is in conflict; delete one of the two pods")
     if not is_applied and (counts["new"] or counts["changed"] or counts["ended"]):
         terminal.tell("dry run: nothing was written; repeat the command with --apply")
-
-
-def _progress(total: int) -> Callable[[int], None]:
-    def tell(count: int) -> None:
-        if count % _PROGRESS == 0:
-            terminal.tell(f"{count} of {total} leases")
-
-    return tell

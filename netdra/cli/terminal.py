@@ -14,7 +14,8 @@ import shutil
 import sys
 import textwrap
 import unicodedata
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO, cast
 
@@ -24,6 +25,7 @@ from netdra.model.errors import PermanentError
 
 PLAIN_WIDTH = 240
 MAX_WORD = 40
+_THOUSAND = 1000
 _GAP = "  "
 _OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -65,6 +67,25 @@ def path(name: str) -> str:
 def tell(message: str) -> None:
     """A message on stderr, beginning with the program's name."""
     click.echo(printable(f"netdra: {message}"), err=True)
+
+
+@contextmanager
+def progress(label: str, total: int, unit: str) -> Iterator[Callable[[], None]]:
+    """Report the progress of a long command on stderr: call the function once for each unit that is done.
+
+    It is a bar on a terminal, and elsewhere a line after each thousand.
+    """
+    counts = itertools.count(1)
+    if not sys.stderr.isatty():
+        yield lambda: _tell_thousand(next(counts), total, unit)
+        return
+    with click.progressbar(length=total, label=label, file=sys.stderr) as bar:
+        yield lambda: bar.update(1)
+
+
+def _tell_thousand(count: int, total: int, unit: str) -> None:
+    if count % _THOUSAND == 0:
+        tell(f"{count} of {total} {unit}")
 
 
 def print_data(value: Any, output: str, *, apart: bool = False) -> None:

@@ -23,6 +23,7 @@ from netdra.model.pod_network import PodNetwork
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import ResourceSlice
 from netdra.model.schema import CNIPluginSchema
+from netdra.model.service import NETWORK_LABEL, Service
 from netdra.model.topology import NetworkTopology
 from netdra.model.workload import Workload
 from netdra.rules.taken_ranges import TakenRange
@@ -92,6 +93,14 @@ class _Pods(msgspec.Struct, frozen=True):
         )
 
 
+class _Service(msgspec.Struct, frozen=True):
+    """A Service of a file, with the document that has its lines."""
+
+    file: str
+    marked: marks.Document
+    value: Service
+
+
 class _Object(msgspec.Struct, frozen=True):
     """An object of a file, with the document that has its lines."""
 
@@ -125,7 +134,7 @@ def command(context: click.Context, given: objects.InputOptions, output: str, st
 
     PATHs are files, directories, or "-". All files are validated together: plugin schemas in the files override
     built-in schemas, claims are validated against the topologies, and Pods, Deployments and other workloads against the
-    claims and classes. Other objects of other API groups are ignored.
+    claims and classes. Services are validated if they name a PodNetwork. Other objects of other API groups are ignored.
 
     With --cluster, the objects of the PATHs are validated together with those of the cluster, as if they were applied;
     without PATHs, those of the cluster are validated.
@@ -134,7 +143,7 @@ def command(context: click.Context, given: objects.InputOptions, output: str, st
     do not change it without --strict.
     """
     given.check()
-    checked = _Checked([], [], [], [], [], [], "" if given.of_cluster else IN_FILES)
+    checked = _Checked([], [], [], [], [], [], [], "" if given.of_cluster else IN_FILES)
     unknown = objects.UnknownKinds()
     for path in inputs.once(given.paths):
         checked.take(path, unknown)
@@ -156,7 +165,7 @@ def command(context: click.Context, given: objects.InputOptions, output: str, st
         problems = [msgspec.structs.replace(problem, severity="error") for problem in problems]
     problems = list(dict.fromkeys(problems))
     problems.sort(key=lambda problem: (files.index(problem.file), problem.line))
-    count = sum(item.file in files for item in checked.items) + len(checked.workloads)
+    count = sum(item.file in files for item in checked.items) + len(checked.workloads) + len(checked.services)
     if output == "table":
         _print(problems, count)
     else:
@@ -164,11 +173,15 @@ def command(context: click.Context, given: objects.InputOptions, output: str, st
     context.exit(1 if any(problem.severity == "error" for problem in problems) else 0)
 
 
+_Entry = _Object | _Pods | _Service | _Node
+
+
 class _Checked(NamedTuple):
     """The contents of files."""
 
     items: list[_Object]
     workloads: list[_Pods]
+    services: list[_Service]
     problems: list[FileProblem]
     files: list[str]
     nodes: list[ClusterNode | Inventory]
@@ -184,6 +197,8 @@ class _Checked(NamedTuple):
                 self.problems.append(item)
             elif isinstance(item, _Pods):
                 self.workloads.append(item)
+            elif isinstance(item, _Service):
+                self.services.append(item)
             elif isinstance(item, _Node):
                 self.nodes.append(item.value)
             else:
@@ -208,6 +223,7 @@ def _problems(checked: _Checked) -> Iterator[FileProblem]:
     yield from _warned(items, let_through, checked.taken)
     yield from _on_networks(items, let_through, checked.where)
     yield from _workloads(items, workloads, checked.where)
+    yield from _services(items, checked.services, checked.where)
 
 
 def _of_cluster(given: objects.InputOptions, written: Sequence[_Object]) -> Iterator[_Object]:
@@ -229,7 +245,7 @@ def _taken(given: objects.InputOptions) -> Iterator[TakenRange]:
     return cluster_objects.taken(given.access())
 
 
-def _read(path: str, file: str, unknown: objects.UnknownKinds) -> Iterator[_Object | _Pods | _Node | FileProblem]:
+def _read(path: str, file: str, unknown: objects.UnknownKinds) -> Iterator[_Entry | FileProblem]:
     """The objects of a file, and the problems of its other documents; `file` is the path as it is shown."""
     for marked in marks.read(inputs.text(path)):
         if isinstance(marked, marks.UnreadableDocument):
@@ -242,9 +258,7 @@ def _read(path: str, file: str, unknown: objects.UnknownKinds) -> Iterator[_Obje
             yield _problem(file, marked, Finding(what, problem.hint, problem.path))
 
 
-def _examined(
-    file: str, marked: marks.Document, unknown: objects.UnknownKinds
-) -> Iterator[_Object | _Pods | _Node | FileProblem]:
+def _examined(file: str, marked: marks.Document, unknown: objects.UnknownKinds) -> Iterator[_Entry | FileProblem]:
     """A document's object, and the errors in its fields; only the first for an unknown kind.
 
     Raises:
@@ -262,6 +276,8 @@ def _examined(
     elif isinstance(kind, Finding):
         if unknown.add(value, kind, file):
             yield _problem(file, marked, kind)
+    elif kind is None and (service := _service(value, file)) is not None:
+        yield _Service(file, marked, service)
     elif kind is None or kind not in documents.KINDS:
         pods, findings = workload.examine(value)
         yield from (_problem(file, marked, finding) for finding in findings)
@@ -289,6 +305,34 @@ def _workloads(objects: Sequence[_Object], workloads: Sequence[_Pods], where: st
     places = {id(item.value): item for item in workloads}
     for value, wrong in check_together([item.value for item in workloads], known):
         yield places[id(value)].problem(wrong)
+
+
+def _service(value: Mapping[str, object], file: str) -> Service | None:
+    """A Service that names a PodNetwork.
+
+    Raises:
+        InvalidInputError: it does not fit its kind.
+    """
+    if (value.get("apiVersion"), value.get("kind")) != ("v1", "Service"):
+        return None
+    metadata = value.get("metadata")
+    labels = metadata.get("labels") if isinstance(metadata, dict) else None
+    is_named = isinstance(labels, dict) and NETWORK_LABEL in labels
+    return documents.convert(value, Service, file) if is_named else None
+
+
+def _services(objects: Sequence[_Object], services: Sequence[_Service], where: str) -> Iterator[FileProblem]:
+    """The errors in Services that name a PodNetwork, and warnings for PodNetworks that do not exist."""
+    from netdra.rules.pod_networks import absent
+    from netdra.services.check import LABEL_PATH, errors
+
+    networks = {network.name for _, network in _of(objects, PodNetwork)}
+    for item in services:
+        yield from (_problem(item.file, item.marked, finding) for finding in errors(item.value))
+        if item.value.network and item.value.network not in networks:
+            what, hint = absent(item.value.network, networks, where)
+            finding = Finding(f'Service "{item.value.metadata.name}": {what}', hint, LABEL_PATH)
+            yield msgspec.structs.replace(_problem(item.file, item.marked, finding), severity="warning")
 
 
 def _duplicates(objects: Iterable[_Object]) -> Iterator[FileProblem]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 
 from netdra.controller import metrics
@@ -23,17 +23,18 @@ from netdra.kube.resources import ENDPOINT_SLICES, SERVICES
 from netdra.kube.store import Change, Store, key_of
 from netdra.model.pod_address import PodAddress, WatchedPodAddress
 from netdra.model.service import (
+    KUBERNETES_MANAGERS,
     MANAGED_BY,
     MANAGER,
     NETWORK_LABEL,
-    SELECTOR_ANNOTATION,
     SERVICE_NAME,
     EndpointSlice,
     ServedPod,
     Service,
 )
 from netdra.ops.metrics import counted
-from netdra.services import selector, slices
+from netdra.services import slices
+from netdra.services.check import fault
 from netdra.services.endpoints import AddressedPod, endpoints
 
 log = logging.getLogger(__name__)
@@ -68,6 +69,7 @@ class ServiceEndpoints:
         self._of_service: dict[str, set[str]] = {}
         self._on_network: dict[tuple[str, str], set[str]] = {}
         self._taken: dict[str, set[str]] = {}
+        self._compared: dict[str, str] = {}
         self._pods = ServicePods(client, self._add)
         self.queue: WorkQueue[str] = WorkQueue("services", self._reconcile, workers=WORKERS)
 
@@ -121,6 +123,7 @@ class ServiceEndpoints:
         with self._in_hand():
             try:
                 await self._write(key, self._wanted(key))
+                await self._compare(key)
             except (AlreadyExistsError, ConflictError, NotFoundError) as problem:
                 log.debug("EndpointSlices of Service %s changed meanwhile: %s", key, problem)
                 return AGAIN
@@ -130,10 +133,10 @@ class ServiceEndpoints:
         """The writes that a Service needs now; none while its pods are not known."""
         present = tuple(self._slices.objects[name] for name in sorted(self._of_service.get(key, ())))
         service = self._services.objects.get(key)
-        problem = _fault(service) if service is not None else None
+        problem = fault(service) if service is not None else None
         if service is None or problem is not None:
             if service is not None and problem is not None:
-                self._report(service, *problem)
+                self._report(service, problem.reason, problem.finding.text)
             self._taken.pop(key, None)
             return slices.SliceWrites(delete=present)
         pods = self._pods.of(key)
@@ -176,6 +179,23 @@ class ServiceEndpoints:
                 self._taken.setdefault(key, set()).add(entry.metadata.name)
             raise
 
+    async def _compare(self, key: str) -> None:
+        """Report EndpointSlices that Kubernetes wrote when a Service had a selector; once for each of its versions.
+
+        Raises:
+            ApiError: they cannot be listed just now.
+        """
+        service = self._services.objects.get(key)
+        if service is None or fault(service) is not None:
+            self._compared.pop(key, None)
+            return
+        if self._compared.get(key) == service.metadata.resource_version:
+            return
+        left = await self._client.list(ENDPOINT_SLICES, _of_kubernetes(service))
+        if names := sorted(entry.metadata.name for entry in left if entry.endpoints):
+            self._report(service, *_left(service, names))
+        self._compared[key] = service.metadata.resource_version
+
     def _report(self, service: Service, reason: str, note: str) -> None:
         metadata = service.metadata
         regarding = ObjectReference(
@@ -192,34 +212,23 @@ def _place_of(service: Service) -> tuple[str, str]:
 
 def _selection(service: Service | None) -> Selection | None:
     """The pods of a Service, None if it gets no slices."""
-    if service is None or _fault(service) is not None:
+    if service is None or fault(service) is not None:
         return None
     return Selection(namespace=service.metadata.namespace, label_selector=service.selector)
 
 
+def _of_kubernetes(service: Service) -> Selection:
+    """Kubernetes' own EndpointSlices of a Service."""
+    labels = f"{SERVICE_NAME}={service.metadata.name},{MANAGED_BY} in ({','.join(KUBERNETES_MANAGERS)})"
+    return Selection(namespace=service.metadata.namespace, label_selector=labels)
+
+
+def _left(service: Service, names: Sequence[str]) -> tuple[str, str]:
+    return "ServiceHasOtherEndpoints", (
+        f'Service "{service.metadata.name}" has no spec.selector, but EndpointSlices of an earlier selector still '
+        f"publish addresses of the cluster's own network: {', '.join(names)}; delete the Service and create it again"
+    )
+
+
 def _service_of(entry: EndpointSlice) -> str:
     return key_of(entry.metadata.namespace, entry.metadata.labels.get(SERVICE_NAME, ""))
-
-
-def _fault(service: Service) -> tuple[str, str] | None:
-    """The reason for which a Service gets no slices of netdra's, in one word and as text; None if it gets them."""
-    name = service.metadata.name
-    if service.spec.selector:
-        return "ServiceHasSelector", (
-            f'Service "{name}" has spec.selector, so Kubernetes publishes the addresses of the cluster\'s own network; '
-            f"remove it, and select pods with the annotation {SELECTOR_ANNOTATION}"
-        )
-    if service.spec.type == "ExternalName":
-        return "ServiceHasNoEndpoints", f'Service "{name}" is of type ExternalName, which has no endpoints'
-    if not service.selector:
-        return "WrongPodSelector", (
-            f'Service "{name}" has the label {NETWORK_LABEL} without the annotation {SELECTOR_ANNOTATION}; '
-            "add it, with a label selector for the pods, e.g. app=web"
-        )
-    wrong = selector.fault(service.selector)
-    if wrong is not None:
-        return "WrongPodSelector", (
-            f'Service "{name}", annotation {SELECTOR_ANNOTATION}: "{wrong}" is not a valid requirement on a label; '
-            "use the form of kubectl -l, e.g. app=web"
-        )
-    return None

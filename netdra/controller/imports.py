@@ -156,21 +156,26 @@ async def plan_release(client: Client, name: str) -> LeasePlan:
 
 
 async def write(
-    client: Client, changes: Sequence[LeaseChange], progress: Callable[[int], None] = lambda _: None
+    client: Client, changes: Sequence[LeaseChange], advance: Callable[[], None] = lambda: None
 ) -> list[LeaseChange]:
     """Write the changes; returns them with those as conflicts that another writer was before.
+
+    Args:
+        client: the cluster.
+        changes: those that need no write stay as they are.
+        advance: called after each write.
 
     Raises:
         ApiError: the API server refuses, or does not answer; what was written stays, and a second run does the rest.
     """
-    few, count = asyncio.Semaphore(WRITERS), 0
+    few = asyncio.Semaphore(WRITERS)
 
     async def one(change: LeaseChange) -> LeaseChange:
-        nonlocal count
+        if not change.is_write:
+            return change
         async with few:
             done = await _write(client, change)
-        count += 1
-        progress(count)
+        advance()
         return done
 
     return await asyncio.gather(*map(one, changes))

@@ -27,6 +27,8 @@ SERVICE_NAME = "kubernetes.io/service-name"
 MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
 MANAGER = f"endpoints.{GROUP}"
 """The value of `MANAGED_BY` by which netdra's EndpointSlices are known."""
+KUBERNETES_MANAGERS = ("endpointslice-controller.k8s.io", "endpointslicemirroring-controller.k8s.io")
+"""The values of `MANAGED_BY` of Kubernetes' own EndpointSlices, which stay when a Service's selector is removed."""
 HEADLESS = "service.kubernetes.io/headless"
 RESERVED_LABELS = frozenset({SERVICE_NAME, MANAGED_BY, HEADLESS})
 """Labels of EndpointSlices that do not come from the Service."""

@@ -101,6 +101,11 @@ class LeaseChange(NamedTuple):
     before: PodAddress | None = None
     after: PodAddress | None = None
 
+    @property
+    def is_write(self) -> bool:
+        """Whether a PodAddress must be created, replaced or deleted."""
+        return self.shown.state in ("new", "changed", "ended")
+
 
 def of_pool(pool: IPPool) -> Iterator[ForeignLease]:
     """The leases of an IPPool. whereabouts ignores an allocation whose distance is not a number, and so does this.

@@ -93,7 +93,7 @@ def absent(network: str, networks: Collection[str], where: str) -> tuple[str, st
         return what, f'did you mean "{near}"?'
     if where:
         return what, "add its file, unless it already exists in the cluster"
-    return what, "create it: until then no address is assigned, and pods do not start"
+    return what, "create it: until then it assigns no addresses"
 
 
 def _of_spec(network: PodNetwork) -> Iterator[Finding]:

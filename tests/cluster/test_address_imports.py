@@ -10,14 +10,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
 import yaml
 
 from testbed import build
-from testbed.api import Api, ApiError, Object
+from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
 from testbed.kubectl import denial, kubectl
 from testbed.objects import manifest
@@ -25,13 +24,10 @@ from testbed.process import Process
 from testbed.waiting import until
 from testbed.workspace import Workspace
 from tests.cluster import identities
-from tests.cluster.conftest import DEFINITION
 from tests.cluster.daemons import running_controller
 from tests.cluster.test_controller import EVENT
 from tests.cluster.test_pod_networks import ADDRESS, Net
-
-GROUP = "whereabouts.cni.cncf.io"
-POOL, RESERVATION = f"{GROUP}/v1alpha1/IPPool", f"{GROUP}/v1alpha1/OverlappingRangeIPReservation"
+from tests.cluster.whereabouts import POOL, RESERVATION, serving_kinds
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -44,39 +40,8 @@ def controller(control_plane: ControlPlane, api: Api, custom_kinds: None) -> Ite
 @pytest.fixture(scope="module")
 def whereabouts(api: Api) -> Iterator[None]:
     """The kinds of whereabouts."""
-    text = {"type": "string"}
-    allocation = {"type": "object", "properties": {"id": text, "podref": text, "ifname": text}}
-    pool = {"range": text, "allocations": {"type": "object", "additionalProperties": allocation}}
-    kinds: dict[str, Object] = {
-        "IPPool": pool,
-        "OverlappingRangeIPReservation": {"podref": text, "ifname": text, "containerid": text},
-    }
-    made = [_definition(kind, fields) for kind, fields in kinds.items()]
-    for definition in made:
-        api.create(definition)
-    for kind in (POOL, RESERVATION):
-        until(partial(_is_served, api, kind), f"{kind} to be served")
-    yield
-    for definition in made:
-        api.delete(DEFINITION, definition["metadata"]["name"])
-
-
-def _is_served(api: Api, kind: str) -> bool:
-    try:
-        api.list(kind)
-    except ApiError:
-        return False
-    return True
-
-
-def _definition(kind: str, fields: Object) -> Object:
-    plural = f"{kind.lower()}s"
-    spec = {"type": "object", "properties": fields}
-    schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}
-    version = {"name": "v1alpha1", "served": True, "storage": True, "schema": schema}
-    names = {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"}
-    about = {"group": GROUP, "scope": "Namespaced", "names": names, "versions": [version]}
-    return manifest(DEFINITION, f"{plural}.{GROUP}", spec=about)
+    with serving_kinds(api):
+        yield
 
 
 def _reasons(workspace: Workspace) -> set[str]:

@@ -24,6 +24,7 @@ ROOT = Path(__file__).parents[2]
         "discovery",
         "hollow",
         "hook",
+        "imports",
         "neutron",
         "node",
         "pods",

@@ -89,6 +89,10 @@ class Storage:
         """The EndpointSlices of a Service, of all writers."""
         return self.api.list(SLICE, self.namespace, labels=f"kubernetes.io/service-name={service}")
 
+    def addresses(self, service: str) -> set[str]:
+        """The addresses of a Service in the EndpointSlices of all writers."""
+        return {entry["addresses"][0] for found in self.slices(service) for entry in _of(found)}
+
     def endpoints(self, service: str, family: str = "IPv4") -> dict[str, tuple[bool, bool, bool]]:
         """The addresses of a Service: ready, serving, terminating."""
         listed = (entry for found in self.slices(service) if found["addressType"] == family for entry in _of(found))
@@ -222,6 +226,29 @@ def test_a_service_that_is_wrong_gets_no_slices_and_says_why(storage: Storage) -
     storage.api.wait_for_all(EVENT, told, namespace=storage.namespace)
     mine = storage.api.list(SLICE, storage.namespace, labels=f"{MANAGED_BY}={MANAGER}")
     assert mine == []
+
+
+def test_a_selector_brings_kubernetes_addresses_which_stay_when_it_is_removed(storage: Storage) -> None:
+    api, namespace, of_kubernetes = storage.api, storage.namespace, f"{MANAGED_BY}=endpointslice-controller.k8s.io"
+    storage.service("storage", ports=[{"port": 2049}], ipFamilies=["IPv4"], ipFamilyPolicy="SingleStack")
+    storage.pod("web-0")
+    storage.until("storage", a10_71_0_1=READY)
+    api.patch(SERVICE, "storage", {"spec": {"selector": {"app": "web"}}}, namespace=namespace)
+    storage.until("storage", a10_244_0_9=READY)
+
+    api.patch(SERVICE, "storage", {"spec": {"selector": None}}, namespace=namespace)
+    both = {"10.71.0.1", "10.244.0.9"}
+    until(lambda: storage.addresses("storage") == both, "the addresses of both networks")
+    (left,) = api.list(SLICE, namespace, labels=of_kubernetes)
+
+    def reported(events: list[Object]) -> bool:
+        texts = [found["note"] for found in events if found["reason"] == "ServiceHasOtherEndpoints"]
+        return any(left["metadata"]["name"] in text for text in texts)
+
+    api.wait_for_all(EVENT, reported, namespace=namespace)
+    api.delete("v1/Endpoints", "storage", namespace)
+    api.delete(SLICE, left["metadata"]["name"], namespace)
+    until(lambda: storage.addresses("storage") == {"10.71.0.1"}, "the address of the PodNetwork alone")
 
 
 def test_a_controller_that_starts_writes_only_what_has_changed(

@@ -222,9 +222,7 @@ class Soak:
 
 def _untainted(slices: list[Object], interfaces: set[str]) -> bool:
     devices = [device for each in slices for device in each["spec"].get("devices", [])]
-    free = {
-        device["attributes"]["ifName"].get("string") for device in devices if not device.get("taints")
-    }
+    free = {device["attributes"]["ifName"].get("string") for device in devices if not device.get("taints")}
     return interfaces <= free
 
 

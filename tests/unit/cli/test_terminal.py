@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -82,3 +83,31 @@ def test_without_a_terminal_no_library_for_terminals_is_imported(arguments: list
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert len(done.stdout.splitlines()) > 1
     assert done.stderr.splitlines()[-1] == "False"
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    stderr = _Terminal()
+    monkeypatch.setattr(sys, "stderr", stderr)
+    with terminal.progress("Writing", 2000, "PodAddresses") as advance:
+        for _ in range(1000):
+            advance()
+        assert "Writing" in stderr.getvalue()
+        assert "50%" in stderr.getvalue()
+        for _ in range(1000):
+            advance()
+    assert "100%" in stderr.getvalue()
+
+
+def test_progress_elsewhere_is_a_line_after_each_thousand(capsys: pytest.CaptureFixture[str]) -> None:
+    with terminal.progress("Writing", 2500, "PodAddresses") as advance:
+        for _ in range(2500):
+            advance()
+    assert capsys.readouterr().err.splitlines() == [
+        "netdra: 1000 of 2500 PodAddresses",
+        "netdra: 2000 of 2500 PodAddresses",
+    ]

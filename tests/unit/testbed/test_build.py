@@ -121,7 +121,7 @@ def test_what_make_test_needs_is_what_it_starts() -> None:
     needed = {known.name for known in COMPONENTS if known.needed_by == "tests"}
     assert needed == {
         *("kubernetes", "etcd", "cni-plugins", "cnitool", "containerd", "crictl", "cdi-cache", "helm"),
-        *("protoc-gen-go", "protoc-gen-go-grpc", "distribution", "coredns", "actionlint", "vale"),
+        *("protoc-gen-go", "protoc-gen-go-grpc", "distribution", "coredns", "actionlint", "vale", "kube-proxy"),
         OLDEST_RUNTIME,
     }
 

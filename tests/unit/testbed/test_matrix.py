@@ -49,7 +49,7 @@ def test_all_tests_of_pods_are_in_a_group_but_those_of_single_parts() -> None:
     alone = {f"{PODS}test_{name}.py" for name in names}
     assert files - grouped == alone | {
         f"{PODS}networks/test_{name}.py"
-        for name in ("addresses", "edited", "full_networks", "restored", "services", "two_nodes")
+        for name in ("addresses", "edited", "full_networks", "kube_proxy", "restored", "services", "two_nodes")
     }
 
 

@@ -1,0 +1,148 @@
+"""The cost of `netdra networks import`: leases of whereabouts in the cluster, and of host-local in a folder.
+
+An IPPool has 5,000 leases: an object cannot have many more. The API server counts the requests; no controller of netdra
+runs. A second import of the same leases writes nothing.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.figures import Figure
+from testbed.api import Api, ApiError
+from testbed.control_plane import ControlPlane
+from testbed.objects import add_namespace, manifest
+from tests.cluster.conftest import serve_kinds
+from tests.cluster.whereabouts import POOL, RESERVATION, serving_kinds
+
+SIZES = (5_000, 20_000)
+MOST_GROWTH = 1.3
+"""How many times longer a lease may take in the large import than in the small one."""
+QUICK = {"SIZES": (20, 40)}
+
+_NETWORK = "networking.dra.io/v1alpha1/PodNetwork"
+_ADDRESS = "networking.dra.io/v1alpha1/PodAddress"
+_IN_POOL = 5_000
+_CONNECTIONS = 8
+_BEGIN = ipaddress.IPv4Address("10.64.0.0")
+_NAMESPACE = "whereabouts"
+_COUNTED = re.compile(r'apiserver_request_total\{[^}]*resource="([a-z]+)"[^}]*\} (\S+)')
+_COUNTED_KINDS = {"ippools", "overlappingrangeipreservations", "podaddresses", "podnetworks"}
+
+
+class Cost(NamedTuple):
+    """The cost of a run of the command: seconds of wall time and CPU, MiB, and requests."""
+
+    wall: float
+    cpu: float
+    memory: float
+    requests: int
+
+
+def run() -> list[Figure]:
+    """Seconds, CPU, memory and requests of an import, and its growth."""
+    with ControlPlane() as plane, closing(plane.client()) as api:
+        serve_kinds(plane, api)
+        with serving_kinds(api):
+            add_namespace(api, _NAMESPACE)
+            of_pools = [_whereabouts(plane, api, size) for size in SIZES]
+            of_files = [_host_local(plane, api, size) for size in SIZES]
+    figures = [*_figures("whereabouts", of_pools), *_figures("host-local", of_files)]
+    few, many = (costs[0].cpu / size for size, costs in zip(SIZES, of_pools, strict=True))
+    note = f"CPU for a lease of {SIZES[1]}, compared with {SIZES[0]}; 1 is linear"
+    return [*figures, Figure("growth of an import", many / few, "x", MOST_GROWTH, note)]
+
+
+def _figures(plugin: str, found: Sequence[tuple[Cost, Cost]]) -> Iterator[Figure]:
+    for size, costs in zip(SIZES, found, strict=True):
+        for name, cost in zip(("import", "second import"), costs, strict=True):
+            note = f"{cost.cpu:.1f} s of CPU, {cost.memory:.0f} MiB, {cost.requests} requests"
+            yield Figure(f"{name} of {size} leases of {plugin}", cost.wall, "s", note=note)
+
+
+def _whereabouts(plane: ControlPlane, api: Api, size: int) -> tuple[Cost, Cost]:
+    _lease(plane, api, size)
+    found = _imported(plane, api, f"pools-{size}")
+    for kind in (POOL, RESERVATION):
+        _clear(api, kind, _NAMESPACE)
+    return found
+
+
+def _host_local(plane: ControlPlane, api: Api, size: int) -> tuple[Cost, Cost]:
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "lock").touch()
+        for number in range(size):
+            (Path(folder) / str(_BEGIN + 1 + number)).write_text(f"{uuid.uuid4().hex * 2}\r\nnet1")
+        return _imported(plane, api, f"files-{size}", f"--host-local={folder}", "--node=node-1")
+
+
+def _lease(plane: ControlPlane, api: Api, size: int) -> None:
+    """IPPools with leases, and the reservation of each, as whereabouts writes them."""
+    for first in range(0, size, _IN_POOL):
+        allocations = {
+            str(distance + 1): {"id": uuid.uuid4().hex * 2, "podref": _pod(first + distance), "ifname": "net1"}
+            for distance in range(min(_IN_POOL, size - first))
+        }
+        spec = {"range": f"{_BEGIN + first}/10", "allocations": allocations}
+        api.create(manifest(POOL, f"pool-{first}", _NAMESPACE, spec=spec))
+
+    def reserve(numbers: range) -> None:
+        with closing(plane.client()) as own:
+            for number in numbers:
+                spec = {"podref": _pod(number), "ifname": "net1", "containerid": uuid.uuid4().hex * 2}
+                own.create(manifest(RESERVATION, str(_BEGIN + 1 + number), _NAMESPACE, spec=spec))
+
+    with ThreadPoolExecutor(_CONNECTIONS) as pool:
+        for done in [pool.submit(reserve, range(first, size, _CONNECTIONS)) for first in range(_CONNECTIONS)]:
+            done.result()
+
+
+def _pod(number: int) -> str:
+    return f"workloads/web-{number:05}"
+
+
+def _imported(plane: ControlPlane, api: Api, network: str, *options: str) -> tuple[Cost, Cost]:
+    """The costs of an import and of a second one, into a network that has no addresses at the end."""
+    api.create(manifest(_NETWORK, network, spec={"ranges": [{"cidr": "10.64.0.0/10"}]}))
+    access = f"--kubeconfig={plane.kubeconfig('importer', ['system:masters'])}"
+    start = [sys.executable, "-m", "netdra", "networks"]
+    command = [*start, "import", network, "--apply", "--output=json", *options, access]
+    found = _cost(plane, command), _cost(plane, command)
+    _clear(api, _ADDRESS)
+    return found
+
+
+def _clear(api: Api, kind: str, namespace: str = "") -> None:
+    """Delete all objects of a kind; the API server may not finish that in one request."""
+    while api.request("GET", f"{api.path(kind, namespace)}?limit=1")["items"]:
+        with suppress(ApiError):
+            api.delete_all(kind, namespace)
+
+
+def _cost(plane: ControlPlane, command: Sequence[str]) -> Cost:
+    before, began = _requests(plane), time.monotonic()
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    wall = time.monotonic() - began
+    if process.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}")
+    return Cost(wall, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, _requests(plane) - before)
+
+
+def _requests(plane: ControlPlane) -> int:
+    """The requests for the kinds that the command reads and writes, as the API server counts them."""
+    text = plane.kubectl("get", "--raw", "/metrics")
+    return sum(int(float(count)) for kind, count in _COUNTED.findall(text) if kind in _COUNTED_KINDS)

@@ -1,0 +1,57 @@
+"""Checks the Services that name a PodNetwork: why netdra writes no EndpointSlices for one.
+
+Used by `netdra.controller.endpoints`, which reports it as an event, and by `netdra validate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from netdra.model.findings import Finding
+from netdra.model.names import is_label_value
+from netdra.model.service import NETWORK_LABEL, SELECTOR_ANNOTATION, Service
+from netdra.services import selector
+
+LABEL_PATH = ("metadata", "labels", NETWORKLABEL_PATH)
+_ANNOTATION = ("metadata", "annotations", SELECTOR_ANNOTATION)
+
+
+class ServiceFault(NamedTuple):
+    """The reason of the event, and its text and place in the Service."""
+
+    reason: str
+    finding: Finding
+
+
+def fault(service: Service) -> ServiceFault | None:
+    """The reason for which a Service with the label gets no slices of netdra's; None if it gets them."""
+    called = f'Service "{service.metadata.name}"'
+    if service.spec.selector:
+        what = f"{called} has spec.selector, so Kubernetes publishes the addresses of the cluster's own network"
+        hint = f"create it again without the selector, and select pods with the annotation {SELECTOR_ANNOTATION}"
+        return ServiceFault("ServiceHasSelector", Finding(what, hint, ("spec", "selector")))
+    if service.spec.type == "ExternalName":
+        finding = Finding(f"{called} is of type ExternalName, which has no endpoints", path=("spec", "type"))
+        return ServiceFault("ServiceHasNoEndpoints", finding)
+    if not service.selector:
+        what = f"{called} has the label {NETWORK_LABEL} without the annotation {SELECTOR_ANNOTATION}"
+        hint = "add it, with a label selector for the pods, e.g. app=web"
+        return ServiceFault("WrongPodSelector", Finding(what, hint, LABEL_PATH))
+    wrong = selector.fault(service.selector)
+    if wrong is not None:
+        what = f'{called}, annotation {SELECTOR_ANNOTATION}: "{wrong}" is not a valid requirement on a label'
+        hint = "use the form of kubectl -l, e.g. app=web"
+        return ServiceFault("WrongPodSelector", Finding(what, hint, _ANNOTATION))
+    return None
+
+
+def errors(service: Service) -> Iterator[Finding]:
+    """The errors of a Service that has the label, as it is written."""
+    called = f'Service "{service.metadata.name}", label {NETWORK_LABEL}'
+    if not service.network or not is_label_value(service.network):
+        what = f'{called}: "{service.network}" is not the name of a PodNetwork'
+        yield Finding(what, "write the name of the PodNetwork, e.g. storage", LABEL_PATH)
+    found = fault(service)
+    if found is not None:
+        yield found.finding

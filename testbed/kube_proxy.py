@@ -1,0 +1,58 @@
+"""A real kube-proxy on a node, which directs the addresses of Services to their endpoints by rules of iptables.
+
+Used by the tests of Services of PodNetworks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from testbed.access import Access
+from testbed.build import program
+from testbed.node import Node
+
+_HEALTH_PORT = 10256
+_TABLES = ("nat", "filter")
+_USER = "system:kube-proxy"
+# The table of connections is the whole machine's.
+_MACHINE_AS_IT_IS = (
+    "--conntrack-max-per-core=0",
+    "--conntrack-min=0",
+    "--conntrack-tcp-timeout-established=0s",
+    "--conntrack-tcp-timeout-close-wait=0s",
+)
+
+
+@contextmanager
+def running_proxy(node: Node, plane: Access, *options: str) -> Iterator[None]:
+    """A kube-proxy at work; at the end its rules are removed, which it leaves itself.
+
+    Args:
+        node: it has a Node object with its address, and reaches the API server (`testbed.kubelet.join`).
+        plane: the control plane.
+        options: further ones of kube-proxy.
+    """
+    command = (
+        str(program("kube-proxy")),
+        "--proxy-mode=iptables",
+        f"--kubeconfig={plane.kubeconfig(_USER, ())}",
+        f"--hostname-override={node.name}",
+        f"--bind-address={node.address}",
+        f"--healthz-bind-address=127.0.0.1:{_HEALTH_PORT}",
+        *_MACHINE_AS_IT_IS,
+        *options,
+    )
+    process = node.start("kube-proxy", command, lambda: node.listens(_HEALTH_PORT))
+    try:
+        yield
+    finally:
+        process.stop()
+        for table in _TABLES:
+            node.run("iptables", "--table", table, "--flush")
+            node.run("iptables", "--table", table, "--delete-chain")
+
+
+def rules(node: Node) -> str:
+    """The rules for addresses of Services on a node."""
+    return node.run("iptables-save", "--table", "nat")
