@@ -108,8 +108,8 @@ CONSOLE: Rights = {
     f"neutronports.{OURS}": FOLLOWED,
     f"deviceexposurepolicies.{OURS}": LISTED,
     f"networktopologyusages.{OURS}": LISTED,
-    f"podnetworks.{OURS}": LISTED,
-    f"podaddresses.{OURS}": LISTED,
+    f"podnetworks.{OURS}": FOLLOWED,
+    f"podaddresses.{OURS}": FOLLOWED,
 }
 IN_NAMESPACE: dict[str, Rights] = {
     "netdra-node": {},
