@@ -13,7 +13,7 @@ from netdra.model.names import is_label_value
 from netdra.model.service import NETWORK_LABEL, SELECTOR_ANNOTATION, Service
 from netdra.services import selector
 
-LABEL_PATH = ("metadata", "labels", NETWORKLABEL_PATH)
+LABEL_PATH = ("metadata", "labels", NETWORK_LABEL)
 _ANNOTATION = ("metadata", "annotations", SELECTOR_ANNOTATION)
 
 
