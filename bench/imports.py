@@ -16,14 +16,15 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from bench.figures import Figure
-from testbed.api import Api, ApiError
+from testbed.api import Api
+from testbed.commands import Settings
 from testbed.control_plane import ControlPlane
-from testbed.objects import add_namespace, manifest
+from testbed.objects import NAMESPACE, manifest
 from tests.cluster.conftest import serve_kinds
 from tests.cluster.whereabouts import POOL, RESERVATION, serving_kinds
 
@@ -33,7 +34,6 @@ MOST_GROWTH = 1.3
 QUICK = {"SIZES": (20, 40)}
 
 _NETWORK = "networking.dra.io/v1alpha1/PodNetwork"
-_ADDRESS = "networking.dra.io/v1alpha1/PodAddress"
 _IN_POOL = 5_000
 _CONNECTIONS = 8
 _BEGIN = ipaddress.IPv4Address("10.64.0.0")
@@ -53,16 +53,20 @@ class Cost(NamedTuple):
 
 def run() -> list[Figure]:
     """Seconds, CPU, memory and requests of an import, and its growth."""
-    with ControlPlane() as plane, closing(plane.client()) as api:
-        serve_kinds(plane, api)
-        with serving_kinds(api):
-            add_namespace(api, _NAMESPACE)
-            of_pools = [_whereabouts(plane, api, size) for size in SIZES]
-            of_files = [_host_local(plane, api, size) for size in SIZES]
+    of_pools = [_whereabouts(size) for size in SIZES]
+    of_files = [_host_local(size) for size in SIZES]
     figures = [*_figures("whereabouts", of_pools), *_figures("host-local", of_files)]
     few, many = (costs[0].cpu / size for size, costs in zip(SIZES, of_pools, strict=True))
     note = f"CPU for a lease of {SIZES[1]}, compared with {SIZES[0]}; 1 is linear"
     return [*figures, Figure("growth of an import", many / few, "x", MOST_GROWTH, note)]
+
+
+@contextmanager
+def _server() -> Iterator[tuple[ControlPlane, Api]]:
+    """An API server without objects."""
+    with ControlPlane(Settings(scheduler=False, controller_manager=False)) as plane, closing(plane.client()) as api:
+        serve_kinds(plane, api)
+        yield plane, api
 
 
 def _figures(plugin: str, found: Sequence[tuple[Cost, Cost]]) -> Iterator[Figure]:
@@ -72,20 +76,19 @@ def _figures(plugin: str, found: Sequence[tuple[Cost, Cost]]) -> Iterator[Figure
             yield Figure(f"{name} of {size} leases of {plugin}", cost.wall, "s", note=note)
 
 
-def _whereabouts(plane: ControlPlane, api: Api, size: int) -> tuple[Cost, Cost]:
-    _lease(plane, api, size)
-    found = _imported(plane, api, f"pools-{size}")
-    for kind in (POOL, RESERVATION):
-        _clear(api, kind, _NAMESPACE)
-    return found
+def _whereabouts(size: int) -> tuple[Cost, Cost]:
+    with _server() as (plane, api), serving_kinds(api):
+        api.create(manifest(NAMESPACE, _NAMESPACE))
+        _lease(plane, api, size)
+        return _imported(plane, api)
 
 
-def _host_local(plane: ControlPlane, api: Api, size: int) -> tuple[Cost, Cost]:
-    with tempfile.TemporaryDirectory() as folder:
+def _host_local(size: int) -> tuple[Cost, Cost]:
+    with _server() as (plane, api), tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "lock").touch()
         for number in range(size):
             (Path(folder) / str(_BEGIN + 1 + number)).write_text(f"{uuid.uuid4().hex * 2}\r\nnet1")
-        return _imported(plane, api, f"files-{size}", f"--host-local={folder}", "--node=node-1")
+        return _imported(plane, api, f"--host-local={folder}", "--node=node-1")
 
 
 def _lease(plane: ControlPlane, api: Api, size: int) -> None:
@@ -113,22 +116,13 @@ def _pod(number: int) -> str:
     return f"workloads/web-{number:05}"
 
 
-def _imported(plane: ControlPlane, api: Api, network: str, *options: str) -> tuple[Cost, Cost]:
-    """The costs of an import and of a second one, into a network that has no addresses at the end."""
-    api.create(manifest(_NETWORK, network, spec={"ranges": [{"cidr": "10.64.0.0/10"}]}))
+def _imported(plane: ControlPlane, api: Api, *options: str) -> tuple[Cost, Cost]:
+    """The costs of an import and of a second one."""
+    api.create(manifest(_NETWORK, "lan", spec={"ranges": [{"cidr": "10.64.0.0/10"}]}))
     access = f"--kubeconfig={plane.kubeconfig('importer', ['system:masters'])}"
     start = [sys.executable, "-m", "netdra", "networks"]
-    command = [*start, "import", network, "--apply", "--output=json", *options, access]
-    found = _cost(plane, command), _cost(plane, command)
-    _clear(api, _ADDRESS)
-    return found
-
-
-def _clear(api: Api, kind: str, namespace: str = "") -> None:
-    """Delete all objects of a kind; the API server may not finish that in one request."""
-    while api.request("GET", f"{api.path(kind, namespace)}?limit=1")["items"]:
-        with suppress(ApiError):
-            api.delete_all(kind, namespace)
+    command = [*start, "import", "lan", "--apply", "--output=json", *options, access]
+    return _cost(plane, command), _cost(plane, command)
 
 
 def _cost(plane: ControlPlane, command: Sequence[str]) -> Cost:
