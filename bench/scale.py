@@ -237,7 +237,7 @@ def _concerned(node: HollowNode) -> int:
 
 
 def _is_gold(device: Any) -> bool:
-    tier = device.attributes.get("dra.networking/tier")
+    tier = device.attributes.get("tier")
     return tier is not None and tier.string == "gold"
 
 

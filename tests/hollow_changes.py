@@ -84,7 +84,7 @@ def says(node: HollowNode, change: Change) -> bool:
         return [device.capacity[_PORTS].value for device in devices if device.name == "br-data"] == [wanted]
     if change.policy == "pf0-vfs":
         found = [device for device in devices if device.name.startswith("enp3s0f0v")]
-        carried = {one.name: one.attributes.get("dra.networking/tier") for one in devices}
+        carried = {one.name: one.attributes.get("tier") for one in devices}
         gold = [name for name, tier in carried.items() if tier is not None and tier.string == "gold"]
         return (
             sorted(gold) == sorted(one.name for one in found) and len(gold) == change.devices and all(carried.values())
