@@ -163,7 +163,7 @@ def test_a_device_or_topology_that_the_node_does_not_know_is_told(tell: Any, mon
         topology = scene.topology("single", "- {name: net, type: sriov, selector: {cel: 'true'}}")
         wanted = scene.allocated("c", request("net", f"{topology.name}-net"))
         scene.view.topologies = {}
-        with pytest.raises(TemporaryError, match=f'NetworkTopology "{topology.name}".* is not there'):
+        with pytest.raises(TemporaryError, match=f'NetworkTopology "{topology.name}", which does not exist'):
             await scene.claims.prepare(wanted)
         scene.view.topologies = {topology.name: topology}
         slices, scene.view.slices = scene.view.slices, ()

@@ -63,10 +63,16 @@ def publish(node: Node, api: Api, *interfaces: str) -> None:
 
     def there(found: list[Object]) -> bool:
         devices = (device for each in found for device in each["spec"].get("devices", []))
-        names = {device["attributes"]["ifName"].get("string") for device in devices}
-        return wanted <= names
+        return wanted <= {if_name(device) for device in devices}
 
     api.wait_for_all(SLICE, there, fields=f"spec.nodeName={node.name}")
+
+
+def if_name(device: Object) -> str:
+    """A published device's interface; former versions published the attribute with netdra's domain."""
+    attributes = {name.removeprefix("dra.networking/"): value for name, value in device["attributes"].items()}
+    found: str = attributes["ifName"]["string"]
+    return found
 
 
 def links(node: Node) -> set[str]:
