@@ -202,9 +202,9 @@ def test_a_topology_that_is_missing_is_named_with_what_to_do(offer: Offer) -> No
     config = [{"opaque": {"driver": "dra.networking", "parameters": parameters}}]
     wrong = offer.device_class("host-device", "top8", base="wrong", config=config)
     offer.pods.add("pod", offer.claim("claim", nic=wrong))
-    named = f'NetworkTopology "{made}-not", which the DeviceClasses of'
+    named = f'NetworkTopology "{made}-not", which does not exist'
     event = offer.pods.wait_event("pod", "FailedPrepareDynamicResources", named)
-    assert "create it, or delete the classes that it left behind" in event["message"]
+    assert "create it, or delete its remaining DeviceClasses" in event["message"]
 
 
 def test_pods_of_a_topology_that_is_deleted_go_on_and_are_taken_down(offer: Offer) -> None:
