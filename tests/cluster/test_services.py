@@ -260,6 +260,8 @@ def test_a_controller_that_starts_writes_only_what_has_changed(
     storage.pod("other", app="other")
     storage.until("storage", a10_71_0_1=READY)
     storage.until("still", a10_71_0_2=READY)
+    of_ipv6 = {"storage": {"2001:db8:71::1": READY}, "still": {"2001:db8:71::2": READY}}
+    until(lambda: {name: storage.endpoints(name, "IPv6") for name in of_ipv6} == of_ipv6, "the addresses of IPv6")
 
     def versions(service: str) -> set[tuple[str, str]]:
         metadata = [found["metadata"] for found in storage.slices(service)]
