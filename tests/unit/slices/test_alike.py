@@ -32,7 +32,8 @@ CASES = 60
 def on(node: str, slices: list[Any], source: random.Random) -> Iterator[ResourceSlice]:
     """The slices on another node; with devices that differ in facts without a request, and maybe in more."""
     change = source.choice(("", "", "attribute", "capacity", "taint", "missing", "generation"))
-    chosen = source.choice([at for at, each in enumerate(slices) if each["spec"].get("devices")])
+    with_devices = [at for at, each in enumerate(slices) if each["spec"].get("devices")]
+    chosen = source.choice(with_devices or [0])  # a drawn node may offer nothing
     for number, each in enumerate(copy.deepcopy(slices)):
         spec = each["spec"]
         each["metadata"]["name"] = f"{each['metadata'].get('name', '')}-{number}-{node}"
