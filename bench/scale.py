@@ -102,10 +102,11 @@ def _figures(mode: str, costs: Sequence[Cost]) -> list[Figure]:
         Line.through([(size, getattr(cost, name)) for size, cost in zip(SIZES, costs, strict=True)])
         for name in ("stored", "edited")
     )
-    edits = max(0.0, QUOTA - stored.at(LARGE)) / edited.at(LARGE)
+    # etcd counts whole pages: an edit of a few nodes may need none.
+    edits = max(0.0, QUOTA - stored.at(LARGE)) / max(edited.at(LARGE), 1.0)
     room = Figure(
         f"{mode}: edits of all VFs that fit into etcd at {LARGE:,} nodes, as a part of {LEAST_EDITS:g}",
-        LEAST_EDITS / edits,
+        LEAST_EDITS / max(edits, 0.001),
         "x",
         1.0 if is_pooled else 0.0,
         f"{edits:.1f} edits, {stored.slope / 1000:.1f} KB a node and {edited.slope / 1000:.1f} KB more with each",
