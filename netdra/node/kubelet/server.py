@@ -25,6 +25,7 @@ from grpclib.metadata import decode_metadata
 from grpclib.protocol import EventsProcessor, H2Protocol
 from grpclib.protocol import Stream as H2Stream
 from h2.events import Event, RequestReceived
+from hyperframe.frame import GoAwayFrame
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,10 @@ Stream = grpclib.server.Stream[Any, Any]
 MAX_REQUEST = 4 * 1024 * 1024
 """Bytes: the limit of gRPC servers in Go unless they are configured otherwise, as DRA drivers in Go are not."""
 _CLOSE_SECONDS = 1.0
+_LEAVE_SECONDS = 1.0
+_LOOK_SECONDS = 0.005
+_GOAWAY = GoAwayFrame(last_stream_id=2**31 - 1).serialize()
+"""No more calls, please (RFC 9113, section 6.8): a client without calls then closes the connection."""
 _READING_SECONDS = 10.0
 _REQUIRED = frozenset({":method", ":path"})
 _HEAD = struct.Struct(">?I")
@@ -153,6 +158,21 @@ class ClosingServer(grpclib.server.Server):
         """Serve on a socket that listens already."""
         await self.start(sock=opened)
 
+    async def leave(self) -> None:
+        """Let the clients close the connections, for a bounded time.
+
+        A client whose write fails, because the server has closed, does not read an answer that is there already.
+        """
+        await asyncio.sleep(0)  # connections that have just been accepted are among the others after that
+        made = [each.connection for each in tuple(self._connections) if hasattr(each, "processor")]
+        for connection in made:
+            if not connection.is_closing():
+                connection._transport.write(_GOAWAY)  # noqa: SLF001 (h2 takes nothing more after its own)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LEAVE_SECONDS):
+                while not all(connection.is_closing() for connection in made):  # noqa: ASYNC110 (grpclib tells nobody)
+                    await asyncio.sleep(_LOOK_SECONDS)
+
     async def end(self) -> None:
         """Cancel the calls, close the connections, and wait for both."""
         self.close()
@@ -208,6 +228,8 @@ class Server:
         with suppress(TimeoutError):
             async with asyncio.timeout(grace):
                 await self._idle.wait()
+        if not self._calls:
+            await self._server.leave()
         await self._server.end()
 
     def _counted(self, method: Callable[[Stream], Awaitable[None]]) -> Callable[[Stream], Awaitable[None]]:
