@@ -152,6 +152,7 @@ class PodAddresses:
         self.statuses.add(change.key)
         self.shares.recount(change.key)
         self._look_at_waiting(change.key)
+        self._look_outside(change.key)
         self.kept.add(change.key)
 
     def _on_address_change(self, change: Change[WatchedPodAddress]) -> None:
@@ -199,6 +200,14 @@ class PodAddresses:
         for key in [*waiting][: count or None]:
             del waiting[key]
             self.claims.add(key)
+
+    def _look_outside(self, network: str) -> None:
+        """Look again at claims with an address of a range that a network no longer has."""
+        ledger = self._known_ledger(network)
+        if ledger is not None:
+            for address in self._of_network.get(network, {}).values():
+                if address.spec.claim is not None and not ledger.has(address):
+                    self.claims.add(_claim_of(address))
 
     def _ledger(self, network: str) -> NetworkLedger:
         """The addresses of a network.
@@ -320,6 +329,9 @@ class PodAddresses:
                 present = None
             if present is not None and present.spec.claim is not None and present.spec.claim.uid != claim.metadata.uid:
                 await self._check_released(present)
+            elif present is not None and assignments.is_attached(claim, present):
+                await self._withdraw(present, own[1:], claim)
+                return  # whatever the ranges say now: a pod keeps the address that it has
             chosen = ledger.choose(family, entry.owner, labels, entry.requested, entry.group, conflicts.attached(claim))
             address = assignments.address_of(ledger, chosen, entry.owner, claim.metadata, node_of(claim))
             if present is not None and present.name == address.name:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import random
 import threading
@@ -99,6 +100,16 @@ class Net:
         self.api.update({**found, "status": {}}, subresource="status")
         self.api.delete(CLAIM, name, self.workspace.namespace)
 
+    def attach(self, name: str) -> str:
+        """Report a claim's address as its pod's, as the node does, and return it."""
+        (address,) = self.of(name)
+        found = self.api.get(CLAIM, name, self.workspace.namespace)
+        (result,) = found["status"]["allocation"]["devices"]["results"]
+        device = {key: result[key] for key in ("driver", "pool", "device")}
+        found["status"]["devices"] = [{**device, "networkData": {"interfaceName": "net1", "ips": [address]}}]
+        self.api.update(found, subresource="status")
+        return address
+
     @property
     def addresses(self) -> list[Object]:
         """The PodAddresses of the network."""
@@ -108,6 +119,10 @@ class Net:
         """The addresses that a claim has."""
         mine = (found for found in self.addresses if found["spec"].get("claim", {}).get("name") == claim)
         return sorted(found["spec"]["address"] for found in mine)
+
+    def has_only(self, claim: str, prefix: str) -> bool:
+        """Whether all addresses of a claim begin so."""
+        return all(found.startswith(prefix) for found in self.of(claim))
 
     def until(self, claim: str, *wanted: str) -> None:
         """Wait until a claim has these addresses."""
@@ -155,12 +170,7 @@ def test_an_address_in_a_pod_stays_though_the_topology_no_longer_has_it(workspac
     until(lambda: net.of("attached"), "the first claim to have an address")
     net.claim("waiting")
     until(lambda: net.of("waiting"), "the second claim to have an address")
-    (address,) = net.of("attached")
-    found = net.api.get(CLAIM, "attached", workspace.namespace)
-    (result,) = found["status"]["allocation"]["devices"]["results"]
-    device = {key: result[key] for key in ("driver", "pool", "device")}
-    found["status"]["devices"] = [{**device, "networkData": {"interfaceName": "net1", "ips": [address]}}]
-    net.api.update(found, subresource="status")
+    address = net.attach("attached")
     # A claim is looked at the second time when the first look has ended.
     for network in ("another", "third"):
         (step,) = net.api.get(TOPOLOGY, net.topology)["spec"]["steps"]
@@ -172,6 +182,22 @@ def test_an_address_in_a_pod_stays_though_the_topology_no_longer_has_it(workspac
 
         net.api.wait_for_all(EVENT, told, namespace=workspace.namespace)
     assert net.of("waiting") == []
+    assert net.of("attached") == [address]
+
+
+def test_an_address_in_a_pod_stays_though_its_range_is_removed_and_one_in_no_pod_is_replaced(
+    workspace: Workspace,
+) -> None:
+    net = Net(workspace, ranges=[{"cidr": "10.7.0.0/29"}], keepSeconds=0)
+    for name in ("attached", "waiting"):
+        net.claim(name)
+        until(functools.partial(net.of, name), f"claim {name} to have an address")
+    address = net.attach("attached")
+    for third in (8, 9):  # the second time it is looked at after the first look has ended
+        net.api.patch(NETWORK, net.name, {"spec": {"ranges": [{"cidr": f"10.7.{third}.0/29"}]}})
+        until(functools.partial(net.has_only, "waiting", f"10.7.{third}."), "an address of the new range")
+    net.claim("next")
+    until(lambda: net.of("next"), "the next claim to have an address")
     assert net.of("attached") == [address]
 
 
