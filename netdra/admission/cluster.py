@@ -40,6 +40,7 @@ T = TypeVar("T")
 _topology = msgspec.json.Decoder(NetworkTopology)
 _schema = msgspec.json.Decoder(CNIPluginSchema)
 _policy = msgspec.json.Decoder(DeviceExposurePolicy | None)
+_pod_network = msgspec.json.Decoder(PodNetwork)
 _custom_device = msgspec.json.Decoder(CustomDevice)
 _claim = msgspec.json.Decoder(ResourceClaim)
 _template = msgspec.json.Decoder(ResourceClaimTemplate)
@@ -125,6 +126,7 @@ class ClusterIndex:
         self.classes: dict[str, DeviceClass] = {}
         self._parts: dict[str, _TopologyParts] = {}
         self._using: defaultdict[str, set[str]] = defaultdict(set)
+        self._networked: defaultdict[str, set[str]] = defaultdict(set)
         self._offering: defaultdict[str, set[str]] = defaultdict(set)
         self._making: defaultdict[str, set[str]] = defaultdict(set)
         self._handing: list[tuple[str, int, int]] = []
@@ -160,6 +162,7 @@ class ClusterIndex:
         if new is not None:
             self._parts[name] = after
         _move(self._using, name, before.plugins, after.plugins)
+        _move(self._networked, name, before.networks, after.networks)
         _move(self._offering, name, before.resources, after.resources)
         _move(self._making, name, before.names, after.names)
         if before.ranges:
@@ -177,6 +180,10 @@ class ClusterIndex:
     def using(self, plugin: str) -> Collection[str]:
         """The topologies with steps of a plugin, or with it as a step's IPAM plugin."""
         return self._using.get(plugin, ())
+
+    def networked(self, network: str) -> Collection[str]:
+        """The topologies with steps on a network."""
+        return self._networked.get(network, ())
 
     def about(self, device: CustomDevice) -> Collection[str]:
         """The CustomDevices that describe the same device for the same provider."""
@@ -225,6 +232,7 @@ class _TopologyParts(NamedTuple):
     """The parts of a topology to compare with others; `names` are those of its classes, also if it has errors."""
 
     plugins: frozenset[str] = frozenset()
+    networks: frozenset[str] = frozenset()
     resources: frozenset[str] = frozenset()
     ranges: tuple[Range, ...] = ()
     names: frozenset[str] = frozenset()
@@ -237,6 +245,7 @@ _NO_PARTS = _TopologyParts()
 def _parts_of(topology: NetworkTopology) -> _TopologyParts:
     return _TopologyParts(
         plugins=frozenset(plugins(topology.spec.steps)),
+        networks=frozenset(step.network for step in topology.spec.steps) - {""},
         resources=frozenset(step.extended_resource_name for step in topology.spec.steps) - {""},
         ranges=tuple(ranges(topology)),
         names=frozenset(class_name(topology.name, step.name) for step in topology.spec.steps if step.is_root),
@@ -293,8 +302,11 @@ def _of_topology(request: AdmissionRequest, cluster: Cluster, index: ClusterInde
     )
 
 
-def _of_pod_network(_: AdmissionRequest, cluster: Cluster, __: ClusterIndex) -> Cluster:
-    return Cluster(pod_networks=cluster.pod_networks, taken=cluster.taken)
+def _of_pod_network(request: AdmissionRequest, cluster: Cluster, index: ClusterIndex) -> Cluster:
+    using = sorted(index.networked(_pod_network.decode(request.object).name))
+    return Cluster(
+        topologies=_present(cluster.topologies, using), pod_networks=cluster.pod_networks, taken=cluster.taken
+    )
 
 
 def _of_claim(request: AdmissionRequest, cluster: Cluster, index: ClusterIndex) -> Cluster:

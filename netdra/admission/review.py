@@ -6,8 +6,9 @@ expressions are compiled, and for the searches that claims may cause.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import islice
 from typing import Any, TypeVar
 
 import msgspec
@@ -21,11 +22,12 @@ from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.custom_device import CustomDevice
 from netdra.model.depth import MOST
 from netdra.model.errors import UNREADABLE, InvalidInputError
+from netdra.model.findings import Finding
 from netdra.model.pod_network import PodNetwork
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
-from netdra.rules import pod_networks, taken_ranges
+from netdra.rules import network_mtus, pod_networks, taken_ranges
 from netdra.rules.classes import check_class
 from netdra.rules.limits import is_class_within
 from netdra.topology import graph
@@ -149,7 +151,15 @@ def _pod_network(request: AdmissionRequest, cluster: Cluster) -> Verdict:
     others = [network for name, network in sorted(cluster.pod_networks.items()) if name != new.name]
     near = [finding for name, finding in pod_networks.overlaps([*others, new]) if name == new.name]
     near += taken_ranges.overlaps(new, cluster.taken)
+    near += islice(_unfit(new, cluster.topologies.values()), topologies.SHOWN)
     return Verdict(warnings=tuple(finding.text for finding in near))
+
+
+def _unfit(network: PodNetwork, users: Iterable[NetworkTopology]) -> Iterator[Finding]:
+    """Warnings for steps of topologies that no longer have the VLAN or the MTU of their network."""
+    for topology in users:
+        yield from pod_networks.check_steps(topology, {network.name: network})
+        yield from network_mtus.check(topology, {network.name: network})
 
 
 _LONG: Mapping[str, Callable[..., Verdict]] = {POLICY: _policy, NetworkTopology.__name__: _topology}

@@ -504,3 +504,25 @@ def test_ranges_that_the_cluster_and_its_cloud_use_are_warned_of(
         strict=True,
     ):
         assert f"{text}{owner}" in messages, checked.output
+
+
+def test_the_author_of_a_network_is_warned_of_topologies_with_another_vlan(
+    control_plane: ControlPlane, workspace: Workspace
+) -> None:
+    name, lan = workspace.name("net"), workspace.name("lan")
+    config = {"id": 7, "ipam": {"type": "network"}}
+    steps = [
+        {"name": "nic", "type": "macvlan", "selector": {"cel": "true"}},
+        {"name": "tag", "type": "vlan", "dependOn": ["nic"], "network": name, "config": config},
+    ]
+    workspace.create(manifest(f"{GROUP}/NetworkTopology", lan, spec={"steps": steps}))
+    written = yaml.safe_dump(
+        manifest(f"{GROUP}/PodNetwork", name, spec={"ranges": [{"cidr": "10.81.0.0/24"}], "vlan": 8})
+    )
+    until(
+        lambda: (
+            f'"{lan}", step "tag": the step uses VLAN 7' in warnings(control_plane, "create", "-f", "-", text=written)
+        ),
+        "the webhook to know the topology",
+        detail=lambda: warnings(control_plane, "create", "-f", "-", text=written),
+    )

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from netdra.admission import topologies
 from netdra.admission.cluster import Cluster, narrowed
 from netdra.admission.messages import ALLOWED, AdmissionRequest
 from netdra.admission.nodes import Nodes
@@ -442,6 +443,25 @@ class TestPodNetworks:
         verdict = review(request_of(made), narrowed(request_of(made), cluster))
         assert verdict.errors == ()
         assert any('sets mtu 1400, but PodNetwork "a" has mtu 1500' in text for text in verdict.warnings)
+
+    def test_a_changed_network_is_compared_with_the_topologies_that_use_it(
+        self, request_of: Request, topology: Topology
+    ) -> None:
+        steps = (
+            "- {name: nic, type: macvlan}\n"
+            "- {name: tag, type: vlan, dependOn: [nic], network: a, config: {id: 7, mtu: 1400, ipam: {type: network}}}"
+        )
+        users = {name: topology(name, steps) for name in ("one", "two", "three", "four")}
+        users["other"] = topology("other", steps.replace("network: a", "network: b"))
+        changed = network("10.7.0.0/24", name="a", vlan=8, mtu=1500)
+        verdict = review(request_of(changed), narrowed(request_of(changed), Cluster(topologies=users)))
+        assert verdict.errors == ()
+        assert len(verdict.warnings) == topologies.SHOWN
+        assert 'NetworkTopology "four", step "tag": the step uses VLAN 7, but PodNetwork "a" is VLAN 8' in str(verdict)
+        assert 'the step sets mtu 1400, but PodNetwork "a" has mtu 1500' in str(verdict)
+        assert '"other"' not in str(verdict)
+        same = network("10.7.0.0/24", name="a", vlan=7, mtu=1400)
+        assert review(request_of(same), narrowed(request_of(same), Cluster(topologies=users))) == ALLOWED
 
     def test_a_claim_is_warned_of_networks_that_do_not_exist(self, request_of: Request) -> None:
         names = {"a": "podnetwork.storage", "b": "podnetwork.lan", "nic": "unknown"}
