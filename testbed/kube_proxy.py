@@ -1,19 +1,23 @@
-"""A real kube-proxy on a node, which directs the addresses of Services to their endpoints by rules of iptables.
+"""A real kube-proxy on a node, which directs the addresses of Services to their endpoints by rules of the kernel.
 
 Used by the tests of Services of PodNetworks.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 from testbed.access import Access
 from testbed.build import program
 from testbed.node import Node
 
 _HEALTH_PORT = 10256
+Mode = Literal["iptables", "nftables"]
 _TABLES = ("nat", "filter")
+_TARGET = re.compile(r"(?:--to-destination|dnat to) (\S+)")
 _USER = "system:kube-proxy"
 # The table of connections is the whole machine's.
 _MACHINE_AS_IT_IS = (
@@ -25,17 +29,18 @@ _MACHINE_AS_IT_IS = (
 
 
 @contextmanager
-def running_proxy(node: Node, plane: Access, *options: str) -> Iterator[None]:
+def running_proxy(node: Node, plane: Access, *options: str, mode: Mode = "iptables") -> Iterator[None]:
     """A kube-proxy at work; at the end its rules are removed, which it leaves itself.
 
     Args:
         node: it has a Node object with its address, and reaches the API server (`testbed.kubelet.join`).
         plane: the control plane.
         options: further ones of kube-proxy.
+        mode: the rules that it writes.
     """
     command = (
         str(program("kube-proxy")),
-        "--proxy-mode=iptables",
+        f"--proxy-mode={mode}",
         f"--kubeconfig={plane.kubeconfig(_USER, ())}",
         f"--hostname-override={node.name}",
         f"--bind-address={node.address}",
@@ -48,11 +53,19 @@ def running_proxy(node: Node, plane: Access, *options: str) -> Iterator[None]:
         yield
     finally:
         process.stop()
-        for table in _TABLES:
-            node.run("iptables", "--table", table, "--flush")
-            node.run("iptables", "--table", table, "--delete-chain")
+        _remove_rules(node, mode)
 
 
-def rules(node: Node) -> str:
-    """The rules for addresses of Services on a node."""
-    return node.run("iptables-save", "--table", "nat")
+def targets(node: Node, mode: Mode = "iptables") -> set[str]:
+    """The endpoints, as `<address>:<port>`, to which a node's rules lead."""
+    command = ("iptables-save", "--table", "nat") if mode == "iptables" else ("nft", "list", "ruleset")
+    return set(_TARGET.findall(node.run(*command)))
+
+
+def _remove_rules(node: Node, mode: Mode) -> None:
+    if mode == "nftables":
+        node.run("nft", "flush", "ruleset")
+        return
+    for table in _TABLES:
+        node.run("iptables", "--table", table, "--flush")
+        node.run("iptables", "--table", table, "--delete-chain")

@@ -20,6 +20,7 @@ PROGRAMS = {
     "iperf3": "iperf3",
     "openssl": "openssl",
     "iptables": "iptables",
+    "nft": "nftables",
     "busybox": "busybox-static",
     "runc": "runc",
     "buildah": "buildah",

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
+from typing import get_args
 
 import pytest
 
@@ -75,14 +77,11 @@ class Client:
         printed = self.node.run(*by, sys.executable, "-c", _ASK, url, str(seconds)).strip()
         return printed.removeprefix("[::ffff:").removesuffix("]")
 
-    def until_directed(self, to: str) -> None:
+    def until_directed(self, to: str, mode: kube_proxy.Mode = "iptables") -> None:
         """Wait until the Service's address leads to one endpoint, none with ""."""
-
-        def targets() -> set[str]:
-            rules = kube_proxy.rules(self.node).splitlines()
-            return {line.rpartition(" ")[2] for line in rules if " DNAT " in line}
-
-        until(lambda: targets() == ({f"{to}:8080"} if to else set()), f"the rules to lead to {to}", detail=targets)
+        expected = {f"{to}:8080"} if to else set[str]()
+        found = partial(kube_proxy.targets, self.node, mode)
+        until(lambda: found() == expected, f"the rules to lead to {to}", detail=found)
 
 
 @pytest.fixture
@@ -150,29 +149,30 @@ def running_proxy(client: Client, plane: ControlPlane, *options: str) -> Iterato
         yield
 
 
+@pytest.mark.parametrize("mode", get_args(kube_proxy.Mode))
 def test_the_address_of_a_service_leads_to_ready_pods_on_the_network(
-    client: Client, control_plane: ControlPlane
+    client: Client, control_plane: ControlPlane, mode: kube_proxy.Mode
 ) -> None:
     pods, namespace = client.offer.pods, client.offer.workspace.namespace
-    with kube_proxy.running_proxy(client.node, control_plane, "--masquerade-all"):
+    with kube_proxy.running_proxy(client.node, control_plane, "--masquerade-all", mode=mode):
         until(lambda: client.ask(seconds=1) == REFUSED, "no ready pod", detail=client.ask)
-        client.until_directed("")
+        client.until_directed("", mode)
         pods.exec("web-0", "touch", "/ready")
-        client.until_directed(ADDRESS)
+        client.until_directed(ADDRESS, mode)
         assert client.ask() == client.ask(by=_CALLER) == OWN
 
         pods.exec("web-0", "rm", "/ready")
-        client.until_directed("")
+        client.until_directed("", mode)
         assert client.ask() == REFUSED
 
         # With a selector, Kubernetes' own addresses are the only ones.
         pods.exec("web-0", "touch", "/ready")
-        client.until_directed(ADDRESS)
+        client.until_directed(ADDRESS, mode)
         (eth0,) = addresses(client.offer.inside("web-0")["eth0"])
         client.offer.workspace.api.patch(
             SERVICE, "storage", {"spec": {"selector": {"app": "web"}}}, namespace=namespace
         )
-        client.until_directed(eth0.partition("/")[0])
+        client.until_directed(eth0.partition("/")[0], mode)
 
 
 def test_a_connection_needs_a_route_to_the_network_and_one_back(client: Client, control_plane: ControlPlane) -> None:
