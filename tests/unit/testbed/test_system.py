@@ -18,7 +18,7 @@ def test_without_root_what_is_missing_is_named(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(system, "AUTHORITIES", tmp_path / "none")
     with pytest.raises(
         MissingPackagesError,
-        match="buildah busybox-static ca-certificates ethtool gcc iperf3 iproute2 iptables mmdebstrap "
+        match="buildah busybox-static ca-certificates ethtool gcc iperf3 iproute2 iptables mmdebstrap nftables "
         "openssh-client openssl qemu-user-static runc skopeo;",
     ):
         ensure_packages()
