@@ -9,7 +9,7 @@ RUNTIME := $(VENV)/.runtime
 DEV := $(VENV)/.dev
 SITE := build/site-tools
 PYTEST := $(BIN)/python -m pytest
-# Tests start many processes of netdra. Where this is set, as in many images, each of them compiles all that it imports.
+# Tests start many processes of netdra. If this is set, as in many images, each process compiles all of its imports.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test quick lint format test-unit test-kernel test-cluster test-oldest test-runtimes test-hardware test-machine test-times test-recorded test-upgrade explore soak testbed bench image release crds docs site protos lock clean
@@ -20,8 +20,8 @@ help: ## List the commands
 demo: $(RUNTIME) ## Build a node, schedule a pod's network on it, attach it, show it, take it down
 	@$(BIN)/netdra lab demo
 
-# Levels of tests are run by testbed/suite: side by side, each prepared as it needs. ARGS is what pytest is given of one
-# level: make test-cluster ARGS='tests/cluster/test_webhook.py -k refused'
+# Levels of tests are run by testbed/suite: side by side, each with its preparations. ARGS are pytest's arguments for one
+# level: make test-cluster ARGS='tests/cluster/test_webhook.py -k vlan'
 SUITE := @$(PYTHON) -m testbed.suite
 
 test: ## Everything that CI runs, side by side (root, Go)
@@ -35,11 +35,11 @@ lint: $(DEV) ## Format check, lint, strict types, import contracts, English (Go,
 	@$(PYTHON) -m testbed build vale >/dev/null
 	$(BIN)/python -m testbed.prose
 
-format: $(DEV) ## Format the code and mend what ruff can mend
+format: $(DEV) ## Format the code, and fix simple findings of ruff
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-quick: ## Lint, types, and the unit tests that what you changed can break; SINCE=COMMIT
+quick: ## Lint, types, and the unit tests that your changes can break; SINCE=COMMIT
 	$(SUITE) --changed --since='$(SINCE)'
 
 test-unit: ## Pure functions: tables, properties, golden files
@@ -61,10 +61,10 @@ test-runtimes: system-runtimes $(DEV) ## The same, and all faults, on every cont
 test-hardware: ## An SR-IOV node in QEMU: VFs, IOMMU, RDMA, Open vSwitch, pods with its hardware, a reboot (root, apt)
 	$(SUITE) hardware --arguments='$(ARGS)'
 
-test-machine: ## The SR-IOV machine from outside: what it says when it fails, and that nothing is left of it (root, apt)
+test-machine: ## The SR-IOV machine from outside: its errors, and that nothing of it remains (root, apt)
 	$(SUITE) machine --arguments='$(ARGS)'
 
-test-times: ## Where the last run was slower or faster than the one before; BEFORE, AFTER
+test-times: ## Compare the times of the last run with those of the run before; BEFORE, AFTER
 	$(SUITE) --times $(or $(BEFORE),build/tests.before.json) $(or $(AFTER),build/tests.json)
 
 test-recorded: recordings $(DEV) ## Descriptions of servers against recorded trees, NETDRA_FIXTURES=folder; not in `make test`
@@ -72,7 +72,7 @@ test-recorded: recordings $(DEV) ## Descriptions of servers against recorded tre
 
 DRAWN := $(addprefix test_,scheduler_agreement.py pod_networks.py slices_accepted.py kubectl_yaml.py hollow.py validate_agreement.py) \
   $(addprefix sandboxes/test_,any_order.py refusing_kernel.py) $(addprefix pods/networks/test_,workloads.py edited.py)
-explore: $(DEV) system testbed ## All that is drawn, anew and longer: properties, parsers of foreign bytes (NETDRA_FUZZ_SECONDS each), pods (root, Go)
+explore: $(DEV) system testbed ## Random tests with new seeds, for longer: properties, parsers of foreign bytes (NETDRA_FUZZ_SECONDS each), pods (root, Go)
 	NETDRA_DRAW=anew $(PYTEST) tests/unit tests/kernel $(addprefix tests/cluster/,$(DRAWN))
 
 test-upgrade: $(DEV) system testbed ## Pods live through an upgrade from the last release, or FROM=<tag or commit>, back, and forward again (root, Go)
@@ -89,10 +89,10 @@ soak: $(DEV) system testbed ## 200 random pods and faults on a real node, 10,000
 	@$(PYTHON) -m image --prepare
 	NETDRA_UPDATES=$${NETDRA_UPDATES:-20} $(PYTEST) tests/cluster/install/test_rolling_update.py
 
-testbed: ## Build the real components that tests start, once per machine and version
+testbed: ## Build the real components of the tests, once per machine and version
 	@$(PYTHON) -m testbed build >/dev/null
 
-image: ## Build the container image on a base of this machine's packages, and say its size (root, apt)
+image: ## Build the container image on a base of this machine's packages, and print its size (root, apt)
 	@$(PYTHON) -m testbed system
 	@$(PYTHON) -m image
 
@@ -103,13 +103,13 @@ release: $(DEV) ## Build a release into build/release: packages, images, charts,
 crds: $(RUNTIME) ## Write the chart's CustomResourceDefinitions from the types
 	@$(BIN)/netdra crds --output-dir charts/netdra/files/crds
 
-docs: $(DEV) ## Write the pages that are made of the code (docs/metrics.md, docs/messages.md, docs/fields.md), and the values and READMEs of the charts
+docs: $(DEV) ## Write the pages that are generated from the code (docs/metrics.md, docs/messages.md, docs/fields.md), and the values and READMEs of the charts
 	@$(BIN)/python -m netdra.cli.metrics_page >docs/metrics.md
 	@$(BIN)/python -m testbed.messages_page >docs/messages.md
 	@$(BIN)/python -m testbed.fields_page >docs/fields.md
 	@$(BIN)/python -m testbed.chart_page $(dir $(wildcard charts/*/values.schema.json))
 
-site: $(SITE)/.ready ## Build the documentation as a site with search, without anything from elsewhere: build/site/index.html
+site: $(SITE)/.ready ## Build the documentation as a site with search, without external requests: build/site/index.html
 	@$(SITE)/bin/sphinx-build --fail-on-warning --keep-going --quiet --builder html docs build/site
 
 $(SITE)/.ready: docs/requirements.lock
@@ -136,7 +136,7 @@ recordings:
 	@test -n "$$NETDRA_FIXTURES" || { \
 	  echo 'netdra: set NETDRA_FIXTURES to the folder of the recorded trees (docs/testing.md)' >&2; exit 1; }
 
-# Debian packages that tests read the kernel with, or that a bare image lacks; no work where they are there.
+# Debian packages of the tests: for reading the kernel, and for bare images. Installed ones cost nothing.
 .PHONY: system-runtimes
 system system-runtimes:
 	@$(PYTHON) -m testbed system --for $(if $(filter system,$@),tests,runtimes)
