@@ -317,7 +317,7 @@ class TestFacts:
         assert len(self.warned(self.vf("name: 'r{{ device.attributes.rail }}'"), added)) == 1
 
     def test_pooled_vfs_are_not_told_apart(self) -> None:
-        assert self.warned(self.vf("name: '{{ device.ifName }}'"), pooled(2)) == []
+        assert self.warned(self.vf("name: 'longer-name-{{ device.ifName }}'"), pooled(2)) == []
 
     def test_the_review_has_them(self, request_of: Request) -> None:
         new = self.vf("name: 'longer-name-{{ device.ifName }}'")
