@@ -85,7 +85,7 @@ soak: $(DEV) system testbed ## 200 random pods and faults on a real node, 10,000
 	  NETDRA_SOAK_SEED=$${NETDRA_SOAK_SEED:-$$RANDOM} \
 	  $(PYTEST) tests/cluster/pods/test_soak.py
 	NETDRA_MANY_PODS=$${NETDRA_MANY_PODS:-10000} $(PYTEST) tests/cluster/sandboxes/test_many_pods.py
-	NETDRA_ADDRESS_CLAIMS=$${NETDRA_ADDRESS_CLAIMS:-10000} $(PYTEST) tests/cluster/test_pod_networks.py -k whoever_dies
+	NETDRA_ADDRESS_CLAIMS=$${NETDRA_ADDRESS_CLAIMS:-10000} $(PYTEST) tests/cluster/test_pod_networks.py -k killed_and_rival
 	@$(PYTHON) -m image --prepare
 	NETDRA_UPDATES=$${NETDRA_UPDATES:-20} $(PYTEST) tests/cluster/install/test_rolling_update.py
 

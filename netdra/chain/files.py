@@ -346,7 +346,7 @@ def _unnamed(folder: Path, content: bytes, mode: int) -> int | None:
     return fd
 
 
-def _named(fd: int, name: str) -> None:
+def _give_name(fd: int, name: str) -> None:
     """Give an open file a name.
 
     Raises:
@@ -366,7 +366,7 @@ def _appeared(path: Path, content: bytes, mode: int) -> bool:
     if fd is None:
         return False
     try:
-        _named(fd, str(path))
+        _give_name(fd, str(path))
     except FileExistsError:
         return False  # another process has just written it
     finally:
@@ -386,10 +386,10 @@ def _linked(path: Path, content: bytes, mode: int) -> bool:
         return False
     try:
         try:
-            _named(fd, temporary)
+            _give_name(fd, temporary)
         except FileExistsError:  # of a process that was killed: the folder is locked
             os.unlink(temporary)  # noqa: PTH108 (a pod waits for each of these)
-            _named(fd, temporary)
+            _give_name(fd, temporary)
         os.rename(temporary, path)  # noqa: PTH104
     finally:
         os.close(fd)

@@ -152,7 +152,7 @@ class _Connection(BoundedConnection):
         self.wait(None)
         self.server.note(self)
 
-    def answered(self) -> None:
+    def take_next(self) -> None:
         """The request is answered, and the next one may come."""
         if self.gone:
             return
@@ -232,7 +232,7 @@ class _Port:
                 response.force_close()
             return response
         finally:
-            connection.answered()
+            connection.take_next()
 
     async def _answer(self, request: HTTPRequest) -> Answer:
         try:

@@ -91,7 +91,7 @@ class Process:
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._signalled, number)
+            loop.add_signal_handler(number, self._handle_signal, number)
         working = asyncio.ensure_future(work())
         beating = asyncio.create_task(self._beat())
         stopping = asyncio.create_task(self._stop.wait())
@@ -125,7 +125,7 @@ class Process:
                     await self._changed.wait()
         return not self._in_flight
 
-    def _signalled(self, number: signal.Signals) -> None:
+    def _handle_signal(self, number: signal.Signals) -> None:
         log.info("%s: ending; a second signal ends at once", number.name)
         loop = asyncio.get_running_loop()
         for ending_signal in (signal.SIGTERM, signal.SIGINT):

@@ -304,7 +304,7 @@ class Plugin:
                 try:
                     await self._session()
                 except (TemporaryError, CallError, TimeoutError) as problem:
-                    self._failed(problem)
+                    self._note_failure(problem)
                 if clock() - began > HEALTHY_SECONDS:
                     self._backoff.reset()
                 await asyncio.sleep(self._backoff.next())
@@ -359,7 +359,7 @@ class Plugin:
         log.info("registered with the container runtime: %s", self.runtime)
         self._set_connected(connected=True)
 
-    def _failed(self, problem: Exception) -> None:
+    def _note_failure(self, problem: Exception) -> None:
         text = str(problem) or f"no answer within {HANDSHAKE_SECONDS:g} s"
         if isinstance(problem, NetdraError):
             text = one_line(problem)

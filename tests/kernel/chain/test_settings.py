@@ -226,7 +226,7 @@ def test_a_bridges_settings_for_its_port_come_back_with_the_port(bed: Bed, kind:
     ] == []
 
 
-def test_a_default_that_changes_meanwhile_is_no_setting_of_the_link(bed: Bed) -> None:
+def test_a_default_that_changes_after_attach_is_not_treated_as_a_link_setting(bed: Bed) -> None:
     """A plugin that turns forwarding on for the node turns it on for all links."""
     bed.veth("eth7", "peer7")
     attach(plans("host-device"), bed.container, bed.pod.path, bed.settings)

@@ -76,5 +76,5 @@ def test_tags_fit_neutron_and_can_be_filtered_by(cluster: str, namespace: str, c
 @pytest.mark.parametrize(
     ("tag", "own"), [("netdra", True), ("netdra:pod=a", True), ("netdrax", False), ("bill", False)]
 )
-def test_tags_of_operators_are_told_from_netdras(tag: str, own: bool) -> None:
+def test_tags_of_netdra_are_distinguished_from_tags_of_operators(tag: str, own: bool) -> None:
     assert marks.is_own_tag(tag) is own

@@ -67,7 +67,7 @@ def test_a_group_without_endpoints_has_an_empty_slice() -> None:
     assert writes(SERVICE, {FOUR: []}, present) == SliceWrites()
 
 
-def test_slices_of_ports_and_families_that_are_no_longer_wanted_are_deleted_last() -> None:
+def test_slices_of_unwanted_ports_and_families_are_deleted_and_the_wanted_one_created() -> None:
     present = stored((), writes(SERVICE, {FOUR: [endpoint(1)], SIX: []}, ()))
     done = writes(SERVICE, {EndpointGroup("IPv4", ports(81)): [endpoint(1)]}, present)
     assert (names(done.create), names(done.delete)) == (["storage-netdra-2"], ["storage-netdra-0", "storage-netdra-1"])

@@ -216,7 +216,7 @@ class TestKnownCases:
         assert allocator.foresee(claim("c", *one_of_each(4))).order == ()
 
     @pytest.mark.parametrize("admin", [False, True])
-    def test_a_request_fails_for_what_another_request_draws_from_its_counters(self, admin: bool) -> None:
+    def test_the_search_estimate_covers_counters_consumed_by_another_request(self, admin: bool) -> None:
         """A VF keeps its whole PF out, so two PFs may be one too few although both are free."""
         slices, ours = rails(2, 1), f"device.attributes['{DRIVER}']"
         pf = request("pf", f"{ours}.type == 'pf'")

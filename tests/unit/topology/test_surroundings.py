@@ -226,7 +226,7 @@ def test_a_pooled_vf_has_the_facts_of_the_vf_that_was_chosen(topology: Topology)
         (f"{TWO}- {{name: c, type: bond, dependOn: [a, b], config: {{mac: '{{{{ device.name }}}}'}}}}", 'of "a", "b"'),
     ],
 )
-def test_facts_do_not_stand_where_they_would_decide(topology: Topology, steps: str, text: str) -> None:
+def test_facts_are_rejected_where_they_would_control_the_attachment(topology: Topology, steps: str, text: str) -> None:
     made, findings = graph.examine(topology(steps))
     assert made is None
     assert text in findings[0].text
@@ -263,7 +263,7 @@ def test_steps_may_be_called_as_the_roots_of_facts(topology: Topology) -> None:
         "{{ pod.ordinal*2 }}",
     ],
 )
-def test_what_is_no_fact_is_refused_with_a_next_step(written: str) -> None:
+def test_an_invalid_fact_reference_is_rejected_with_a_hint(written: str) -> None:
     with pytest.raises(BadReferenceError) as problem:
         references.parse(written)
     assert problem.value.hint
