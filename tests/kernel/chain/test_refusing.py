@@ -46,7 +46,7 @@ def drawn(source: random.Random, calls: int) -> Iterator[Refusal]:
         yield refusal
 
 
-def test_whatever_is_refused_a_pod_is_attached_or_not_and_detached_or_still_in_its_checkpoint(bed: Bed) -> None:
+def test_random_kernel_refusals_leave_attach_and_detach_retryable_and_no_difference_unreported(bed: Bed) -> None:
     plans, sandbox = prepared(bed), bed.container.sandbox
     with refusing.counting() as attaching:
         attach(plans, bed.container, bed.pod.path, bed.settings)

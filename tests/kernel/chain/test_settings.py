@@ -133,7 +133,9 @@ def tried(act: Callable[..., Any], *arguments: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "on_del"), [("host-device", ""), ("mover", "true"), ("mover", GIVE)])
-def test_whatever_a_pod_sets_is_as_it_was_afterwards(bed: Bed, kind: str, on_del: str) -> None:
+def test_detach_restores_the_interface_after_any_changes_of_settings_by_the_pod(
+    bed: Bed, kind: str, on_del: str
+) -> None:
     bed.veth("eth7", "peer7", mtu=1450, up=True)
     bed.run("ip", "link", "set", "peer7", "up")
     if kind == "mover":

@@ -204,7 +204,7 @@ DRAWN = device_variables(
 @settings(max_examples=draws.count(300, 20_000), deadline=None)
 @given(EXPRESSIONS)
 @example(BACKTRACKING)
-def test_whatever_is_compiled_is_answered_in_its_time(expression: str) -> None:
+def test_any_expression_is_compiled_or_rejected_and_evaluated_within_its_time_bound(expression: str) -> None:
     begun = time.thread_time()
     try:
         selector = compile_selector(expression)

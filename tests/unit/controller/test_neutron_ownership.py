@@ -106,7 +106,7 @@ def original() -> Cluster:
     return found
 
 
-def test_a_cluster_alone_writes_another_word_each_minute_whatever_process_leads(original: Cluster) -> None:
+def test_a_lone_cluster_writes_a_new_word_each_minute_across_leader_changes(original: Cluster) -> None:
     words = {original.neutron.record}
     for _ in range(3):
         assert original.confirms()

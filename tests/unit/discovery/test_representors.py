@@ -63,7 +63,7 @@ def test_representors_are_distinguished_from_the_pf_of_their_pci_function(machin
     }
 
 
-def test_a_vf_names_its_pf_and_its_representor_whatever_their_indexes(machine: Inventory) -> None:
+def test_a_vf_names_its_pf_and_its_representor_independent_of_interface_indexes(machine: Inventory) -> None:
     vfs = [named(machine, f"ens1v{index}") for index in range(2)]
     assert [(vf.pf_name, vf.representor) for vf in vfs] == [("ens1", "eth0"), ("ens1", "eth1")]
     assert named(machine, "enp4s0f0v0").representor == ""

@@ -54,7 +54,7 @@ def test_the_suffix_comes_first_where_two_personas_have_a_capacity_of_one_name()
     assert len(found) == 3
 
 
-def test_names_of_counters_are_dns_labels_whatever_the_capacity_is_called() -> None:
+def test_counter_names_are_dns_labels_even_if_capacity_names_are_not() -> None:
     policies = [
         shared("a", "true", capacity="example.org/macVLANs"),
         shared("b", "true", capacity="mac_vlans", deviceNameSuffix="-b"),

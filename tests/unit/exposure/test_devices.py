@@ -231,7 +231,7 @@ def test_two_interfaces_never_share_a_pool_by_accident() -> None:
     assert len({device.pool for device in result.devices}) == 2
 
 
-def test_vfs_are_in_the_order_of_their_numbers_whatever_they_are_called() -> None:
+def test_vfs_are_sorted_by_vf_number_and_not_by_interface_name() -> None:
     parent = pf("ens1", vfs=11)
     vfs = [vf(parent, index, if_name="" if index % 2 else f"dev{20 - index}") for index in (10, 2, 9)]
     result = expose(inventory(*vfs, parent), [exclusive("p", "true")])

@@ -54,7 +54,7 @@ def test_a_missing_plugin_is_not_published_and_built_in_plugins_always_are(
     assert supported(programs) == {"eth0": shared, "eth0-exclusive": ("host-device",)}
 
 
-def test_devices_are_the_same_whatever_plugins_are_there_but_for_that_attribute() -> None:
+def test_present_plugins_change_only_the_supported_cnis_attribute_of_devices() -> None:
     everything = Exposer([MIXED]).expose(inventory(ETH))
     for count in range(3):
         for programs in itertools.combinations(("macvlan", "ipvlan"), count):

@@ -82,7 +82,7 @@ def test_a_suffix_is_part_of_the_devices_name_and_not_of_that_of_the_vfs_togethe
         assert [*device.registered] == ["bctl/rail"]
 
 
-def test_vfs_and_bandwidth_of_netdras_own_stay_whatever_a_provider_calls_his() -> None:
+def test_capacity_of_a_provider_does_not_replace_the_vfs_and_bandwidth_of_netdra() -> None:
     own = {"vfs": DeviceCapacity(value=9), "bandwidth": DeviceCapacity(value=1)}
     assert any("is reserved" in text for text in errors("dra.networking", {}, own))
     before, after = result(), result(says("eth0-vfs", capacity=own))

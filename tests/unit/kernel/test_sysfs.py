@@ -112,7 +112,7 @@ def test_pci_addresses_are_distinguished_from_other_folder_names(text: str, expe
     assert pci.is_address(text) is expected
 
 
-def test_vfs_are_in_the_order_of_their_indexes_whatever_their_addresses(tmp_path: Path) -> None:
+def test_virtual_functions_are_numbered_by_vf_index_and_not_by_pci_address(tmp_path: Path) -> None:
     tree = Tree(tmp_path)
     tree.pci("0000:41:00.0")
     addresses = [f"0000:41:{10 + number // 8:02x}.{number % 8}" for number in range(12)]

@@ -85,7 +85,7 @@ def test_usable_spans_match_an_enumeration_of_the_addresses(
     assert all(before.last + 1 < after.first for before, after in pairwise(spans))
 
 
-def test_an_address_has_one_name_whatever_its_spelling() -> None:
+def test_all_spellings_of_an_address_map_to_one_object_name() -> None:
     spelled = ["2001:db8::a", "2001:0db8:0:0::000A", "2001:DB8:0000::A"]
 
     assert {object_name("net", text) for text in spelled} == {"net.2001-db8-0-0-0-0-0-a"}

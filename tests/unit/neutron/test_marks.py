@@ -36,7 +36,7 @@ def test_a_claim_that_pods_share_is_named_by_itself() -> None:
 
 
 @given(UIDS, UIDS, st.text(max_size=400), st.text(max_size=400))
-def test_a_mark_is_read_as_it_was_written_whatever_people_read_after_it(
+def test_a_mark_is_read_as_written_with_any_description_text_and_port_name(
     cluster: str, port: str, text: str, name: str
 ) -> None:
     mark = Mark(cluster, port)

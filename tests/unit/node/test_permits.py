@@ -102,7 +102,7 @@ def test_a_claim_that_was_prepared_when_every_described_plugin_was_allowed_keeps
     assert NodePermits(plugins=("default",)).confirm(record) is record
 
 
-def test_a_driver_without_plugins_runs_none_whatever_allows_it() -> None:
+def test_a_driver_without_plugins_runs_none_even_if_permits_or_schemas_allow_them() -> None:
     binary = (plan(step("vf0", "sriov", "net1", device=VF, binary=True)),)
     ipam = (plan(step("vf0", "sriov", "net1", {"ipam": {"type": "host-local"}}, device=VF)),)
     for allows in (NodePermits(plugins=("*",)), NodePermits(schemas=lambda: (schema("Binary"),))):

@@ -73,6 +73,6 @@ def test_how_something_ended_is_a_label(problem: BaseException, outcome: str) ->
     assert outcome in OUTCOMES
 
 
-def test_a_label_has_few_values_whatever_comes() -> None:
+def test_a_label_takes_a_limited_number_of_values_and_replaces_further_ones_by_other() -> None:
     values = Values(most=2)
     assert [values(each) for each in ("a", "b", "c", "a", "d")] == ["a", "b", "other", "a", "other"]

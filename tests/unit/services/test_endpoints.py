@@ -114,5 +114,5 @@ def test_pods_with_other_ports_are_in_other_groups() -> None:
     ],
     ids=["named", "of a template", "of extended resources"],
 )
-def test_a_pods_claims_are_known_whatever_made_them(part: dict[str, Any]) -> None:
+def test_pod_claims_include_named_template_and_extended_resource_claims(part: dict[str, Any]) -> None:
     assert [*pod(**part).claims] == ["mine"]

@@ -91,7 +91,7 @@ def test_the_services_labels_and_identity_are_followed() -> None:
 
 
 @given(st.integers(0, 10_000))
-def test_whatever_happens_the_slices_have_the_wanted_endpoints_once(seed: int) -> None:
+def test_slices_contain_each_wanted_endpoint_once_after_random_changes(seed: int) -> None:
     drawn = random.Random(seed)
     present: tuple[EndpointSlice, ...] = ()
     for _ in range(6):

@@ -141,7 +141,7 @@ SLICES = slices_of(*ALL)
 
 
 @given(st.lists(st.sampled_from(NAMES), max_size=6, unique=True))
-def test_whatever_is_let_in_one_by_one_excludes_no_other(order: list[str]) -> None:
+def test_devices_admitted_one_by_one_never_exclude_each_other(order: list[str]) -> None:
     held: list[Holding] = []
     for name in order:
         wanted = share(name, holder=name) if "vlan" in name else whole(name, name)

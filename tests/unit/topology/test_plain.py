@@ -165,14 +165,14 @@ NESTED: Any = st.recursive(
 
 
 @given(NESTED)
-def test_no_configuration_whatever_is_more_than_an_error(said: Any) -> None:
+def test_arbitrary_json_as_opaque_parameters_raises_only_a_netdra_error(said: Any) -> None:
     opaque = OpaqueDeviceConfiguration(driver=names.DRIVER, parameters=said)
     with pytest.raises(NetdraError):
         plain.parameters(opaque, "test")
 
 
 @given(NESTED, st.text(max_size=70))
-def test_no_step_whatever_is_more_than_an_error(config: Any, kind: str) -> None:
+def test_a_step_of_arbitrary_type_and_config_is_rejected_or_gives_an_encodable_plan(config: Any, kind: str) -> None:
     try:
         (plan,) = bound(device(), said=parameters(kind, config=config)).plans
     except NetdraError:

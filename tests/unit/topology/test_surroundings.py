@@ -270,7 +270,7 @@ def test_an_invalid_fact_reference_is_rejected_with_a_hint(written: str) -> None
 
 
 @given(st.one_of(st.text(max_size=300), st.integers(), st.booleans(), st.lists(st.text())))
-def test_whatever_a_value_is_it_is_never_a_reference_a_path_or_several_lines(value: Any) -> None:
+def test_an_accepted_value_is_never_a_reference_an_absolute_or_parent_path_or_several_lines(value: Any) -> None:
     try:
         checked = facts.checked(value)
     except InvalidInputError:

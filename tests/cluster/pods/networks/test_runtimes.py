@@ -63,7 +63,7 @@ def test_a_pods_chain_is_there_before_its_first_process_and_its_device_comes_bac
         assert offer.metric("netdra_held_namespaces") == 0
 
 
-def test_a_device_comes_back_whatever_has_become_of_its_pods_namespace_before_the_stop(offer: Offer) -> None:
+def test_a_device_returns_to_the_node_after_its_pod_namespace_ended_before_the_pod_stop(offer: Offer) -> None:
     claim = chain(offer, "run1")
     witness.run(offer.pods, "pod", claim)
     end_namespace(offer, "pod")

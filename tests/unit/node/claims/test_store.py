@@ -96,7 +96,9 @@ def test_an_invalid_claim_uid_is_rejected_as_a_file_name(tmp_path: Path, uid: st
 
 
 @given(st.binary(max_size=200))
-def test_no_file_whatever_is_more_than_put_aside(tmp_path_factory: pytest.TempPathFactory, text: bytes) -> None:
+def test_a_claim_file_of_arbitrary_bytes_is_never_read_as_a_claim(
+    tmp_path_factory: pytest.TempPathFactory, text: bytes
+) -> None:
     folder = tmp_path_factory.mktemp("claims")
     (folder / f"{UID}.json").write_bytes(text)
     assert ClaimStore(folder).get(UID) is None

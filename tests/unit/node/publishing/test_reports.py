@@ -166,7 +166,7 @@ def test_a_device_rejected_by_the_server_is_not_offered_and_is_reported() -> Non
     assert group_of(status, "eth7").reason == "none of its devices can be published"
 
 
-def test_the_same_node_reports_the_same_whatever_order_it_was_read_in() -> None:
+def test_the_report_of_a_node_does_not_depend_on_the_order_of_its_interfaces() -> None:
     interfaces = (*sriov("p0", 12), NIC, ETH)
     assert report(Scene(), *interfaces) == report(Scene(), *reversed(interfaces))
 

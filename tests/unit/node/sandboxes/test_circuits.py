@@ -240,7 +240,7 @@ def test_chains_without_programs_are_never_rejected_and_blame_no_plugin(circuits
         max_size=40,
     )
 )
-def test_whatever_pods_come_plugins_not_known_to_answer_are_waited_for_in_vain_a_tenth_of_the_time(
+def test_long_vain_waits_for_plugins_not_known_to_answer_take_at_most_a_tenth_of_the_time(
     pods: list[tuple[str, float, str, float]],
 ) -> None:
     clock = Clock()
