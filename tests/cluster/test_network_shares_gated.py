@@ -14,6 +14,7 @@ from testbed.api import Api
 from testbed.commands import Settings
 from testbed.control_plane import ControlPlane
 from testbed.objects import CLASS, manifest
+from testbed.waiting import until
 from testbed.workspace import Workspace, open_workspace
 from tests.cluster.conftest import StartControlPlane, serve_kinds
 from tests.cluster.daemons import running_controller
@@ -21,11 +22,13 @@ from tests.cluster.test_network_shares import Shared, slices
 from tests.cluster.test_pod_networks import NETWORK
 
 CLAIMS = 5
+GATE = "DRAConsumableCapacity"
+QUICK = "from netdra.controller import network_shares; network_shares.RECHECK_SECONDS = 1.0"
 
 
 @pytest.fixture(scope="module")
 def plane(start_control_plane: StartControlPlane) -> ControlPlane:
-    return start_control_plane(Settings(feature_gates={"DRAConsumableCapacity": False}))
+    return start_control_plane(Settings(feature_gates={GATE: False}))
 
 
 @pytest.fixture(scope="module")
@@ -91,3 +94,22 @@ def test_the_gate_is_named_by_doctor_and_for_a_pod_that_requests_addresses(
     assert "remove the request from the claim" in why
     doctor = CliRunner().invoke(cli, ["doctor", "--only", "cluster", "-o", "json", access]).stdout
     assert "claims cannot request addresses of PodNetworks" in doctor
+
+
+def test_shares_are_published_after_the_gate_is_switched_on(
+    plane: ControlPlane, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The controller asks the API server again; here each second, not every ten minutes."""
+    server, controller = (plane.processes[name] for name in ("kube-apiserver", "netdra-controller"))
+    program = ("-c", f"{QUICK}; from netdra.__main__ import main; main()")
+    monkeypatch.setattr(controller, "command", (controller.command[0], *program, *controller.command[3:]))
+    controller.restart()
+    net = Shared(workspace, ranges=[{"cidr": "10.47.0.0/28"}], keepSeconds=0)
+    net.until_status(total=14)
+    assert not published(net.api, net.name)
+
+    on = [each.replace(f"{GATE}=false", f"{GATE}=true") for each in server.command]
+    monkeypatch.setattr(server, "command", tuple(on))
+    server.restart()
+    until(lambda: slices(net.api, net.name), "the free addresses to be published")
+    net.api.wait_for(CLASS, f"podnetwork.{net.name}", lambda found: found is not None)
