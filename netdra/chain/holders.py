@@ -197,4 +197,4 @@ def _target(path: Path | str) -> str:
     except FileNotFoundError:
         return ""
     except OSError as problem:
-        raise files.unreadable(path, problem) from None
+        raise files.unreadable(Path(path), problem) from None

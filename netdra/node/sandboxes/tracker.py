@@ -232,14 +232,17 @@ class Tracker:
         removes a finished pod's reservation, but not the PodGroup's.
         """
         namespace, name = claim.metadata.namespace, claim.metadata.name
+        reserved = {user.uid for user in claim.status.reserved_for}
+        is_of_group = any(user.resource != "pods" for user in claim.status.reserved_for)
         return tuple(
             PodUser(PodReference(name=pod.metadata.name, uid=pod.metadata.uid), pod.spec.host_network)
             for pod in self.pods.objects.values()
             if pod.metadata.namespace == namespace
             and (
-                is_reserved_for(claim, pod.metadata.uid)
+                pod.metadata.uid in reserved
                 or (
-                    is_reserved_for(claim, pod.metadata.uid, pod.group)
+                    is_of_group
+                    and is_reserved_for(claim, pod.metadata.uid, pod.group)
                     and name in (claim_names(pod) or ())
                     and not pod.is_finished
                 )
