@@ -84,7 +84,7 @@ def _removed(journal: CheckpointJournal, report: DetachReport, settings: ChainSe
 
 
 def _names_all_devices(saved: Saved) -> bool:
-    """Whether a checkpoint names every device that its sandbox has: undoing its steps has given all of them up.
+    """Whether a checkpoint names every device that its sandbox has: undoing its steps has released all of them.
 
     A device is the sandbox's before its step is written down. A process may have died in between.
     """
