@@ -458,9 +458,13 @@ def load_all(directory: Path) -> tuple[list[Saved], list[tuple[Path, NetdraError
     _cache.forget_all_but(directory, names)
     unchanged = _cache.unchanged(directory, names)
     for name in names:
+        saved = unchanged.get(name)
+        if saved is not None and not _unwritten:
+            good.append(saved)
+            continue
         path = directory / name
         try:
-            good.append(_with_unwritten(path, unchanged.get(name) or _cached(path)))
+            good.append(_with_unwritten(path, saved or _cached(path)))
         except FileNotFoundError:
             continue
         except (BadCheckpointError, files.NewerStateError) as problem:

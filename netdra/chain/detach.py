@@ -75,11 +75,20 @@ def detach(
 def _removed(journal: CheckpointJournal, report: DetachReport, settings: ChainSettings) -> DetachReport:
     """The report of a sandbox of which nothing is left to undo, and whose checkpoint is removed if it can be."""
     try:
-        holders.forget(settings.state, report.sandbox)
+        if not _names_all_devices(journal.saved):
+            holders.forget(settings.state, report.sandbox)
         journal.remove()
     except NetdraError as problem:
         return _with_problem(report, problem.what)
     return report
+
+
+def _names_all_devices(saved: Saved) -> bool:
+    """Whether a checkpoint names every device that its sandbox has: undoing its steps has released all of them.
+
+    A device is the sandbox's before its step is written down. A process may have died in between.
+    """
+    return saved.complete and not saved.damaged
 
 
 def _given_up(journal: CheckpointJournal, report: DetachReport) -> DetachReport:

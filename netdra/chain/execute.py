@@ -128,7 +128,7 @@ class Executor:
             if state is None or not programs.is_refused(state, problem):
                 raise
             notes = (f"its plugin fails on DEL as on ADD and therefore did not change anything: {problem.what}",)
-        if state is not None and not task.is_binary:
+        if state is not None:
             self.give_up(key)
         return Returned(notes=notes)
 

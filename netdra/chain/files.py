@@ -503,15 +503,17 @@ class FileCache(Generic[T]):
         One system call for each: a node has hundreds of these files, and all are inspected for each claim.
         """
         unchanged = {}
-        prefix = f"{folder}/"
+        cache, stat, prefix = self._cache, os.stat, f"{folder}/"
         for name in names:
-            path = prefix + name
-            cached = self._cache.get(path)
+            cached = cache.get(path := prefix + name)
             if cached is None:
                 continue
-            with suppress(OSError):  # `of` reports it
-                if cached[0] == _state(os.stat(path)):  # noqa: PTH116
-                    unchanged[name] = cached[1]
+            try:
+                status = stat(path)
+            except OSError:  # `of` reports it
+                continue
+            if cached[0] == (status.st_ino, status.st_size, status.st_mtime_ns):
+                unchanged[name] = cached[1]
         return unchanged
 
     def last(self, path: Path) -> T | None:
@@ -531,9 +533,9 @@ class FileCache(Generic[T]):
 
     def forget_all_but(self, folder: Path, names: Iterable[str]) -> None:
         """Forget the files of a folder but for these."""
-        paths = {f"{folder}/{name}" for name in names}
-        for path in self._cache.keys() - paths:
-            if path.rpartition("/")[0] == str(folder):
+        prefix = f"{folder}/"
+        for path in self._cache.keys() - {prefix + name for name in names}:
+            if path.startswith(prefix) and "/" not in path[len(prefix) :]:
                 self._cache.pop(path, None)
 
 

@@ -90,18 +90,27 @@ def give_up(directory: Path, device: str, sandbox: str) -> None:
     """
     path = _path(directory, device)
     if _target(path) == sandbox:
-        with suppress(OSError):
-            path.unlink(missing_ok=True)
+        _remove(path)
+
+
+def _remove(path: Path | str) -> None:
+    with suppress(OSError):
+        os.unlink(path)  # noqa: PTH108 (a pod's end waits for each of these)
 
 
 def forget(directory: Path, sandbox: str) -> None:
     """Note that a sandbox has no device any more; a process may have died before its checkpoint, and left a link.
 
+    Every link of the node is read: a call for sandboxes of which it is not known which devices they have.
+
     Raises:
         TemporaryError: the disk cannot be read or written.
     """
-    for device in files.listed(files.joined(directory, _FOLDER)):
-        give_up(directory, device, sandbox)
+    folder = files.joined(directory, _FOLDER)
+    for name in files.listed(folder):
+        path = f"{folder}/{name}"
+        if _target(path) == sandbox:
+            _remove(path)
 
 
 def holder(directory: Path, device: str) -> str:
@@ -177,7 +186,7 @@ def _path(directory: Path, device: str) -> Path:
     return files.joined(files.joined(directory, _FOLDER), device.replace("/", _SLASH))
 
 
-def _target(path: Path) -> str:
+def _target(path: Path | str) -> str:
     """The sandbox that a link names; "" if it is not a link.
 
     Raises:
@@ -188,4 +197,4 @@ def _target(path: Path) -> str:
     except FileNotFoundError:
         return ""
     except OSError as problem:
-        raise files.unreadable(path, problem) from None
+        raise files.unreadable(Path(path), problem) from None

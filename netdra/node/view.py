@@ -6,7 +6,7 @@ keeps pods and claims is a `Holder`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
 from typing import Protocol
 
@@ -87,6 +87,10 @@ class HeldDevice(msgspec.Struct, frozen=True, kw_only=True):
         return self.facts.consumed if self.facts is not None else {}
 
 
+HeldKey = tuple[DeviceKey, str, str]
+"""A device that a claim has: its pool and name, the claim's uid, and the PCI address if it is a VF."""
+
+
 def vf_of(device: PlannedDevice) -> str:
     """The PCI address of a device that is a VF, "" of another."""
     return device.pci_address if device.type == "vf" else ""
@@ -125,3 +129,14 @@ class Holder(Protocol):
     @property
     def held(self) -> Sequence[HeldDevice]:
         """Devices that claims of this node's pods were allocated, and devices that could not be returned."""
+
+
+class SandboxHolder(Holder, Protocol):
+    """A holder that distinguishes the devices that only sandboxes have."""
+
+    def unrecorded(self, recorded: Collection[HeldKey]) -> Sequence[HeldDevice]:
+        """The devices of sandboxes that no claim's record has.
+
+        Args:
+            recorded: the devices of all records.
+        """

@@ -123,13 +123,15 @@ def _capacity(device: Device, wanted: Holding, same: Sequence[Holding]) -> str:
 def _counters(pool: _Pool, device: Device, others: Sequence[Holding]) -> str:
     """The pool's counter that is short: each device draws its counters once, however often it is shared."""
     wanted = _drawn(device)
+    if not wanted:
+        return ""
     drawn: dict[_Counter, Decimal] = {}
     drawers: dict[_Counter, list[str]] = {}
+    holders = {other.key[1]: other.holder for other in reversed(others)}  # the first one of each
     for name in dict.fromkeys(other.key[1] for other in others):
-        other = pool.devices.get(name)
+        other, holder = pool.devices.get(name), holders[name]
         if other is None or name == device.name:
             continue
-        holder = next(other.holder for other in others if other.key[1] == name)
         for counter, amount in _drawn(other).items():
             drawn[counter] = drawn.get(counter, Decimal(0)) + amount
             drawers.setdefault(counter, []).append(f'"{name}", which {holder} uses')

@@ -11,7 +11,7 @@ from netdra.model.errors import PermanentError, TemporaryError
 from netdra.model.resource import ResourceSlice
 from netdra.node.claims import checks
 from netdra.node.claims.store import KeptDevice, PreparedClaim
-from netdra.node.view import HeldDevice, vf_of
+from netdra.node.view import HeldDevice, HeldKey, vf_of
 from netdra.slices.exclusion import Holding, conflict
 from netdra.topology.devices import ShareKey
 
@@ -24,7 +24,7 @@ def check(
     made: PreparedClaim,
     records: Sequence[PreparedClaim],
     uids: Collection[str],
-    held_devices: Sequence[HeldDevice],
+    unrecorded: Sequence[HeldDevice],
     slices: Sequence[ResourceSlice],
 ) -> None:
     """Check that a claim's devices exclude none that another claim has.
@@ -33,15 +33,15 @@ def check(
         made: the claim that is to be written down.
         records: all records of the node that can be read; the claim's own is skipped.
         uids: the claims that have a record, readable or not.
-        held_devices: the held devices, among them those whose record is gone.
+        unrecorded: the held devices that these records do not have.
         slices: what the node publishes.
 
     Raises:
         VFTakenError: another claim has a VF that was chosen for this one.
         PermanentError: another claim has what this one was allocated.
     """
-    _check_vfs(made, records, uids, held_devices)
-    holdings = [*_recorded(records, made), *_stuck(records, uids, held_devices, made.claim.uid)]
+    _check_vfs(made, records, uids, unrecorded)
+    holdings = [*_recorded(records, made), *_stuck(records, uids, unrecorded, made.claim.uid)]
     for device in made.devices:
         if device.admin_access:
             continue
@@ -60,7 +60,7 @@ def _check_vfs(
     made: PreparedClaim,
     records: Sequence[PreparedClaim],
     uids: Collection[str],
-    held_devices: Sequence[HeldDevice],
+    unrecorded: Sequence[HeldDevice],
 ) -> None:
     """Check that no other claim has a VF of a claim, under any device.
 
@@ -70,7 +70,7 @@ def _check_vfs(
         made: the claim that is to be written down.
         records: all records of the node; those of other boots and of the claim itself are skipped.
         uids: the claims that have a record, readable or not.
-        held_devices: the held devices, among them those whose record is gone.
+        unrecorded: the held devices that these records do not have.
 
     Raises:
         VFTakenError: another claim has a VF that was chosen for this one, or this one's pod has another VF.
@@ -82,17 +82,17 @@ def _check_vfs(
         return
     pooled = {(*device.key, device.told.share_id): vf for vf, device in wanted.items() if vf and device.facts.pooled}
     if pooled:
-        _check_known(made, pooled, {record.claim.uid for record in records}, uids, held_devices)
+        _check_known(made, pooled, {record.claim.uid for record in records}, uids, unrecorded)
     taken = [
         (vf_of(device.facts), device.facts.pooled, checks.named(record.claim))
         for record in records
         if record.claim.uid != made.claim.uid and record.boot_id == made.boot_id
         for device in record.devices
-        if not device.admin_access
+        if not device.admin_access and vf_of(device.facts) in wanted
     ] + [
         (device.vf, device.facts.pooled, f"the claim with uid {device.claim}")
-        for device in held_devices
-        if device.claim != made.claim.uid and not device.is_prepared and device.facts is not None
+        for device in unrecorded
+        if device.claim != made.claim.uid and device.facts is not None
     ]
     for vf, is_pooled, holder in taken:
         device = wanted.get(vf) if vf else None
@@ -109,13 +109,13 @@ def _check_known(
     chosen: Mapping[ShareKey, str],
     readable: Collection[str],
     uids: Collection[str],
-    held_devices: Iterable[HeldDevice],
+    unrecorded: Iterable[HeldDevice],
 ) -> None:
     """Check that the VFs of all claims are known, and that pods have no other ones for the claim's shares."""
     known = {made.claim.uid, *readable}
-    for device in held_devices:
+    for device in unrecorded:
         known.add(device.claim)
-        if device.claim == made.claim.uid and not device.is_prepared and device.facts is not None:
+        if device.claim == made.claim.uid and device.facts is not None:
             vf = chosen.get((*device.key, device.facts.share_id), device.vf)
             if device.facts.pooled and vf != device.vf:
                 raise VFTakenError(f"{checks.named(made.claim)}: its pod has VF {device.vf} already, not {vf}")
@@ -127,11 +127,11 @@ def _check_known(
 
 
 def _stuck(
-    records: Iterable[PreparedClaim], uids: Collection[str], held_devices: Iterable[HeldDevice], uid: str
+    records: Iterable[PreparedClaim], uids: Collection[str], unrecorded: Iterable[HeldDevice], uid: str
 ) -> Iterator[Holding]:
     """Devices of other claims that no readable record has: not returned yet, or their record is bad."""
     readable = {record.claim.uid for record in records}
-    for device in held_devices:
+    for device in unrecorded:
         is_left = device.trouble or device.claim in uids
         if is_left and device.claim not in ("", uid) and device.claim not in readable:
             trouble = f" ({device.trouble})" if device.trouble else ""
@@ -139,10 +139,24 @@ def _stuck(
 
 
 def _recorded(records: Iterable[PreparedClaim], made: PreparedClaim) -> Iterator[Holding]:
-    """The devices of other claims. A claim that was prepared before the machine's last start is in no pod now."""
+    """The devices of other claims in this claim's pools: no device excludes one of another pool.
+
+    A claim that was prepared before the machine's last start is in no pod now.
+    """
+    pools = {device.told.pool for device in made.devices}
     for claim in records:
         if claim.claim.uid != made.claim.uid and claim.boot_id == made.boot_id:
-            yield from (_holding(device, claim) for device in claim.devices if not device.admin_access)
+            for device in claim.devices:
+                if device.told.pool in pools and not device.admin_access:
+                    yield _holding(device, claim)
+
+
+def held_of(record: PreparedClaim) -> Iterator[tuple[HeldKey, KeptDevice]]:
+    """The devices that a claim has by its record; a device of a claim with admin access belongs to another one."""
+    uid = record.claim.uid
+    for device in record.devices:
+        if not device.admin_access:
+            yield (device.key, uid, vf_of(device.facts)), device
 
 
 def _holding(device: KeptDevice, claim: PreparedClaim) -> Holding:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from types import MappingProxyType
@@ -60,7 +60,7 @@ from netdra.node.claims.unassigned import addresses_of, unassigned
 from netdra.node.claims.vfs import VFChooser, recorded
 from netdra.node.permits import NodePermits
 from netdra.node.priority import Turns
-from netdra.node.view import Holder, NodeView
+from netdra.node.view import NodeView, SandboxHolder
 from netdra.ops.logs import fields
 from netdra.topology.addresses import addressed
 from netdra.topology.bind import bind
@@ -158,7 +158,7 @@ class Claims:
         client: Client,
         node: str,
         view: NodeView,
-        holder: Holder,
+        holder: SandboxHolder,
         store: ClaimStore,
         files: SideFiles,
         watched: WatchedPods,
@@ -555,7 +555,7 @@ class Claims:
                 self._address_lost()
 
     def _devices(self, claim: ResourceClaim, binding: Binding) -> Iterator[KeptDevice]:
-        attributes = _published(self._view)
+        attributes = _published(self._view, {(result.pool, result.device) for result in checks.ours(claim)})
         facts = _facts(binding)
         named: set[str] = set()
         for result in checks.ours(claim):
@@ -584,7 +584,8 @@ class Claims:
         """
         with self._store.locked():
             records, uids = self._store.all(), self._store.uids()
-            beside.check(made, records, uids, self._holder.held, self._view.slices)
+            recorded = {entry for record in records for entry, _ in beside.held_of(record)}
+            beside.check(made, records, uids, self._holder.unrecorded(recorded), self._view.slices)
             if made.choosing:
                 self._store.put(made)
                 return
@@ -623,8 +624,8 @@ def _share(result: DeviceRequestAllocationResult) -> _Share:
     return result.pool, result.device, result.share_id or "", result.request
 
 
-def _published(view: NodeView) -> dict[DeviceKey, Mapping[str, DeviceAttribute]]:
-    """The attributes of the node's devices as they are published, under qualified names."""
+def _published(view: NodeView, wanted: Collection[DeviceKey]) -> dict[DeviceKey, Mapping[str, DeviceAttribute]]:
+    """The attributes of some of the node's devices as they are published, under qualified names."""
     return {
         (resource_slice.spec.pool.name, device.name): {
             names.qualified(name): attribute for name, attribute in device.attributes.items()
@@ -632,4 +633,5 @@ def _published(view: NodeView) -> dict[DeviceKey, Mapping[str, DeviceAttribute]]
         for resource_slice in view.slices
         if resource_slice.spec.driver == names.DRIVER
         for device in resource_slice.spec.devices
+        if (resource_slice.spec.pool.name, device.name) in wanted
     }

@@ -301,17 +301,20 @@ class ClaimStore(msgspec.Struct, frozen=True):
         Raises:
             TemporaryError: the disk cannot be read. The devices of a missing claim would count as free.
         """
-        claims = []
-        uids = self._uids()
-        file_names = [f"{uid}{_SUFFIX}" for uid in uids]
+        given_up = {f"{uid}{_SUFFIX}" for uid in self.given_up()}
+        file_names = sorted(
+            name for name in self._names() if name.endswith(_SUFFIX) and name[0] != "." and name not in given_up
+        )
         _cache.forget_all_but(self.folder, file_names)
         unchanged = _cache.unchanged(self.folder, file_names)
-        for uid, name in zip(uids, file_names, strict=True):
-            with suppress(files.NewerStateError, InvalidInputError):
-                claim = unchanged.get(name)
-                if claim is None or claim.version != VERSION:
-                    claim = self.get(uid)
-                claims += [claim] if claim is not None else []
+        claims = []
+        for name in file_names:
+            claim = unchanged.get(name)
+            if claim is None or claim.version != VERSION:
+                with suppress(files.NewerStateError, InvalidInputError):
+                    claim = self.get(name.removesuffix(_SUFFIX))
+            if claim is not None:
+                claims.append(claim)
         return claims
 
     def uids(self) -> frozenset[str]:
@@ -320,8 +323,8 @@ class ClaimStore(msgspec.Struct, frozen=True):
         Raises:
             TemporaryError: the disk cannot be read.
         """
-        split = (name.split(_SUFFIX, 1) for name in self._names())
-        return frozenset(parts[0] for parts in split if len(parts) == 2 and parts[0]) - self.given_up()
+        split = [name.partition(_SUFFIX) for name in self._names()]
+        return frozenset([uid for uid, suffix, _ in split if uid and suffix]) - self.given_up()
 
     def put(self, claim: PreparedClaim) -> None:
         """Write a claim down, in place of its former file; readers see the old file or the new one, whole.
@@ -361,10 +364,6 @@ class ClaimStore(msgspec.Struct, frozen=True):
         except OSError as problem:
             raise TemporaryError(f"{path} cannot be removed: {problem.strerror}") from None
         _given_up.discard(path)
-
-    def _uids(self) -> list[str]:
-        names = (name for name in self._names() if name.endswith(_SUFFIX) and not name.startswith("."))
-        return sorted({name.removesuffix(_SUFFIX) for name in names} - self.given_up())
 
     def _names(self) -> list[str]:
         return files.listed(self.folder)

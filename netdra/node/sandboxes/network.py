@@ -6,7 +6,7 @@ Called by `netdra.node.sandboxes.hooks` and `recover`, which have the sandbox's 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -26,11 +26,12 @@ from netdra.kernel.liveness import Liveness
 from netdra.model.errors import InvalidInputError, NetdraError, TemporaryError
 from netdra.model.plan import ClaimReference, Plan, PlannedDevice
 from netdra.node import faults, metrics
+from netdra.node.claims.beside import held_of
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.sandboxes.circuits import hung_of
 from netdra.node.sandboxes.status import ClaimDevices, Outcome, attached
 from netdra.node.sandboxes.table import DetachOutcome, Table
-from netdra.node.view import HeldDevice, vf_of
+from netdra.node.view import HeldDevice, HeldKey, vf_of
 from netdra.ops.metrics import measured
 from netdra.rules.plans import CheckedPlans
 from netdra.steps.contract import PodSpace
@@ -53,27 +54,35 @@ class Network:
         A shared device that a plugin has changed is in trouble for all claims, and if no claim has it (decision D55).
         Read from the disk: the files of another daemon of this node count at once.
         """
-        of_sandboxes = self.table.troubles
-        held: dict[tuple[DeviceKey, str, str], HeldDevice] = {}
+        held: dict[HeldKey, HeldDevice] = {}
         for record in self.table.prepared.all():
-            for kept in record.devices:
-                if not kept.admin_access:
-                    claim, entry = record.claim, (kept.key, record.claim.uid, vf_of(kept.facts))
-                    held[entry] = HeldDevice(key=kept.key, claim=claim.uid, facts=kept.facts, reference=claim)
-        for saved in self.checkpoints():
-            trouble = of_sandboxes.get(saved.header.pod.sandbox, "")
-            for device, claim in _devices_of(saved):
-                key = device.pool, device.device
-                entry = key, claim.uid, vf_of(device)
-                before = held.get(entry) or HeldDevice(
-                    key=key, claim=claim.uid, is_prepared=False, facts=device, reference=claim
-                )
-                held[entry] = msgspec.structs.replace(before, trouble=before.trouble or trouble)
+            for entry, kept in held_of(record):
+                held[entry] = HeldDevice(key=entry[0], claim=entry[1], facts=kept.facts, reference=record.claim)
+        for entry, device, claim, trouble in self._of_sandboxes():
+            before = held.get(entry) or _unprepared(device, claim)
+            held[entry] = _with_trouble(before, trouble)
         for key, text in self.changed().items():
             for entry in [entry for entry in held if entry[0] == key] or [(key, "", "")]:
                 before = held.get(entry) or HeldDevice(key=key, claim="", is_prepared=False)
-                held[entry] = msgspec.structs.replace(before, trouble=before.trouble or text)
+                held[entry] = _with_trouble(before, text)
         return tuple(held.values())
+
+    def unrecorded(self, recorded: Collection[HeldKey]) -> Sequence[HeldDevice]:
+        """Those of `held` that only a sandbox's checkpoint has, as `netdra.node.view.SandboxHolder`."""
+        held: dict[HeldKey, HeldDevice] = {}
+        for entry, device, claim, trouble in self._of_sandboxes():
+            if entry not in recorded:
+                held[entry] = _with_trouble(held.get(entry) or _unprepared(device, claim), trouble)
+        changed = self.changed() if held else {}
+        return tuple(_with_trouble(device, changed.get(device.key, "")) for device in held.values())
+
+    def _of_sandboxes(self) -> Iterator[tuple[HeldKey, PlannedDevice, ClaimReference, str]]:
+        """The devices of all checkpoints, each with its claim and its sandbox's trouble."""
+        troubles = self.table.troubles
+        for saved in self.checkpoints():
+            trouble = troubles.get(saved.header.pod.sandbox, "")
+            for device, claim in _devices_of(saved):
+                yield ((device.pool, device.device), claim.uid, vf_of(device)), device, claim, trouble
 
     def changed(self) -> dict[DeviceKey, str]:
         """The shared devices that plugins have changed, and how, in words."""
@@ -375,6 +384,17 @@ def _devices_of(saved: Saved) -> Iterator[tuple[PlannedDevice, ClaimReference]]:
         for step in plan.steps:
             if step.device is not None:
                 yield step.device, plan.claim
+
+
+def _unprepared(device: PlannedDevice, claim: ClaimReference) -> HeldDevice:
+    """A device that only a sandbox has."""
+    key = device.pool, device.device
+    return HeldDevice(key=key, claim=claim.uid, is_prepared=False, facts=device, reference=claim)
+
+
+def _with_trouble(device: HeldDevice, trouble: str) -> HeldDevice:
+    """A device with a trouble, unless it has another one already."""
+    return msgspec.structs.replace(device, trouble=trouble) if trouble and not device.trouble else device
 
 
 def _releases_namespace(report: DetachReport, *, give_up: bool) -> bool:

@@ -295,7 +295,7 @@ class Recovery:
         saved = {entry.header.pod.sandbox: entry for entry in await self.hooks.in_thread(self.network.checkpoints)}
         lost = await self._lost(saved.values())
         for sandbox in self.table.unlisted if only is None else ():
-            if sandbox.id not in saved or await self._has_lost_its_pod(sandbox):
+            if sandbox.id not in saved or sandbox.id in lost or await self._has_lost_its_pod(sandbox):
                 self.table.end_unlisted(sandbox.id)
         self._is_unclear = bool(self._unknown or self.table.unlisted)
         for key in dict.fromkeys([*lost, *self.table.to_take_down()]):

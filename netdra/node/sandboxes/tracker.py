@@ -13,6 +13,7 @@ import asyncio
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -37,7 +38,7 @@ from netdra.model.core import PodSpec, PodStatus
 from netdra.model.errors import NetdraError, TemporaryError
 from netdra.model.meta import ObjectMeta, OwnerReference
 from netdra.model.plan import ClaimReference
-from netdra.node.claims.store import POD_CLAIM_NAME, ClaimStore, PodReference, PodUser
+from netdra.node.claims.store import POD_CLAIM_NAME, ClaimStore, PodReference, PodUser, PreparedClaim
 from netdra.node.nri.hooks import Sandbox
 from netdra.topology.bind import EXTENDED_RESOURCE_CLAIM
 
@@ -164,6 +165,7 @@ class Tracker:
     _reading: dict[str, asyncio.Task[ResourceClaim]] = field(default_factory=dict)
     _few: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
     _read_at: dict[str, float] = field(default_factory=dict)
+    _recorded_uids: dict[str, str] = field(default_factory=dict)  # as of the last reading of all records
 
     @classmethod
     def of_node(cls, client: Client, node: str, records: ClaimStore) -> Tracker:
@@ -182,6 +184,8 @@ class Tracker:
 
     async def run(self) -> None:
         """Watch until cancelled."""
+        with suppress(NetdraError):  # where the disk cannot be read, the claims are read from the API server
+            await asyncio.to_thread(self._read_records)
         with self.pods.following(self._on_pod_change):
             try:
                 await self.reflector.run()
@@ -232,14 +236,17 @@ class Tracker:
         removes a finished pod's reservation, but not the PodGroup's.
         """
         namespace, name = claim.metadata.namespace, claim.metadata.name
+        reserved = {user.uid for user in claim.status.reserved_for}
+        is_of_group = any(user.resource != "pods" for user in claim.status.reserved_for)
         return tuple(
             PodUser(PodReference(name=pod.metadata.name, uid=pod.metadata.uid), pod.spec.host_network)
             for pod in self.pods.objects.values()
             if pod.metadata.namespace == namespace
             and (
-                is_reserved_for(claim, pod.metadata.uid)
+                pod.metadata.uid in reserved
                 or (
-                    is_reserved_for(claim, pod.metadata.uid, pod.group)
+                    is_of_group
+                    and is_reserved_for(claim, pod.metadata.uid, pod.group)
                     and name in (claim_names(pod) or ())
                     and not pod.is_finished
                 )
@@ -302,13 +309,26 @@ class Tracker:
 
     def _recorded(self, namespace: str, name: str, pod: str) -> ClaimReference | None:
         """A claim that was prepared for a pod in this boot: while the pod is there its allocation cannot change."""
-        found = [
-            record.claim
-            for record in self.records.all()
-            if (record.claim.namespace, record.claim.name) == (namespace, name) and record.boot_id == boot_id()
-            if any(user.uid == pod for user in record.pods)
-        ]
+        key = key_of(namespace, name)
+        recorded = self._known_record(key, pod)
+        if recorded is not None:
+            return recorded
+        found = [record.claim for record in self._read_records() if _is_record_for(record, key, pod)]
         return found[0] if len(found) == 1 else None
+
+    def _known_record(self, key: str, pod: str) -> ClaimReference | None:
+        """As `_recorded`, for the claims that had a record when all were last read: one system call for one file."""
+        uid = self._recorded_uids.get(key)
+        record = self.records.get(uid) if uid is not None else None
+        return record.claim if record is not None and _is_record_for(record, key, pod) else None
+
+    def _read_records(self) -> list[PreparedClaim]:
+        records = self.records.all()
+        keys = [key_of(record.claim.namespace, record.claim.name) for record in records]
+        counts = Counter(keys)
+        pairs = zip(keys, records, strict=True)
+        self._recorded_uids = {key: record.claim.uid for key, record in pairs if counts[key] == 1}
+        return records
 
     async def _read(self, key: str) -> ResourceClaim:
         """Read and remember a claim; all callers for a claim that is just being read wait for the same answer."""
@@ -362,10 +382,17 @@ class Tracker:
             return
         self._forget_reserved_by_name(change.new)
         for name in claim_names(change.new) or ():
-            key = key_of(change.new.metadata.namespace, name)
-            claim = self._claims.get(key)
-            if claim is None or not is_reserved_for(claim, change.new.metadata.uid, change.new.group):
+            if not self._is_known(change.new, key := key_of(change.new.metadata.namespace, name)):
                 self._begin_reading(key)
+
+    def _is_known(self, pod: WatchedPod, key: str) -> bool:
+        """Whether a pod's claim need not be read: it is remembered, or a former process has prepared it for the pod."""
+        claim, uid = self._claims.get(key), pod.metadata.uid
+        if claim is not None:
+            return is_reserved_for(claim, uid, pod.group)
+        with suppress(NetdraError):
+            return not pod.group and self._known_record(key, uid) is not None
+        return False
 
     def _forget_reserved_by_name(self, pod: WatchedPod) -> None:
         """Forget the claims that are reserved for a new pod by its PodGroup's name only, so that they are read again.
@@ -388,6 +415,15 @@ class Tracker:
         for key in [key for key in self._claims if key not in used]:
             del self._claims[key]
             self._read_at.pop(key, None)
+
+
+def _is_record_for(record: PreparedClaim, key: str, pod: str) -> bool:
+    """Whether a record is of the claim of that name, and was made in this boot for a pod."""
+    return (
+        key_of(record.claim.namespace, record.claim.name) == key
+        and record.boot_id == boot_id()
+        and any(user.uid == pod for user in record.pods)
+    )
 
 
 def _unknown(sandbox: Sandbox, why: str) -> TemporaryError:

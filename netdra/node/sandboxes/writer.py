@@ -86,6 +86,7 @@ class StatusWriter:
     gate: PriorityGate = field(default_factory=PriorityGate)
     failures: int = 0
     _outcomes: dict[str, dict[str, Outcome]] = field(default_factory=dict)
+    _claims: dict[str, set[str]] = field(default_factory=dict)  # of each sandbox, those with an outcome
     _unprepared: dict[str, str] = field(default_factory=dict)
     _refused: set[str] = field(default_factory=set)
     _troubles: dict[tuple[ClaimReference, str], VFTrouble] = field(default_factory=dict)
@@ -110,7 +111,10 @@ class StatusWriter:
         for outcome in outcomes:
             uid, of_claim = outcome.claim.uid, self._outcomes.setdefault(outcome.claim.uid, {})
             former = of_claim.get(outcome.sandbox.uid)
+            if former is not None:
+                self._unlink(former)
             of_claim[outcome.sandbox.uid] = outcome
+            self._claims.setdefault(outcome.sandbox.id, set()).add(uid)
             if former is None or uid in self._refused or not former.reports_as(outcome):
                 self._queue.add(outcome.claim)
 
@@ -146,27 +150,35 @@ class StatusWriter:
             sandbox: its id.
             claims: claims that it may have had, beside those that are known here.
         """
-        self._drop(lambda outcome: outcome.sandbox.id == sandbox and outcome.is_attached)
+        known = self._claims.get(sandbox, ())
+        self._drop(known, lambda outcome: outcome.sandbox.id == sandbox and outcome.is_attached)
         for claim in claims:
             self._queue.add(claim)
 
     def forget_pod(self, uid: str) -> None:
         """A pod is gone: its outcomes are dropped."""
-        self._drop(lambda outcome: outcome.sandbox.uid == uid)
+        self._drop(self._outcomes, lambda outcome: outcome.sandbox.uid == uid)
 
     def of_pod(self, uid: str) -> tuple[Outcome, ...]:
         """A pod's present outcomes."""
         return tuple(by_pod[uid] for by_pod in self._outcomes.values() if uid in by_pod)
 
-    def _drop(self, is_over: Callable[[Outcome], bool]) -> None:
-        for claim_uid, outcomes in tuple(self._outcomes.items()):
+    def _drop(self, claims: Iterable[str], is_over: Callable[[Outcome], bool]) -> None:
+        for claim_uid in tuple(claims):
+            outcomes = self._outcomes[claim_uid]
             for pod, outcome in tuple(outcomes.items()):
                 if is_over(outcome):
-                    del outcomes[pod]
+                    self._unlink(outcomes.pop(pod))
                     self._queue.add(outcome.claim)
             if not outcomes:
                 del self._outcomes[claim_uid]
                 self._refused.discard(claim_uid)
+
+    def _unlink(self, outcome: Outcome) -> None:
+        claims = self._claims[outcome.sandbox.id]
+        claims.discard(outcome.claim.uid)
+        if not claims:
+            del self._claims[outcome.sandbox.id]
 
     async def wait_written(self) -> None:
         """Wait until all outcomes are written, or cannot be."""
@@ -203,7 +215,8 @@ class StatusWriter:
             self._refused.add(claim.uid)
 
     def _forget_claim(self, claim: ClaimReference) -> None:
-        self._outcomes.pop(claim.uid, None)
+        for outcome in self._outcomes.pop(claim.uid, {}).values():
+            self._unlink(outcome)
         self._unprepared.pop(claim.uid, None)
         self._refused.discard(claim.uid)
 

@@ -10,7 +10,7 @@ from netdra.node.claims.prepare import Claims
 from netdra.node.claims.store import ClaimStore, PodUser
 from netdra.node.permits import EVERYTHING
 from netdra.node.priority import PriorityGate, Turns
-from netdra.node.view import Holder, NodeView
+from netdra.node.view import NodeView, SandboxHolder
 
 
 class Unwatched:
@@ -27,7 +27,7 @@ def handler(
     client: Client,
     node: str,
     view: NodeView,
-    holder: Holder,
+    holder: SandboxHolder,
     store: ClaimStore,
     files: ClaimFiles,
     turns: Turns | None = None,

@@ -12,7 +12,7 @@ from netdra.model.errors import TemporaryError
 from testbed.api import Object
 from testbed.objects import CLAIM, POD, manifest
 from testbed.objects import pod as pod_manifest
-from testbed.waiting import awaited
+from testbed.waiting import awaited, until_async
 from tests.cluster.fault_proxy import Answer, Stall
 from tests.cluster.sandboxes.scene import Daemon, Scene, chain_of_three, step
 
@@ -37,6 +37,8 @@ def test_a_pod_without_claims_costs_no_request(scene: Scene, topology: str) -> N
     async def story() -> None:
         async with scene.daemon() as daemon:
             await daemon.seen(plain)
+            requests = daemon.proxy.requests
+            await until_async(lambda: any("watch" in each.parameters for each in requests), "the watch to be asked for")
             before = daemon.proxy.count()
             sandbox = scene.machine.sandbox(plain)
             await daemon.run(sandbox)

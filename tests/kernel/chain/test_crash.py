@@ -60,6 +60,11 @@ def crasher(bed: Bed, verb: Literal["attach", "detach"], plans: tuple[Plan, ...]
         process.stdin.close()
 
 
+def holding(bed: Bed) -> list[str]:
+    folder = bed.settings.state / "devices"
+    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+
 def dies(process: subprocess.Popen[bytes], number: int) -> bool:
     """Let the job run and die at the nth event; False if it was done before that."""
     assert process.stdin is not None
@@ -77,6 +82,7 @@ def assert_undone(bed: Bed, before: Any, number: int) -> None:
     assert report.is_clean, f"after event {number}: {report}"
     assert differences(before, bed.state()) == [], f"after event {number}"
     assert leases(bed) == [], f"after event {number}"
+    assert holding(bed) == [], f"after event {number}"
 
 
 def test_killed_while_attaching_all_is_undone_from_the_checkpoint(bed: Bed) -> None:

@@ -196,6 +196,17 @@ def test_after_a_reboot_only_persistent_resources_are_released(bed: Bed) -> None
 
 
 @pytest.mark.parametrize("kind", ["host-device", "fake"])
+def test_after_a_restart_of_the_machine_no_sandbox_has_a_device(bed: Bed, kind: str) -> None:
+    bed.veth("eth7", "peer7")
+    recorder(bed, "fake")
+    attach((plan(step("dev", kind, "net1", device=device("eth7"))),), bed.container, bed.pod.path, bed.settings)
+    assert list((bed.settings.state / "devices").iterdir())
+    as_of_another_boot(bed)
+    assert detach(bed.container.sandbox, bed.settings).is_clean
+    assert not list((bed.settings.state / "devices").iterdir())
+
+
+@pytest.mark.parametrize("kind", ["host-device", "fake"])
 def test_after_a_restart_a_plugin_that_fails_on_del_as_on_add_blocks_nothing(bed: Bed, kind: str) -> None:
     bed.veth("eth7", "peer7")
     plugin = recorder(bed, "fake")

@@ -26,6 +26,7 @@ from hypothesis.stateful import (
 from netdra.model.claim import ResourceClaim
 from netdra.model.errors import NetdraError
 from netdra.model.policy import DeviceExposurePolicy
+from netdra.node.claims.beside import held_of
 from tests.unit.node.claims.pooled_node import (
     SPEED,
     WHOLE,
@@ -295,6 +296,13 @@ class PooledVFs(RuleBasedStateMachine):
             for device in held
             if device.vf not in self.world.there and device.is_prepared and not device.trouble
         }
+
+    @invariant()
+    def what_no_record_has_is_known_without_the_devices_of_all_claims(self) -> None:
+        network, store = self.world.daemon.network, self.world.daemon.store
+        recorded = {entry for record in store.all() for entry, _ in held_of(record)}
+        alone = [device for device in network.held if not device.is_prepared and device.claim]
+        assert list(network.unrecorded(recorded)) == alone
 
     def free(self) -> list[str]:
         taken = {vf for vfs in self.had.values() for vf in vfs} | self.world.moved

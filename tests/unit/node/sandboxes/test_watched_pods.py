@@ -10,9 +10,11 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from netdra.chain.checkpoint import boot_id
 from netdra.kube.client import Client
 from netdra.model.claim import ResourceClaim
-from netdra.node.claims.store import ClaimStore
+from netdra.model.plan import ClaimReference
+from netdra.node.claims.store import ClaimStore, PodReference, PreparedClaim
 from netdra.node.sandboxes.tracker import Tracker, WatchedPod, claim_names
 
 
@@ -120,3 +122,57 @@ def test_a_claim_of_a_pod_group_is_read_again_for_each_pod_that_comes(tmp_path: 
         assert [claim.metadata.uid for claim in tracker.claims] == ["new"]
 
     asyncio.run(story())
+
+
+@dataclass
+class CountingServer(Server):
+    """Counts how often the claim is read."""
+
+    reads: int = 0
+
+    async def get(self, *_: object) -> ResourceClaim:
+        self.reads += 1
+        return self.claim
+
+
+def prepared(name: str, uid: str, *pods: str) -> PreparedClaim:
+    """The record of a claim that was prepared for pods."""
+    users = tuple(PodReference(name=f"pod-{each}", uid=each) for each in pods)
+    claim = ClaimReference(namespace="ns", name=name, uid=uid)
+    return PreparedClaim(boot_id=boot_id(), claim=claim, devices=(), pods=users)
+
+
+@pytest.mark.parametrize(
+    ("record", "reads"),
+    [
+        (prepared("shared", "1", "u"), 0),
+        (prepared("shared", "1", "another pod"), 1),
+        (prepared("another", "1", "u"), 1),
+        (msgspec.structs.replace(prepared("shared", "1", "u"), boot_id="an earlier one"), 1),
+    ],
+)
+def test_after_a_restart_a_claim_is_read_unless_it_was_prepared_for_the_pod_in_this_boot(
+    tmp_path: Path, record: PreparedClaim, reads: int
+) -> None:
+    server = CountingServer(claim_of_group("1"))
+    tracker = tracker_of(server, tmp_path)
+    tracker.records.put(record)
+
+    async def story() -> None:
+        tracker._read_records()
+        with tracker.pods.following(tracker._on_pod_change):
+            tracker.pods.put("ns/p", pod({"resourceClaims": [BY_NAME]}, {}))
+            await tracker.at_rest()
+
+    asyncio.run(story())
+    assert server.reads == reads
+
+
+def test_a_claim_that_was_prepared_after_the_records_were_read_is_found(tmp_path: Path) -> None:
+    tracker = tracker_of(CountingServer(claim_of_group("1")), tmp_path)
+    tracker.records.put(prepared("shared", "former", "another pod"))
+    tracker._read_records()
+    tracker.records.remove("former")
+    tracker.records.put(prepared("shared", "1", "u"))
+    assert tracker._recorded("ns", "shared", "u") == ClaimReference(namespace="ns", name="shared", uid="1")
+    assert tracker._recorded("ns", "shared", "another pod") is None
