@@ -163,7 +163,7 @@ class ClosingServer(grpclib.server.Server):
 
         A client whose write fails, because the server has closed, does not read an answer that is there already.
         """
-        await asyncio.sleep(0)  # connections that have just been accepted are among the others after that
+        await self._stop_accepting()
         made = [each.connection for each in tuple(self._connections) if hasattr(each, "processor")]
         for connection in made:
             if not connection.is_closing():
@@ -175,8 +175,8 @@ class ClosingServer(grpclib.server.Server):
 
     async def end(self) -> None:
         """Cancel the calls, close the connections, and wait for both."""
+        await self._stop_accepting()
         self.close()
-        await asyncio.sleep(0)  # connections that have just been accepted are among the others after that
         with suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_SECONDS):
                 for connection in tuple(self._connections):
@@ -184,6 +184,15 @@ class ClosingServer(grpclib.server.Server):
                         await asyncio.sleep(0)
                     connection.processor.close("the driver has ended")
                 await self.wait_closed()
+
+    async def _stop_accepting(self) -> None:
+        """Accept no more connections, and wait until those that were just accepted are among the others.
+
+        asyncio loses a connection that it has accepted when its server is closed at once.
+        """
+        for opened in getattr(self._server, "sockets", ()):
+            self._loop.remove_reader(opened)
+        await asyncio.sleep(0)
 
 
 class Server:
