@@ -62,7 +62,6 @@ from netdra.model.errors import InvalidInputError
 from netdra.model.meta import Condition
 from netdra.model.topology import NetworkTopology
 from netdra.ops.metrics import measured
-from netdra.ops.process import spare_what_is_loaded
 from netdra.rules import runnable, shipped
 
 log = logging.getLogger(__name__)
@@ -142,7 +141,6 @@ class Controller:
             self._degraded.clear()
 
     async def _work(self) -> None:
-        spare_what_is_loaded()
         # First of all, or classes would be written in one form now and in the other a moment later.
         await self._learn_features("")
         await self.work.run()
