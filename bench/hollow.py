@@ -304,7 +304,7 @@ def install(api: Api, policies: Iterable[Object]) -> None:
 
 
 def _is_established(found: Object | None) -> bool:
-    conditions = (found or {}).get("status", {}).get("conditions", [])
+    conditions = (found or {}).get("status", {}).get("conditions") or []
     return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
 
 
