@@ -33,7 +33,7 @@ def test_each_level_is_a_target_of_make() -> None:
         assert make("--dry-run", target).returncode == 0, target
 
 
-def test_what_a_level_needs_is_prepared_in_an_order_that_can_be_kept() -> None:
+def test_preparations_of_a_level_are_ordered_by_their_dependencies() -> None:
     for name in LEVELS:
         done: set[str] = set()
         for job in needed([name]):
@@ -60,7 +60,7 @@ def test_a_level_is_spread_over_its_cores() -> None:
     assert "-n" not in LEVELS["cluster"].make(Call(["tests/cluster/test_crds.py::test_x"]))
 
 
-def test_without_recorded_trees_make_says_what_to_set() -> None:
+def test_make_without_recorded_trees_names_the_variable_to_set() -> None:
     done = make("test-recorded")
     assert done.returncode != 0
     assert "set NETDRA_FIXTURES to the folder of the recorded trees" in done.stderr
