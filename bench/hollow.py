@@ -20,7 +20,7 @@ from pathlib import Path
 
 import yaml
 
-from bench import hollow_floor
+from bench import hollow_floor, memory
 from bench.figures import Figure
 from netdra.kube.client import Client
 from netdra.kube.connection import connect, find_config
@@ -279,8 +279,8 @@ def cpu_seconds(pid: int | None) -> float:
 
 
 def resident(pid: int | None) -> float:
-    """The memory of a process and its children, in MiB."""
-    return sum(int(Path(f"/proc/{each}/statm").read_text().split()[1]) for each in with_children(pid)) * 4096 / 2**20
+    """The sum of the resident sizes of a process and its children, in MiB."""
+    return memory.resident(with_children(pid))
 
 
 def with_children(pid: int | None) -> list[int]:
@@ -304,7 +304,7 @@ def install(api: Api, policies: Iterable[Object]) -> None:
 
 
 def _is_established(found: Object | None) -> bool:
-    conditions = (found or {}).get("status", {}).get("conditions", [])
+    conditions = (found or {}).get("status", {}).get("conditions") or []
     return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
 
 

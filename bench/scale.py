@@ -1,9 +1,9 @@
 """The cost of a cluster's growth: netdra's own publishers on 100, 300 and 1,000 nodes, extrapolated to 5,000.
 
 Each node has 131 devices: 2 PFs with 64 VFs, the PFs whole, and a bridge. VFs are offered one by one, with few facts,
-and pooled. Counted are bytes in etcd, requests, CPU seconds and memory of each process; no figure is a time on the
-clock. Each is a straight line over the nodes, by least squares; the note states how far the line of the smaller sizes
-misses the largest one.
+and pooled. Counted are bytes in etcd, requests, CPU seconds, and memory as a container's limit counts it
+(`bench.memory`); no figure is a time on the clock. Each is a straight line over the nodes, by least squares; the note
+states how far the line of the smaller sizes misses the largest one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench import hollow
+from bench import hollow, memory
 from bench.figures import Figure
 from netdra.admission import certificates
 from netdra.kube.client import Client
@@ -75,6 +75,8 @@ class Cost:
     controller_cpu: float
     controller: float
     webhook: float
+    controller_resident: float
+    webhook_resident: float
     takeover_cpu: float
     first_writes: float
     edit_writes: float
@@ -120,6 +122,8 @@ def _figures(mode: str, costs: Sequence[Cost]) -> list[Figure]:
         at_large("takeover_cpu", "CPU of a controller that takes over", "s", MOST_CPU),
         at_large("controller", "memory of the controller", "MiB", MOST_MEMORY),
         at_large("webhook", "memory of the webhook", "MiB", MOST_MEMORY),
+        at_large("controller_resident", "sum of resident sizes, controller and its worker", "MiB"),
+        at_large("webhook_resident", "sum of resident sizes, webhook and its workers", "MiB", MOST_MEMORY),
         Figure(f"{mode}: writes of slices, first publication", max(c.first_writes for c in costs), "", most, "of each"),
         Figure(f"{mode}: writes of slices, an edit", max(c.edit_writes for c in costs), "", most, "of each concerned"),
     ]
@@ -192,8 +196,10 @@ async def _measure(plane: ControlPlane, api: Api, uids: dict[str, str], *, is_po
         edit, after_edit = used(), await asyncio.to_thread(writes, plane)
         edited = await asyncio.to_thread(_stored, plane)
         concerned = sum(map(_concerned, nodes.nodes.values()))
-        memory = hollow.resident(plane.processes[hollow.CONTROLLER].pid)
-        webhook = hollow.resident(plane.processes[_WEBHOOK].pid)
+        controller, webhook = (
+            hollow.with_children(plane.processes[name].pid) for name in (hollow.CONTROLLER, _WEBHOOK)
+        )
+        charged, resident = (tuple(map(count, (controller, webhook))) for count in (memory.charged, memory.resident))
         takeover = await asyncio.to_thread(_take_over, plane, api, len(uids))
     return Cost(
         stored=stored - empty,
@@ -201,8 +207,10 @@ async def _measure(plane: ControlPlane, api: Api, uids: dict[str, str], *, is_po
         first_cpu=first["API server"],
         edit_cpu=edit["API server"],
         controller_cpu=edit["controller"],
-        controller=memory,
-        webhook=webhook,
+        controller=charged[0],
+        webhook=charged[1],
+        controller_resident=resident[0],
+        webhook_resident=resident[1],
         takeover_cpu=takeover,
         first_writes=after_first["resourceslices"] / slices,
         edit_writes=(after_edit["resourceslices"] - after_first["resourceslices"]) / concerned,

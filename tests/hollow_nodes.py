@@ -27,7 +27,7 @@ from netdra.kube.store import Change, Store
 from netdra.model.custom_device import CustomDevice
 from netdra.model.device import Features
 from netdra.model.inventory import Interface, Inventory, InventoryNode
-from netdra.model.node_network import NodeNetworkStatus
+from netdra.model.node_network import InterfaceGroup, NodeNetworkStatus
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.registration import DeviceFile
 from netdra.model.resource import ResourceSlice
@@ -157,11 +157,11 @@ class HollowNodes:
                     running.append(tasks.create_task(Reflector(client, CUSTOM_DEVICES, self.custom_devices).run()))
                     await self.custom_devices.wait_synced()
                 begun = asyncio.Semaphore(AT_ONCE)
-                for name, uid in uids.items():
+                for number, (name, uid) in enumerate(uids.items()):
                     store: Store[StoredSlice] = Store()
                     own = await undo.enter_async_context(self.connect())
                     owner = owner_of(name, uid)
-                    reporter = Reporter(own, owner, partial(self._reported, name))
+                    reporter = Reporter(own, owner, partial(self._reported, name, number))
                     self.nodes[name] = node = HollowNode(Publisher(own, store, owner), reporter, store)
                     node.publisher.report = partial(_note, node)
                     running.append(tasks.create_task(self._publish(name, begun, running, tasks)))
@@ -194,8 +194,9 @@ class HollowNodes:
         running.append(tasks.create_task(node.reporter.run()))
         await node.publisher.run()
 
-    async def _reported(self, node: str) -> NodeNetworkStatus:
-        return self._patterns[node].report() if node in self._patterns else self._status
+    async def _reported(self, node: str, number: int) -> NodeNetworkStatus:
+        status = self._patterns[node].report() if node in self._patterns else self._status
+        return _with_addresses(status, number)
 
     async def _look(self, pattern: Pattern) -> None:
         while True:
@@ -222,6 +223,19 @@ class HollowNodes:
         told = [facts.apply(change, self.labels[name]) for name, facts in self._facts.items()]
         if any(told):
             self._work.set()
+
+
+def _with_addresses(status: NodeNetworkStatus, node: int) -> NodeNetworkStatus:
+    """A report with MAC addresses that no other node has: reports of one kind of node differ in them."""
+    own = f"{node >> 8 & 255:02x}:{node & 255:02x}"
+
+    def addressed(group: InterfaceGroup) -> InterfaceGroup:
+        mac = group.attributes.get("mac")
+        if not isinstance(mac, str):
+            return group
+        return replace(group, attributes={**group.attributes, "mac": f"{own}:{mac[6:]}"})
+
+    return replace(status, interfaces=tuple(map(addressed, status.interfaces)))
 
 
 def _note(node: HollowNode, _pool: str, _written: PoolWrites) -> None:

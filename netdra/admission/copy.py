@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from netdra.admission.cluster import Cluster, ClusterIndex, topologies_of_class
 from netdra.admission.nodes import Nodes
+from netdra.admission.reports import LABELLED_NODES, REPORTS
 from netdra.exposure.foresight import folded, referenced_attributes
 from netdra.kube.client import Client
 from netdra.kube.errors import ApiError, NotFoundError
@@ -31,8 +32,6 @@ from netdra.kube.resources import (
     CUSTOM_DEVICES,
     DEVICE_CLASSES,
     NEUTRON_PORTS,
-    NODE_INTERFACES,
-    NODES,
     POD_NETWORKS,
     POLICIES,
     RESOURCE_CLAIMS,
@@ -210,8 +209,8 @@ class Copy:
                     # Where the server does not know these kinds, verdicts do without.
                     Reflector(self._client, POD_NETWORKS, self.pod_networks, vital=False),
                     Reflector(self._client, SERVICE_CIDRS, self.service_cidrs, vital=False),
-                    Reflector(self._client, NODE_INTERFACES, self.nodes.reports, vital=False),
-                    Reflector(self._client, NODES, self.nodes.nodes, vital=False),
+                    Reflector(self._client, REPORTS, self.nodes.reports, vital=False),
+                    Reflector(self._client, LABELLED_NODES, self.nodes.nodes, vital=False),
                 )
                 await asyncio.gather(*(tasks.create_task(reflector.run()) for reflector in reflectors))
 

@@ -14,12 +14,12 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from netdra.admission.offers import MOST_DEVICES, NodeOffer, Offers, offered, offering
+from netdra.admission.reports import LabelledNode, NodeReport, shared
 from netdra.exposure.foresight import InterfaceReports, SimilarInterfaces
 from netdra.kube.store import Change, Store
-from netdra.model.core import ClusterNode
 from netdra.model.custom_device import CustomDevice, CustomDeviceSelector
 from netdra.model.inventory import AttributeValue
-from netdra.model.node_network import InterfaceGroup, NodeInterfaces
+from netdra.model.node_network import InterfaceGroup
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.slices.allocator.worst_case import MOST_NODES
 
@@ -93,18 +93,18 @@ class _Selection:
             self.counts[kind] = self.counts.get(kind, 0) + count
             self.nodes[kind] = self.nodes.get(kind, 0) | bit
         if counts:
-            self.of_nodes[node] = tuple(counts.items())
+            self.of_nodes[node] = shared(tuple(counts.items()))
 
 
 class Nodes:
     """The reports of all nodes, and their labels."""
 
     def __init__(self) -> None:
-        self.reports: Store[NodeInterfaces] = Store()
-        self.nodes: Store[ClusterNode] = Store()
+        self.reports: Store[NodeReport] = Store()
+        self.nodes: Store[LabelledNode] = Store()
         self._bits: dict[str, int] = {}
         self._selections: dict[frozenset[str], _Selection] = {}
-        self._kinds: dict[str, tuple[NodeInterfaces, tuple[str, ...]]] = {}
+        self._kinds: dict[str, tuple[NodeReport, tuple[str, ...]]] = {}
 
     def following(self) -> AbstractContextManager[None]:
         """Note the nodes that report again, while this is entered."""
@@ -155,25 +155,24 @@ class Nodes:
             if nodes and left < 0:
                 break
             report = kinds[names]
-            groups = report.status.interfaces if report.status is not None else ()
-            nodes.append(NodeOffer(report.metadata.name if named else "", tuple(offered(groups, asked))))
+            nodes.append(NodeOffer(report.metadata.name if named else "", tuple(offered(report.interfaces, asked))))
             await asyncio.sleep(0)
         return Offers(tuple(nodes), are_all=len(nodes) == len(kinds))
 
-    async def _by_kind(self) -> dict[tuple[str, ...], NodeInterfaces]:
+    async def _by_kind(self) -> dict[tuple[str, ...], NodeReport]:
         """The report of a node of each kind that has devices; other requests go first now and then."""
         before, now = self._kinds, {}
         turn = time.monotonic()
         for node, report in tuple(self.reports.objects.items()):
             known = before.get(node)
             if known is None or known[0] is not report:
-                known = report, offering(report.status.interfaces if report.status is not None else ())
+                known = report, shared(offering(report.interfaces))
             now[node] = known
             if time.monotonic() - turn > SLICE_SECONDS:
                 await asyncio.sleep(0)
                 turn = time.monotonic()
         self._kinds = now
-        kinds: dict[tuple[str, ...], NodeInterfaces] = {}
+        kinds: dict[tuple[str, ...], NodeReport] = {}
         for report, names in now.values():
             if names:
                 kinds.setdefault(names, report)
@@ -194,13 +193,17 @@ class Nodes:
             return f'spec.selector.nodeName: "{selector.node_name}" does not match any of the {len(nodes)} nodes'
         if not picked:
             return f"spec.selector.nodeSelector: the labels do not match any of the {len(nodes)} nodes"
-        reports = [self.reports.objects[name].status for name in picked if name in self.reports.objects]
-        statuses = [report for report in reports if report is not None]
+        reports = [self.reports.objects[name] for name in picked if name in self.reports.objects]
+        reports = [report for report in reports if report.status is not None]
         wanted = device.spec.device
-        if device.spec.add_if_not_exist or not statuses or any(_may_have(one.interfaces, wanted) for one in statuses):
+        if (
+            device.spec.add_if_not_exist
+            or not reports
+            or any(_may_have(report.interfaces, wanted) for report in reports)
+        ):
             return ""
         return (
-            f'spec.device: device or interface "{wanted}" is not reported by any of the {len(statuses)} selected nodes'
+            f'spec.device: device or interface "{wanted}" is not reported by any of the {len(reports)} selected nodes'
         )
 
     async def _refresh(self, selection: _Selection, asked: frozenset[str]) -> None:
@@ -209,7 +212,7 @@ class Nodes:
         while selection.stale:
             node, _ = selection.stale.popitem()
             report = self.reports.objects.get(node)
-            groups = report.status.interfaces if report is not None and report.status is not None else ()
+            groups = report.interfaces if report is not None else ()
             selection.count(node, self._bit(node), groups, asked)
             now = time.monotonic()
             if now - begun > MOST_SECONDS or len(selection.counts) > MOST_SEEN:
@@ -217,6 +220,7 @@ class Nodes:
             if now - turn > SLICE_SECONDS:
                 await asyncio.sleep(0)
                 turn = time.monotonic()
+        selection.stale = {}  # a dict keeps its size when its entries are taken
 
     def _apart(self, selection: _Selection, chosen: Container[str]) -> Iterator[SimilarInterfaces]:
         """The interfaces of chosen nodes, and those of the others."""
@@ -231,7 +235,7 @@ class Nodes:
     def _bit(self, node: str) -> int:
         return 1 << self._bits.setdefault(node, len(self._bits))
 
-    def _outdate(self, change: Change[NodeInterfaces]) -> None:
+    def _outdate(self, change: Change[NodeReport]) -> None:
         if len(self._bits) > 2 * len(self.reports.objects) + KEPT:
             # Many bits are of nodes that are gone.
             self._bits, self._selections = {}, {}

@@ -148,8 +148,9 @@ async def _run(
     from netdra.kube.metrics import KUBE
     from netdra.ops import server
     from netdra.ops.metrics import INFO, PROCESS
-    from netdra.ops.process import Bounds, Process
+    from netdra.ops.process import Bounds, Process, return_large_blocks
 
+    return_large_blocks()
     decoders.build()
     where = server.address(options.health_address)
     process = Process(name, on_stop=functools.partial(_limit, options))

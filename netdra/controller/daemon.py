@@ -22,7 +22,7 @@ from netdra.kube.health import reachable, synced
 from netdra.kube.leader import Election, Terms
 from netdra.model import names
 from netdra.ops.health import Check, CheckResult
-from netdra.ops.process import Process
+from netdra.ops.process import Process, spare_what_is_loaded
 
 if TYPE_CHECKING:
     from netdra.controller.neutron import NeutronSettings
@@ -67,6 +67,7 @@ async def run(client: Client, process: Process, settings: ControllerSettings, te
     process.health.ready("caches", _caches(client, election))
     recorder = Recorder(client, REPORTER, settings.identity)
     recording = asyncio.create_task(recorder.run())
+    spare_what_is_loaded()
     try:
         await election.run(lambda: _lead(client, recorder, process, settings))
     finally:

@@ -126,4 +126,4 @@ CUSTOM_DEVICE_ROLLOUTS = _custom(kinds.CUSTOM_DEVICE_ROLLOUT, CustomDeviceRollou
 WATCHED_ADDRESSES = Resource(POD_ADDRESSES.group_version, POD_ADDRESSES.plural, WatchedPodAddress)
 NODE_REPORTS = Resource(NODE_NETWORKS.group_version, NODE_NETWORKS.plural, NodeNetworkReport)
 NODE_INTERFACES = Resource(NODE_NETWORKS.group_version, NODE_NETWORKS.plural, NodeInterfaces)
-"""NodeNetworks, as far as the controller and the webhook need them."""
+"""NodeNetworks, as far as the controller and `netdra doctor` need them."""

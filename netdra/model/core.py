@@ -91,10 +91,15 @@ class ClusterNodeSpec(Wire, frozen=True):
     pod_cidrs: tuple[str, ...] | None = msgspec.field(default=None, name="podCIDRs")
 
 
-class ClusterNode(BareObject, frozen=True):
-    """A Node: its uid, which owns slices, its labels and annotations, the addresses of its pods, and its status."""
+class NodeWithoutStatus(BareObject, frozen=True):
+    """A Node: its uid, which owns slices, its labels and annotations, and the addresses of its pods."""
 
     spec: ClusterNodeSpec = ClusterNodeSpec()
+
+
+class ClusterNode(NodeWithoutStatus, frozen=True):
+    """A Node and its status."""
+
     status: ClusterNodeStatus = ClusterNodeStatus()
 
 

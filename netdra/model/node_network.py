@@ -416,7 +416,7 @@ class ReportedInterfaces(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeInterfaces(msgspec.Struct, frozen=True, kw_only=True):
-    """As much of a NodeNetwork as the webhook keeps."""
+    """A NodeNetwork without the parts other than its interfaces."""
 
     metadata: ObjectMeta
     status: ReportedInterfaces | None = None

@@ -26,6 +26,10 @@ from netdra.ops.metrics import IN_FLIGHT, LOOP_DELAY
 log = logging.getLogger(__name__)
 
 BEAT_SECONDS = 1.0
+LARGE = 128 * 1024
+"""Bytes of a block that has pages of its own, which are returned to the kernel when it is freed: glibc's default."""
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+"""Of mallopt(3)."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +145,18 @@ class Process:
             await asyncio.sleep(BEAT_SECONDS)
             self._late = max(0.0, time.monotonic() - began - BEAT_SECONDS)
             LOOP_DELAY.observe(self._late)
+
+
+def return_large_blocks() -> None:
+    """Have large blocks returned to the kernel whenever they are freed; called before the work begins.
+
+    By default, glibc raises the size from which a block has its own pages to that of the largest block that was freed,
+    up to 32 MiB. After one list of 1,500 nodes, the webhook then keeps 19 MiB that it does not use.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc's
+    if mallopt is not None:
+        mallopt(_MMAP_THRESHOLD, LARGE)
+        mallopt(_TRIM_THRESHOLD, LARGE)
 
 
 def spare_what_is_loaded() -> None:

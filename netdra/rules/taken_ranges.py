@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from netdra.model.core import ClusterNode, ServiceCIDR
+from netdra.model.core import NodeWithoutStatus, ServiceCIDR
 from netdra.model.findings import Finding
 from netdra.model.neutron_port import NeutronPort
 from netdra.model.pod_network import PodNetwork
@@ -54,7 +54,7 @@ class TakenRange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     physnet: str = ""
 
 
-def of_node(node: ClusterNode) -> Iterator[TakenRange]:
+def of_node(node: NodeWithoutStatus) -> Iterator[TakenRange]:
     """The addresses of a node's pods on the cluster's network."""
     for cidr in node.spec.pod_cidrs or ():
         yield TakenRange(cidr=cidr, use="pods", owner=f'Node "{node.metadata.name}"')

@@ -16,16 +16,15 @@ from netdra.admission.nodes import Nodes
 from netdra.admission.policies import effect
 from netdra.admission.review import review
 from netdra.exposure.foresight import InterfaceReports, folded, referenced_attributes
-from netdra.model.core import ClusterNode
 from netdra.model.device import DEFAULT_FEATURES
 from netdra.model.inventory import Interface
-from netdra.model.meta import ObjectMeta
-from netdra.model.node_network import NodeInterfaces, NodeNetworkStatus, ReportedInterfaces
+from netdra.model.node_network import NodeNetworkStatus
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.registration import DeviceFile, Registration
 from netdra.node.publishing.reports import MOST_NAMED
 from tests import draws
 from tests.builders import OURS, exclude, exclusive, named, policy, shared, sriov
+from tests.unit.admission import kept
 from tests.unit.node.publishing.scene import POOL, Scene
 
 Request = Callable[..., AdmissionRequest]
@@ -46,11 +45,9 @@ def known(reports: Iterable[NodeNetworkStatus], labels: Callable[[int], dict[str
     """Nodes that report; the number-th has these labels."""
     nodes = Nodes()
     for number, status in enumerate(reports):
-        metadata = ObjectMeta(name=f"n{number}", labels=labels(number))
-        nodes.reports.put(
-            f"n{number}", NodeInterfaces(metadata=metadata, status=ReportedInterfaces(interfaces=status.interfaces))
-        )
-        nodes.nodes.put(f"n{number}", ClusterNode(metadata=metadata))
+        name = f"n{number}"
+        nodes.reports.put(name, kept.report(name, status.interfaces))
+        nodes.nodes.put(name, kept.node(name, **labels(number)))
     return nodes
 
 
@@ -215,8 +212,7 @@ class TestReports:
         new = exclude("e", "true")
         with nodes.following():
             assert told(nodes, [VFS], None, new) == "hides 2 devices on 1 node"
-            status = ReportedInterfaces(interfaces=report([VFS], *sriov("p0", 4)).interfaces)
-            nodes.reports.put("n0", NodeInterfaces(metadata=ObjectMeta(name="n0"), status=status))
+            nodes.reports.put("n0", kept.report("n0", report([VFS], *sriov("p0", 4)).interfaces))
             assert told(nodes, [VFS], None, new) == "hides 4 devices on 1 node"
             nodes.reports.remove("n0")
             assert told(nodes, [VFS], None, new) == ""

@@ -16,16 +16,15 @@ from netdra.admission.nodes import Nodes
 from netdra.admission.review import is_reshaped, review
 from netdra.model import documents
 from netdra.model.claim import DeviceClass
-from netdra.model.core import ClusterNode
 from netdra.model.custom_device import CustomDevice
-from netdra.model.meta import ObjectMeta
-from netdra.model.node_network import InterfaceGroup, NodeInterfaces, PublishedDevice, ReportedInterfaces
+from netdra.model.node_network import InterfaceGroup, PublishedDevice
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.networks import shares
 from netdra.topology.classes import device_classes, known_classes
 from netdra.vocabulary import added
 from tests.builders import OURS, exclude, exclusive, policy, shared
+from tests.unit.admission import kept
 from tests.unit.networks.builders import network
 
 Request = Callable[..., AdmissionRequest]
@@ -370,10 +369,8 @@ class TestNowhere:
         nodes = Nodes()
         group = InterfaceGroup(type="nic", count=1, listed=("eth1",), devices=(PublishedDevice(suffix="-shared"),))
         for name, rack in (("n1", "a7"), ("n2", "b1")):
-            metadata = ObjectMeta(name=name, labels={"rack": rack})
-            nodes.nodes.put(name, ClusterNode(metadata=metadata))
-            report = ReportedInterfaces(interfaces=(group,) if name == "n1" else ())
-            nodes.reports.put(name, NodeInterfaces(metadata=ObjectMeta(name=name), status=report))
+            nodes.nodes.put(name, kept.node(name, rack=rack))
+            nodes.reports.put(name, kept.report(name, [group] if name == "n1" else []))
         nodes.reports.advance("1")
         return nodes
 

@@ -21,17 +21,17 @@ from netdra.admission.offers import MOST_DEVICES
 from netdra.admission.review import review
 from netdra.model import names
 from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
-from netdra.model.core import ClusterNode
 from netdra.model.device import DEFAULT_FEATURES, Features
 from netdra.model.inventory import Interface
-from netdra.model.meta import ObjectMeta, OwnerReference
-from netdra.model.node_network import InterfaceGroup, NodeInterfaces, PublishedDevice, ReportedInterfaces
+from netdra.model.meta import OwnerReference
+from netdra.model.node_network import InterfaceGroup, PublishedDevice
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.topology import NetworkTopology
 from netdra.slices.allocator import Allocator
 from netdra.slices.allocator.worst_case import MOST_NODES
 from netdra.topology.classes import device_classes, known_classes, plain_claim
 from tests.builders import OURS, exclusive, policy, sriov, topology
+from tests.unit.admission import kept
 from tests.unit.node.publishing.scene import NODE, Scene
 
 Request = Callable[..., AdmissionRequest]
@@ -58,10 +58,9 @@ def scene(*policies: DeviceExposurePolicy, interfaces: Iterable[Interface], feat
 def reporting(*scenes: Scene) -> Nodes:
     nodes = Nodes()
     for number, made in enumerate(scenes):
-        metadata = ObjectMeta(name=f"n{number}")
-        reported = ReportedInterfaces(interfaces=made.offering.report().interfaces)
-        nodes.reports.put(f"n{number}", NodeInterfaces(metadata=metadata, status=reported))
-        nodes.nodes.put(f"n{number}", ClusterNode(metadata=metadata))
+        name = f"n{number}"
+        nodes.reports.put(name, kept.report(name, made.offering.report().interfaces))
+        nodes.nodes.put(name, kept.node(name))
     return nodes
 
 
@@ -152,7 +151,7 @@ class TestTopologies:
         assert warned(new, nodes, VFS) == ()
         assert warned(rails(8), nodes) == ()  # of a policy that is gone, the plugins are unknown
         empty = Nodes()
-        empty.reports.put("n0", NodeInterfaces(metadata=ObjectMeta(name="n0")))
+        empty.reports.put("n0", kept.report("n0"))
         assert warned(rails(8), empty, VFS) == ()
 
 
@@ -167,7 +166,7 @@ class TestNodes:
         ]
         assert offers.are_all
         assert asyncio.run(nodes.most_devices()) == 128
-        nodes.reports.put("n0", NodeInterfaces(metadata=ObjectMeta(name="n0")))
+        nodes.reports.put("n0", kept.report("n0"))
         offers = asyncio.run(nodes.offers(frozenset(), named=True))
         assert ([offer.node for offer in offers.nodes], offers.are_all) == (["n50", "n1"], True)
 
@@ -179,10 +178,7 @@ class TestNodes:
         for number in range(6):
             names_of_vfs = tuple(f"p{number}v{index}" for index in range(1000))
             group = InterfaceGroup(type="vf", count=1000, listed=names_of_vfs, devices=(PublishedDevice(policy="vfs"),))
-            metadata = ObjectMeta(name=f"n{number}")
-            nodes.reports.put(
-                f"n{number}", NodeInterfaces(metadata=metadata, status=ReportedInterfaces(interfaces=(group,)))
-            )
+            nodes.reports.put(f"n{number}", kept.report(f"n{number}", [group]))
         offers = asyncio.run(nodes.offers(frozenset(), named=True))
         assert 0 < sum(device.count for offer in offers.nodes for device in offer.devices) <= MOST_DEVICES
         assert not offers.are_all

@@ -111,6 +111,27 @@ def test_the_garbage_collector_skips_loaded_objects() -> None:
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True).stdout == "True\n"
 
 
+def test_large_blocks_are_returned_to_the_kernel() -> None:
+    code = """
+        from pathlib import Path
+        from netdra.ops.process import return_large_blocks
+
+        def resident() -> int:
+            return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+        return_large_blocks()
+        bytearray(30 << 20)  # from this size on, glibc would give blocks pages of their own
+        before = resident()
+        blocks = [bytearray(b"x") * (1 << 20) for _ in range(20)]
+        last = bytearray(1 << 16)
+        full = resident()
+        del blocks
+        print(full - before > 16 << 20, resident() - before < 4 << 20)
+    """
+    ran = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], cwd=ROOT, capture_output=True, text=True)
+    assert (ran.stdout, ran.stderr) == ("True True\n", "")
+
+
 def test_code_that_only_the_start_ran_is_not_in_memory_and_runs_again_when_it_is_called() -> None:
     code = """
         import re
