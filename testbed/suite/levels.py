@@ -173,7 +173,7 @@ PREPARATIONS: Mapping[str, Job] = {
 
 _CORE = "the core that the SR-IOV machine has"
 """An emulated machine takes one of two cores whole; what is left is too little for nodes of clusters and time-outs."""
-_OF_PODS = ("tests/cluster/pods", "tests/cluster/install")
+_OF_PODS = ("tests/cluster/install", "tests/cluster/pods")  # those that take longest first
 LEVELS: Mapping[str, Level] = {
     level.name: level
     for level in (

@@ -63,7 +63,7 @@ def test_a_level_is_spread_over_its_cores() -> None:
 
 def test_tests_of_pods_are_in_their_own_level_and_can_be_named_in_the_other() -> None:
     left, pods = LEVELS["cluster"].make(Call()), LEVELS["pods"].make(Call())
-    assert [path for path in pods if path.startswith("tests/")] == ["tests/cluster/pods", "tests/cluster/install"]
+    assert [path for path in pods if path.startswith("tests/")] == ["tests/cluster/install", "tests/cluster/pods"]
     assert {f"--ignore={path}" for path in pods if path.startswith("tests/")} < set(left)
     assert not [each for each in LEVELS["cluster"].make(Call(["tests/cluster/pods"])) if each.startswith("--ignore")]
 
