@@ -69,6 +69,7 @@ class Level:
         load: the part of each of them that it uses; it waits for the rest of the time, and others can have it.
         again: whether a test that fails is run once more, alone: on a real machine, yes; of pure functions, never.
         alone_with: something that one level at a time can have.
+        behind: a level that begins before, if it is run at all, because its end decides when the run ends.
         variables: further variables that it is run with.
         folder: where the report and the log are, for a level that empties a folder of its own first.
     """
@@ -80,6 +81,7 @@ class Level:
     load: float = 1.0
     again: bool = False
     alone_with: str = ""
+    behind: str = ""
     variables: Mapping[str, str] = field(default_factory=dict)
     folder: Path = field(default=RESULTS)
 
@@ -216,6 +218,7 @@ LEVELS: Mapping[str, Level] = {
             after=("environment", "components", "image", "foreign-image", "browser"),
             cores=2,
             again=True,
+            behind="hardware",
         ),
         Level(
             "pods",

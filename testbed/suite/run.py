@@ -97,7 +97,8 @@ class Suite:
         for level in [each for each in self._levels if self._ready.issuperset(each.after)]:
             free = self._cores - sum(each.command.cores * each.level.load for each in self._under_way)
             taken = {each.level.alone_with for each in self._under_way} - {""}
-            if free > 0 and level.alone_with not in taken:
+            waits = level.behind in {each.name for each in self._levels}
+            if free > 0 and not waits and level.alone_with not in taken:
                 self._levels.remove(level)
                 self._start(level, max(1, min(int(free), level.cores)))
 
