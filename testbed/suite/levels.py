@@ -211,6 +211,7 @@ LEVELS: Mapping[str, Level] = {
             after=("environment", "emulator"),
             again=True,
             alone_with=_CORE,
+            behind="hardware",
         ),
         Level(
             "cluster",
@@ -227,6 +228,7 @@ LEVELS: Mapping[str, Level] = {
             cores=3,
             again=True,
             alone_with=_CORE,
+            behind="hardware",
         ),
     )
 }

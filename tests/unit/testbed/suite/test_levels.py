@@ -68,6 +68,12 @@ def test_tests_of_pods_are_in_their_own_level_and_can_be_named_in_the_other() ->
     assert not [each for each in LEVELS["cluster"].make(Call(["tests/cluster/pods"])) if each.startswith("--ignore")]
 
 
+def test_the_emulated_machine_is_begun_before_all_levels_that_would_have_it_wait() -> None:
+    later = {name for name, level in LEVELS.items() if level.behind == "hardware"}
+    assert later == {"machine", "cluster", "pods"}
+    assert {name for name, level in LEVELS.items() if level.alone_with} <= {"hardware", *later}
+
+
 def test_without_recorded_trees_make_says_what_to_set() -> None:
     done = make("test-recorded")
     assert done.returncode != 0
