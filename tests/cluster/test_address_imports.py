@@ -204,9 +204,7 @@ def test_leases_of_host_local_are_imported_by_node(workspace: Workspace, network
     networks("release", net.name, "--apply")
 
 
-def test_whoever_may_import_writes_leases_and_no_other_addresses(
-    control_plane: ControlPlane, workspace: Workspace
-) -> None:
+def test_an_importer_may_write_leases_but_no_other_addresses(control_plane: ControlPlane, workspace: Workspace) -> None:
     """An address with a claim or a node would be given to a pod."""
     net = Net(workspace, ranges=[{"cidr": "10.81.0.0/24"}])
     importer = control_plane.kubeconfig("someone-importing", ["others"])

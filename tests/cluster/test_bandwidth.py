@@ -49,7 +49,7 @@ def test_a_claim_gets_a_vf_with_as_much_bandwidth_as_it_asks_for_or_none(workspa
     assert workspace.devices(claim) == ["ens1v0"]
 
 
-def test_claims_share_the_bandwidth_of_a_shared_vf_and_who_asks_for_none_takes_none(workspace: Workspace) -> None:
+def test_claims_share_the_bandwidth_of_a_vf_and_claims_without_a_request_consume_none(workspace: Workspace) -> None:
     node = node_with(workspace, shared("vfs", f"{VFS} && {OURS}.vfIndex == 0"))
     vfs = workspace.add_class("vfs", f'device.driver == "{DRIVER}" && {VFS}')
     silent, reason = workspace.place({"name": "it", "exactly": {"deviceClassName": vfs}}, node=node)
@@ -61,7 +61,7 @@ def test_claims_share_the_bandwidth_of_a_shared_vf_and_who_asks_for_none_takes_n
 
 
 @pytest.mark.parametrize(("of_each", "together"), [(40_000, True), (60_000, False)])
-def test_shared_devices_of_a_link_are_had_together_if_it_has_what_they_lend(
+def test_shared_devices_of_a_link_are_allocated_together_only_within_its_bandwidth(
     workspace: Workspace, of_each: int, together: bool
 ) -> None:
     node = node_with(workspace, lender("a", of_each), lender("b", of_each))

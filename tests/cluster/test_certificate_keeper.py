@@ -129,7 +129,7 @@ def test_two_replicas_serve_one_certificate_and_it_is_renewed_at_two_thirds_of_i
     api.delete(SECRET, "certificate", workspace.namespace)
 
 
-def test_a_secret_that_was_spoilt_is_replaced_once_an_hour_and_who_serves_goes_on(
+def test_a_corrupt_secret_is_replaced_once_an_hour_and_running_replicas_keep_serving(
     control_plane: ControlPlane, workspace: Workspace
 ) -> None:
     api, name, namespace = workspace.api, workspace.name("keeper"), workspace.namespace

@@ -61,7 +61,7 @@ def test_objects_of_the_cluster_are_read_and_those_of_files_override_them(
     assert "stored" not in drawn.stdout
 
 
-def test_what_is_in_the_cluster_is_checked_with_what_would_be_applied(
+def test_validate_checks_files_together_with_the_objects_of_the_cluster(
     control_plane: ControlPlane, topology: str
 ) -> None:
     checked = call(control_plane.kubeconfig(), "validate", str(FIRST_POD))

@@ -193,7 +193,7 @@ def test_a_pod_is_a_graph_with_its_steps(opened: Opened) -> None:
     opened.picture("why")
 
 
-def test_what_if_says_what_a_policy_would_hide(opened: Opened) -> None:
+def test_the_preview_of_a_policy_lists_the_interfaces_it_would_hide(opened: Opened) -> None:
     opened.open("/what-if")
     policy = POLICY % opened.scene.workspace.name("what-if")
     opened.browser.evaluate(f"document.querySelector('textarea').value = {json.dumps(policy)}")

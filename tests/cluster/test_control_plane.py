@@ -75,7 +75,7 @@ def test_a_resource_slice_is_stored_as_it_was_sent(workspace: Workspace) -> None
     assert workspace.api.get(SLICE, sent["metadata"]["name"])["spec"] == sent["spec"]
 
 
-def test_the_scheduler_gives_a_device_to_one_pod_and_tells_the_next_why_not(workspace: Workspace) -> None:
+def test_the_scheduler_gives_a_device_to_one_pod_and_reports_why_the_next_must_wait(workspace: Workspace) -> None:
     node = workspace.add_node()
     device_class = workspace.add_class("nic", f'device.driver == "{DRIVER}"')
     workspace.publish(node, slice_of(node, "eth1"))

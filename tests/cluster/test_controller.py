@@ -156,7 +156,7 @@ def about(events: list[Object], name: str) -> list[Object]:
     return [each for each in events if each["regarding"]["name"] == name]
 
 
-def test_users_are_told_by_events_what_keeps_a_topology_from_being_ready_and_that_it_is_over(
+def test_events_report_why_a_topology_is_not_ready_and_when_it_is_ready_again(
     workspace: Workspace, control_plane: ControlPlane
 ) -> None:
     api, name = workspace.api, workspace.name("net")
@@ -197,7 +197,7 @@ def reports_of(nodes: int, found: Object | None) -> bool:
     return found is not None and found.get("status", {}).get("nodes") == nodes
 
 
-def test_users_are_told_once_of_a_policy_that_fails_on_many_nodes(workspace: Workspace) -> None:
+def test_a_policy_that_fails_on_many_nodes_emits_one_event_for_the_failure(workspace: Workspace) -> None:
     api, name = workspace.api, workspace.name("policy")
     workspace.create(manifest(POLICY, name, spec={"selector": {"cel": "true"}, **NOWHERE}))
     for number in range(5):
@@ -253,7 +253,7 @@ def test_a_foreign_class_is_not_touched_until_it_is_gone(workspace: Workspace) -
     assert api.get(CLASS, foreign)["metadata"]["labels"]["networking.dra.io/topology"] == name
 
 
-def test_an_unsound_topology_gets_no_classes_and_is_told_why(workspace: Workspace) -> None:
+def test_an_unsound_topology_gets_no_classes_and_reports_the_reason(workspace: Workspace) -> None:
     api, name = workspace.api, workspace.name("net")
     workspace.create(manifest(TOPOLOGY, name, spec=steps("vf0", config={"vlann": 1})))
     found = api.wait_for(TOPOLOGY, name, lambda found: condition(found, "Compiled") == ("False", "Unsound"))
@@ -410,7 +410,7 @@ def test_a_topology_and_a_policy_are_degraded_while_claims_fail_with_few_writes(
     api.delete_all(CLAIM, workspace.namespace)
 
 
-def test_the_api_server_refuses_data_of_a_device_that_is_no_object(workspace: Workspace, pair: str) -> None:
+def test_the_api_server_rejects_device_data_that_is_not_an_object(workspace: Workspace, pair: str) -> None:
     """The controller reads a member of it of every driver."""
     claim = using(workspace, pair, 0)
     own, _ = claim["status"]["allocation"]["devices"]["results"]

@@ -88,7 +88,7 @@ def api(installed: ControlPlane) -> Iterator[Api]:
         yield client
 
 
-def test_a_bare_cluster_lacks_all_that_is_netdras_and_says_which_gates_are_off(bare: ControlPlane) -> None:
+def test_in_a_bare_cluster_doctor_reports_missing_netdra_objects_and_disabled_gates(bare: ControlPlane) -> None:
     code, found = doctor(bare.kubeconfig())
     assert code == 1
     assert found["API server"]["seen"].startswith("v1.")
@@ -229,7 +229,7 @@ def test_a_right_that_was_taken_away_is_named(installed: ControlPlane, api: Api)
     assert "get resourceclaims.resource.k8s.io" in found["rights of netdra controller"]["seen"]
 
 
-def test_a_process_asks_for_itself_and_says_what_it_may_not_see(installed: ControlPlane, api: Api) -> None:
+def test_a_process_checks_its_own_rights_and_reports_objects_it_cannot_read(installed: ControlPlane, api: Api) -> None:
     code, found = doctor(identities.kubeconfig(installed, api, "netdra-controller"))
     assert found["rights of netdra controller"]["level"] == "ok"
     assert "rights of netdra node" not in found

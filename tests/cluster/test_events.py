@@ -46,7 +46,7 @@ async def told(api: Api, workspace: Workspace, count: int) -> list[Object]:
     )
 
 
-def test_what_happened_can_be_read_with_kubectl(control_plane: ControlPlane, api: Api, workspace: Workspace) -> None:
+def test_an_emitted_event_is_listed_by_kubectl(control_plane: ControlPlane, api: Api, workspace: Workspace) -> None:
     async def story() -> None:
         async with recorder(control_plane) as (found, _):
             found.emit(claim_failed(workspace))
@@ -62,7 +62,7 @@ def test_what_happened_can_be_read_with_kubectl(control_plane: ControlPlane, api
     assert "resourceclaim/c" in listed
 
 
-def test_what_goes_on_is_one_event_with_a_count_and_few_requests(
+def test_repeated_events_become_one_event_with_a_count_and_few_requests(
     control_plane: ControlPlane, api: Api, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events, "WRITE_AGAIN_SECONDS", 0.5)
@@ -115,7 +115,7 @@ def test_an_event_that_the_server_will_never_take_is_dropped(control_plane: Cont
     asyncio.run(story())
 
 
-def test_an_event_that_expired_on_the_server_is_told_anew(
+def test_an_event_that_expired_on_the_server_is_written_again(
     control_plane: ControlPlane, api: Api, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events, "WRITE_AGAIN_SECONDS", 0.3)
@@ -133,7 +133,9 @@ def test_an_event_that_expired_on_the_server_is_told_anew(
     asyncio.run(story())
 
 
-def test_a_process_that_ends_tells_the_rest(control_plane: ControlPlane, api: Api, workspace: Workspace) -> None:
+def test_a_process_writes_its_remaining_events_at_exit(
+    control_plane: ControlPlane, api: Api, workspace: Workspace
+) -> None:
     async def story() -> None:
         async with recorder(control_plane) as (found, _):
             found.emit(claim_failed(workspace))

@@ -120,7 +120,7 @@ def test_the_template_with_a_gpu_and_both_vfs_is_allocated_on_one_pcie_root(
     workspace.api.wait_for(USAGE, "ai-bonded-rdma", lambda found: bool(found and found["status"]["users"] == 0))
 
 
-def test_a_template_without_vf1_is_refused_and_told_what_is_missing(
+def test_a_template_without_vf1_is_rejected_with_the_missing_request(
     workspace: Workspace, control_plane: ControlPlane
 ) -> None:
     made = template()
@@ -137,7 +137,7 @@ def test_a_template_without_vf1_is_refused_and_told_what_is_missing(
 
 
 @pytest.mark.parametrize("attribute", PCIE_ROOTS)
-def test_the_scheduler_takes_the_vf_beside_the_gpu_and_none_where_there_is_none(
+def test_the_scheduler_selects_the_vf_next_to_the_gpu_and_none_without_a_match(
     workspace: Workspace, attribute: str
 ) -> None:
     api, node, name = workspace.api, workspace.add_node(), workspace.name("near")

@@ -158,7 +158,7 @@ def test_a_policy_that_mixes_shared_and_exclusive_plugins_yields_two_devices_tha
     assert not nic.take("macvlan")
 
 
-def test_new_vfs_are_published_in_one_generation_and_change_nothing_for_what_is_allocated(workspace: Workspace) -> None:
+def test_new_vfs_are_published_in_one_generation_and_do_not_affect_allocated_devices(workspace: Workspace) -> None:
     nic = Nic(workspace, sriov("eth0", 2))
     assert [nic.take(what) for what in ("vf0", "macvlan")] == [True] * 2
     nic.publish(sriov("eth0", 4), generation=2)
@@ -184,7 +184,7 @@ BOND_OF_VFS = Upper("bond", "bond0", ("eth0v0", "eth0v1"))
         (BOND_OF_VFS, ("eth0v0", "exclusive"), ("eth0v1", "exclusive"), True),
     ],
 )
-def test_what_stands_on_a_nic_and_what_it_stands_on_exclude_each_other(
+def test_a_nic_in_exclusive_use_and_a_link_on_top_of_it_exclude_each_other(
     workspace: Workspace, upper: Upper, first: tuple[str, str], other: tuple[str, str], together: bool
 ) -> None:
     """Shares of a VLAN and its NIC whole, shares of a bond and one of its members: from policies to pods."""

@@ -30,7 +30,7 @@ def probed(plane: ControlPlane, user: str = "kubernetes-admin", *groups: str) ->
     return asyncio.run(story())
 
 
-def test_a_release_takes_what_the_model_takes_for_granted_and_nothing_is_written(
+def test_the_supported_release_provides_the_expected_features_and_probing_writes_nothing(
     control_plane: ControlPlane, api: Api
 ) -> None:
     before = versions(api)
@@ -81,6 +81,6 @@ def test_a_server_without_the_api_is_named_as_the_reason(control_plane: ControlP
     asyncio.run(story())
 
 
-def test_who_may_not_make_slices_is_told(control_plane: ControlPlane) -> None:
+def test_a_probe_without_permission_to_create_slices_reports_the_refusal(control_plane: ControlPlane) -> None:
     with pytest.raises(RefusedError, match="403"):
         probed(control_plane, "nobody", "nothing")

@@ -52,7 +52,7 @@ def class_for(workspace: Workspace, selector: str) -> str:
 
 
 @pytest.mark.parametrize("other", ["a-first", "z-last"])
-def test_a_device_without_the_attribute_keeps_nobody_from_the_others(workspace: Workspace, other: str) -> None:
+def test_a_device_without_the_attribute_does_not_block_the_other_devices(workspace: Workspace, other: str) -> None:
     devices = {other: {}, "m-localnet": {"physicalNetworkName": {"string": "localnet1"}}}
     node = published(workspace, devices, {})
     name = class_for(workspace, f'{D}.physicalNetworkName == "localnet1"')
@@ -87,7 +87,7 @@ TWO: Mapping[str, Object] = {
         ('device.attributes["nobody.org"].x == 1 || D.a == 1', {"only-a", "both"}),
     ],
 )
-def test_a_class_means_what_its_selector_says_of_devices_that_lack_a_key(
+def test_a_class_selects_the_expected_devices_even_if_some_lack_a_key(
     workspace: Workspace, selector: str, chosen: set[str]
 ) -> None:
     node = published(workspace, TWO, {"both": {"slots": {"value": "4"}}})

@@ -156,7 +156,7 @@ def test_a_policy_that_is_changed_again_while_nodes_write_ends_everywhere_as_it_
     with_fleet(control_plane, nodes, story)
 
 
-def test_what_changes_while_no_controller_lives_is_said_by_the_one_that_takes_over(
+def test_a_new_controller_reports_the_changes_made_while_no_controller_ran(
     control_plane: ControlPlane, api: Api, nodes: dict[str, str]
 ) -> None:
     async def story(fleet: HollowNodes) -> None:

@@ -195,7 +195,7 @@ def test_a_refusal_names_the_object_and_the_rule(control_plane: ControlPlane, wo
     run(story())
 
 
-def test_who_has_no_right_is_told_what_to_do(control_plane: ControlPlane) -> None:
+def test_a_forbidden_request_reports_the_user_and_advises_to_grant_the_permission(control_plane: ControlPlane) -> None:
     async def story() -> None:
         config = find_config(control_plane.kubeconfig("somebody", ()))
         async with Client(connect(config)) as client:
@@ -264,7 +264,7 @@ def test_a_pods_token_is_read_again_once_the_server_no_longer_takes_the_old_one(
 
 
 @pytest.mark.usefixtures("custom_kinds")
-def test_an_object_that_the_model_cannot_read_is_reported_and_holds_up_nobody(
+def test_an_unreadable_object_is_reported_and_does_not_block_other_objects(
     control_plane: ControlPlane, workspace: Workspace
 ) -> None:
     odd, good = workspace.name("odd"), workspace.name("good")

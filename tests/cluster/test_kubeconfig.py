@@ -107,7 +107,7 @@ def files(control_plane: ControlPlane, api: Api, workspace: Workspace, tmp_path:
     return Files(control_plane, tmp_path, token_of(api, workspace))
 
 
-def test_who_is_somebody_to_kubectl_is_the_same_one_here(files: Files) -> None:
+def test_a_kubeconfig_user_is_the_same_for_kubectl_and_netdra(files: Files) -> None:
     certificate = {"client-certificate": "tls.crt", "client-key": "tls.key"}
     other = {"as": "other", "as-uid": "7", "as-groups": ["a", "b"], "as-user-extra": {"example.com/x": ["1", "2"]}}
     admins = {**files.pair, "token": files.token}

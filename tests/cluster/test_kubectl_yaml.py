@@ -72,7 +72,7 @@ def same(ours: Any, theirs: Any) -> bool:
     return (type(ours), ours) == (type(theirs), theirs)
 
 
-def test_scalars_without_quotes_are_what_kubectl_takes_them_for(tmp_path: Path) -> None:
+def test_unquoted_scalars_are_read_as_kubectl_reads_them(tmp_path: Path) -> None:
     values = [each for each in drawn(_LETTERS, draws.count(3000, 30000)) if _PLAIN.match(each)]
     text = "values:\n" + "".join(f"- {each}\n" for each in values)
     (found,) = yaml_text.load(text, "f")

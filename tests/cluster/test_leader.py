@@ -124,7 +124,7 @@ def test_one_leads_and_the_next_follows_at_once_when_it_leaves(plane: ControlPla
     asyncio.run(story())
 
 
-def test_a_lease_is_given_up_though_the_last_renewal_was_not_answered(plane: ControlPlane) -> None:
+def test_a_lease_is_released_although_the_last_renewal_was_not_answered(plane: ControlPlane) -> None:
     async def story() -> None:
         diary: list[tuple[float, str, str]] = []
         stalled = asyncio.Event()
@@ -214,7 +214,7 @@ def test_a_leader_that_slept_an_hour_is_not_sure_until_it_has_asked(plane: Contr
     asyncio.run(story())
 
 
-def test_the_lease_is_given_up_when_the_work_is_done(plane: ControlPlane) -> None:
+def test_the_lease_is_released_when_the_work_is_done(plane: ControlPlane) -> None:
     async def story() -> None:
         async with FaultProxy(plane).serving() as proxy, Client(connect(proxy.config)) as client:
             done: list[str] = []

@@ -222,7 +222,7 @@ def test_a_daemon_is_not_ready_while_the_api_server_is_away(
         node.until_well("api-server")
 
 
-def test_a_node_says_what_it_has_published_and_what_it_lacks(
+def test_a_node_reports_its_published_slices_and_its_missing_connections(
     plane: ControlPlane, admin: Api, tmp_path: Path, short: Path
 ) -> None:
     account = identities.kubeconfig(plane, admin, "netdra-node", NODE)

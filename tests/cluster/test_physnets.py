@@ -93,9 +93,7 @@ def test_of_init_containers_the_largest_counts_and_a_sidecar_is_added(
     assert given(workspace, node, pod)[1] == {SECOND: 3}
 
 
-def test_more_than_the_node_has_stays_pending_with_the_reason_until_there_are_enough(
-    workspace: Workspace, node: str
-) -> None:
+def test_pods_stay_pending_with_the_reason_until_enough_vfs_are_free(workspace: Workspace, node: str) -> None:
     run(workspace, node, "too-many")
     placed, reason = workspace.schedule("too-many")
     assert (placed, "cannot allocate all claims" in reason) == ("", True), reason

@@ -220,7 +220,7 @@ def test_a_named_claim_gets_its_address_back_and_reserved_and_requested_ones_are
     assert net.of("thief") == []
 
 
-def test_a_network_whose_spec_is_wrong_assigns_nothing_and_says_why(workspace: Workspace) -> None:
+def test_a_network_with_an_invalid_spec_assigns_nothing_and_reports_the_reason(workspace: Workspace) -> None:
     net = Net(workspace, ranges=[{"cidr": "10.4.0.0/29", "first": "10.9.0.1"}])
     net.claim("one")
     found = workspace.api.wait_for(NETWORK, net.name, lambda each: condition(each, "Ready")[0] == "False")
@@ -232,7 +232,7 @@ def test_a_network_whose_spec_is_wrong_assigns_nothing_and_says_why(workspace: W
 
 
 @pytest.mark.timeout(LONG_SECONDS)
-def test_whoever_dies_and_whoever_works_beside_no_address_is_assigned_twice_and_none_is_left(
+def test_despite_killed_and_rival_controllers_no_address_is_assigned_twice_or_left_over(
     workspace: Workspace, control_plane: ControlPlane
 ) -> None:
     """Claims come and go at random in a range that is too small, with two controllers that are killed now and then."""

@@ -105,7 +105,7 @@ def custom_device(name: str, **selector: Any) -> Object:
     return manifest(CUSTOM_DEVICE, name, spec=spec)
 
 
-def test_claims_and_reports_are_no_events_at_nodes_and_one_write_each(
+def test_claims_and_reports_reach_no_node_and_cause_at_most_one_write_per_change(
     control_plane: ControlPlane, workspace: Workspace
 ) -> None:
     api, watchers = workspace.api, Watchers(workspace)

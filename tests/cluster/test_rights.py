@@ -380,7 +380,9 @@ def event_of(workspace: Workspace, reporter: str, kind: str, name: str, api_vers
     }
 
 
-def test_a_driver_tells_of_its_node_and_in_its_own_name(workspace: Workspace, drivers: tuple[Driver, Driver]) -> None:
+def test_a_driver_writes_events_only_in_its_own_name_and_not_about_other_nodes(
+    workspace: Workspace, drivers: tuple[Driver, Driver]
+) -> None:
     one, two = drivers
     ours = event_of(workspace, one.node, "Node", one.node)
     one.create(ours)
@@ -472,7 +474,9 @@ class Author:
         return denial(self._kubeconfig, "-n", self._namespace, *arguments, text=text)
 
 
-def test_nobody_but_the_controller_says_what_neutron_gave(control_plane: ControlPlane, workspace: Workspace) -> None:
+def test_only_the_controller_writes_neutron_ports_and_their_status(
+    control_plane: ControlPlane, workspace: Workspace
+) -> None:
     """With a forged status, a pod would get another's VLAN and MAC address on its VF."""
     author = Author(control_plane, workspace)
     assert author("auth", "can-i", "update", "neutronports.networking.dra.io", "--subresource=status").strip() == "yes"
@@ -497,7 +501,7 @@ def test_nobody_but_the_controller_says_what_neutron_gave(control_plane: Control
     kubectl(controller, "delete", "neutronport", "port", "-n", workspace.namespace)
 
 
-def test_nobody_but_the_controller_assigns_addresses(control_plane: ControlPlane, workspace: Workspace) -> None:
+def test_only_the_controller_assigns_addresses(control_plane: ControlPlane, workspace: Workspace) -> None:
     """With a forged one, a pod would get the address of another."""
     controller = identities.kubeconfig(control_plane, workspace.api, "netdra-controller")
     network = workspace.name("net")
@@ -549,7 +553,7 @@ def test_nobody_but_the_controller_assigns_addresses(control_plane: ControlPlane
         api.delete("rbac.authorization.k8s.io/v1/ClusterRole", role)
 
 
-def test_a_driver_chooses_the_vf_of_a_port_of_its_own_node_and_says_nothing_else_of_it(
+def test_a_driver_may_only_choose_the_vf_of_pooled_ports_of_its_own_node(
     workspace: Workspace, drivers: tuple[Driver, Driver]
 ) -> None:
     """With another node's choice, a pod there would get a port that is bound to a VF that it does not have."""
@@ -666,7 +670,7 @@ def claim(workspace: Workspace, drivers: tuple[Driver, Driver]) -> str:
     return "claim"
 
 
-def test_a_driver_says_what_became_of_its_devices_on_its_node_only(
+def test_a_driver_writes_the_status_of_its_own_devices_on_its_own_node_only(
     workspace: Workspace, drivers: tuple[Driver, Driver], claim: str
 ) -> None:
     one, two = drivers

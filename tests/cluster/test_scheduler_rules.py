@@ -142,7 +142,7 @@ def test_passthrough_and_any_other_persona_exclude_each_other(workspace: Workspa
     assert function.take("passthrough")
 
 
-def test_a_device_that_consumes_more_than_there_is_is_not_allocated_and_harms_no_other(workspace: Workspace) -> None:
+def test_a_device_that_exceeds_the_counters_is_not_allocated_and_affects_no_other_device(workspace: Workspace) -> None:
     # Decision D3: a VF in host use lowers the total by one; the pool stays valid, passthrough alone is out of reach.
     enslaved = {**COUNTERS, "exclusion-slots": VFS}
     function = Function(workspace, *grouped_personas(), passthrough(), *vfs()[1:], counters=enslaved)
@@ -158,7 +158,7 @@ def test_passthrough_comes_within_reach_again_when_the_total_is_raised(workspace
     assert function.take("passthrough")
 
 
-def test_a_total_below_what_is_allocated_blocks_every_counted_device_of_the_pool_until_it_is_released(
+def test_a_total_below_the_allocated_amount_blocks_every_counted_device_until_a_release(
     workspace: Workspace,
 ) -> None:
     # Why decision D3 never changes totals under an allocated device: one negative counter refuses devices that do not
@@ -172,7 +172,7 @@ def test_a_total_below_what_is_allocated_blocks_every_counted_device_of_the_pool
     assert function.take("macvlan")
 
 
-def test_capacity_that_shrank_to_what_is_consumed_is_given_to_nobody_until_there_is_more(workspace: Workspace) -> None:
+def test_capacity_reduced_to_the_consumed_amount_is_not_allocated_until_it_grows(workspace: Workspace) -> None:
     # What a provider lowers is published as what claims consume: who asks for none of it still gets the device.
     def wire(bandwidth: str) -> Object:
         found = device("wire", {}, shared=True)

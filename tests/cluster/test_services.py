@@ -214,7 +214,7 @@ def test_ports_are_found_by_name_in_each_pod(storage: Storage) -> None:
     until(lambda: by_ports() == wanted, "a slice for each set of ports", detail=by_ports)
 
 
-def test_a_service_that_is_wrong_gets_no_slices_and_says_why(storage: Storage) -> None:
+def test_an_invalid_service_gets_no_slices_and_reports_the_reason(storage: Storage) -> None:
     storage.service("none", pods="")
     storage.service("bad", pods="app in web")
     storage.service("own", selector={"app": "web"})
@@ -251,7 +251,7 @@ def test_a_selector_brings_kubernetes_addresses_which_stay_when_it_is_removed(st
     until(lambda: storage.addresses("storage") == {"10.71.0.1"}, "the address of the PodNetwork alone")
 
 
-def test_a_controller_that_starts_writes_only_what_has_changed(
+def test_a_starting_controller_writes_only_changed_slices(
     storage: Storage, control_plane: ControlPlane, api: Api
 ) -> None:
     storage.service("storage")
@@ -276,7 +276,9 @@ def test_a_controller_that_starts_writes_only_what_has_changed(
     assert versions("still") == still
 
 
-def test_two_controllers_and_foreign_slices_come_to_the_same_end(storage: Storage, control_plane: ControlPlane) -> None:
+def test_two_controllers_with_foreign_slices_converge_to_the_same_endpoints(
+    storage: Storage, control_plane: ControlPlane
+) -> None:
     foreign = manifest(SLICE, "storage-netdra-0", storage.namespace, addressType="IPv4", endpoints=[])
     foreign["metadata"]["labels"] = {"kubernetes.io/service-name": "storage", MANAGED_BY: "somebody"}
     storage.api.create(foreign)

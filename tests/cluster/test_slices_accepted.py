@@ -199,14 +199,14 @@ def policies() -> st.SearchStrategy[list[DeviceExposurePolicy]]:
 
 @settings(max_examples=60)
 @given(st.lists(nics(), min_size=1, max_size=4, unique_by=lambda nic: nic[0].if_name), policies())
-def test_whatever_is_found_and_whatever_policies_say_the_slices_are_stored_whole(
+def test_slices_of_any_inventory_and_policies_are_accepted_without_loss(
     api: Api, found: list[tuple[Interface, ...]], drawn: list[DeviceExposurePolicy]
 ) -> None:
     accept(api, made(inventory(*[interface for nic in found for interface in nic]), drawn))
 
 
 @pytest.mark.parametrize("value", [value for value, _ in REFUSED.values()], ids=REFUSED)
-def test_what_validate_refuses_the_api_server_refuses(api: Api, value: Object) -> None:
+def test_the_api_server_rejects_every_object_that_validate_rejects(api: Api, value: Object) -> None:
     with pytest.raises(ApiError) as refused:
         api.create(value, dry_run=True)
     assert refused.value.code == HTTPStatus.UNPROCESSABLE_ENTITY

@@ -70,7 +70,7 @@ def rejecting(api: Api, text: str) -> str:
     return ""
 
 
-def test_what_the_cluster_rejects_is_reported(api: Api, tmp_path: Path) -> None:
+def test_validate_reports_every_edit_that_the_cluster_rejects(api: Api, tmp_path: Path) -> None:
     draw = random.Random(draws.seed())
     silent, rejected = [], 0
     for what, new in edits.drawn(draw, EDITS):
@@ -83,7 +83,7 @@ def test_what_the_cluster_rejects_is_reported(api: Api, tmp_path: Path) -> None:
     assert rejected > EDITS // 3
 
 
-def test_what_is_rejected_beside_the_cluster_s_topologies_is_reported_beside_those_of_files(
+def test_validate_with_topology_files_reports_claim_edits_that_the_cluster_rejects(
     workspace: Workspace, tmp_path: Path
 ) -> None:
     """Claims and templates of topologies, and their required requests, parameters and values."""

@@ -173,7 +173,7 @@ def _refused(plane: ControlPlane, written: Object) -> str:
     return ""
 
 
-def test_an_upgrade_deletes_what_a_former_version_made_and_nothing_else(
+def test_an_upgrade_deletes_only_the_schemas_of_an_earlier_version(
     workspace: Workspace, control_plane: ControlPlane
 ) -> None:
     api, unknown, copied = workspace.api, workspace.name("unknown"), workspace.name("copied")

@@ -101,7 +101,7 @@ def test_a_template_that_lacks_a_root_step_is_refused_in_the_known_words(
 
 
 @pytest.mark.parametrize("path", sorted((RECORDED / "wrong").glob("*.yaml")), ids=lambda path: path.stem)
-def test_no_wrong_topology_is_written_and_its_author_is_told_why(path: Path, control_plane: ControlPlane) -> None:
+def test_a_wrong_topology_is_rejected_with_the_reason(path: Path, control_plane: ControlPlane) -> None:
     with pytest.raises(KubectlError) as refused:
         control_plane.kubectl("create", "--dry-run=server", "-f", str(path))
     every = list(yaml.safe_load_all(path.read_text()))
@@ -120,7 +120,7 @@ def test_a_claim_right_after_its_topology_is_judged_by_it(workspace: Workspace, 
     workspace.api.create(whole)
 
 
-def test_a_claim_is_not_refused_by_a_topology_that_is_no_more(workspace: Workspace) -> None:
+def test_a_deleted_topology_does_not_cause_the_rejection_of_a_claim(workspace: Workspace) -> None:
     name = workspace.name("gone")
     lacking = manifest(CLAIM, "lacking", workspace.namespace, spec=claim(f"{name}-vf0"))
     for _ in range(5):
@@ -129,7 +129,7 @@ def test_a_claim_is_not_refused_by_a_topology_that_is_no_more(workspace: Workspa
         workspace.api.create(lacking, dry_run=True)
 
 
-def test_a_claim_is_not_refused_for_lack_of_what_a_class_brings_that_was_just_made(
+def test_a_claim_is_accepted_if_a_newly_created_class_provides_the_missing_step(
     workspace: Workspace, topology: str
 ) -> None:
     meant = TopologyParameters(network_topology_ref=NetworkTopologyReference(name=topology), step="vf1")
@@ -232,14 +232,16 @@ def test_a_claim_s_values_are_held_against_the_parameters_of_its_topology(worksp
         (CUSTOM_DEVICE, {"provider": "bctl", "device": "e", "attributes": {"v": {"version": "1"}}}, "semantic version"),
     ],
 )
-def test_what_breaks_a_rule_is_refused(workspace: Workspace, kind: str, spec: Object, message: str) -> None:
+def test_objects_that_break_a_rule_are_rejected_with_the_message(
+    workspace: Workspace, kind: str, spec: Object, message: str
+) -> None:
     written = manifest(kind, workspace.name("wrong"), spec=spec)
     error = refusal(lambda: workspace.api.create(written, dry_run=True))
     assert error.startswith(DENIED)
     assert message in error
 
 
-def test_a_class_that_says_something_wrong_to_netdra_is_refused_and_other_drivers_are_not_asked_about(
+def test_invalid_netdra_parameters_of_a_class_are_rejected_and_other_drivers_are_ignored(
     workspace: Workspace,
 ) -> None:
     def written(driver: str, plugin: str) -> str:
@@ -252,7 +254,9 @@ def test_a_class_that_says_something_wrong_to_netdra_is_refused_and_other_driver
     assert written("gpu.example.com", "../sh") == ""
 
 
-def test_what_is_unwise_is_warned_of(control_plane: ControlPlane, workspace: Workspace, tmp_path: Path) -> None:
+def test_a_topology_with_an_unknown_plugin_returns_a_warning(
+    control_plane: ControlPlane, workspace: Workspace, tmp_path: Path
+) -> None:
     written = manifest(TOPOLOGY, workspace.name("odd"), spec=steps("a"))
     written["spec"]["steps"][0]["type"] = "my-plugin"
     file = tmp_path / "odd.yaml"
@@ -287,7 +291,7 @@ def warnings(plane: ControlPlane, *arguments: str, text: str = "") -> str:
     return ""
 
 
-def test_a_policy_is_warned_of_what_it_hides_and_its_deletion_too(
+def test_creating_or_deleting_a_policy_warns_about_the_devices_it_hides(
     control_plane: ControlPlane, workspace: Workspace, reporting: str
 ) -> None:
     written = manifest(POLICY, workspace.name("guard"), spec={"action": "exclude", "selector": {"cel": VFS}})
@@ -335,7 +339,7 @@ def test_a_topology_and_a_template_that_the_scheduler_may_not_get_to_the_end_wit
     )
 
 
-def test_plan_shows_beforehand_what_a_policy_does_to_each_device(
+def test_plan_shows_the_effect_of_a_policy_on_each_device_in_advance(
     control_plane: ControlPlane, workspace: Workspace, reporting: str, tmp_path: Path
 ) -> None:
     guard = manifest(POLICY, workspace.name("guard"), spec={"action": "exclude", "selector": {"cel": FIRST}})
@@ -419,7 +423,7 @@ def test_a_certificate_that_was_deleted_is_made_anew_and_served(workspace: Works
     until_asked(api)
 
 
-def test_whoever_writes_pods_is_warned_and_what_a_controller_makes_of_them_is_not_asked_about(
+def test_pods_and_workloads_get_warnings_and_pods_of_a_controller_are_not_reviewed(
     control_plane: ControlPlane, workspace: Workspace, topology: str
 ) -> None:
     namespace = workspace.namespace

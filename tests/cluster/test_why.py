@@ -362,7 +362,7 @@ def test_the_cause_of_a_fault_is_in_the_first_three_lines(scene: Scene, fault: F
         assert as_data["cause"]["text"].splitlines()[0] in first
 
 
-def test_with_the_rights_of_one_namespace_the_story_goes_on_and_names_what_is_not_read(scene: Scene) -> None:
+def test_with_rights_in_one_namespace_why_continues_and_names_the_unread_resources(scene: Scene) -> None:
     user = scene.workspace.name("tenant")
     account = scene.plane.kubeconfig(user, ())
     refused = scene.why("pod", "any", kubeconfig=account)

@@ -136,7 +136,7 @@ def told(found: Interface, facts: dict[str, object]) -> dict[str, object]:
     return {field: getattr(found, field) for field in facts}
 
 
-def test_every_fact_of_pfs_and_vfs_is_what_sysfs_says(pfs: tuple[PF, ...]) -> None:
+def test_discovered_facts_of_pfs_and_vfs_match_sysfs(pfs: tuple[PF, ...]) -> None:
     for pf in pfs:
         up(pf.name)
 
@@ -296,7 +296,7 @@ def test_enslaved_vfs_are_in_host_use_and_lower_the_slots(pfs: tuple[PF, ...], w
     assert slots() == 8
 
 
-def test_a_vlan_on_a_vf_is_seen_with_what_it_stands_on(pfs: tuple[PF, ...], watcher: Watcher) -> None:
+def test_a_vlan_on_a_vf_is_discovered_with_its_lower_device(pfs: tuple[PF, ...], watcher: Watcher) -> None:
     vf = pfs[1].vf(0)
     up(vf.name)
     ip("link", "add", "link", vf.name, "name", "hwvlan", "type", "vlan", "id", "1234")
@@ -340,7 +340,7 @@ def test_vfs_on_open_vswitch_bridges_are_seen_on_the_right_one(
 
 
 @pytest.mark.parametrize("on", ["pf", "vf"])
-def test_software_rdma_is_seen_on_the_netdev_that_it_stands_on(pfs: tuple[PF, ...], watcher: Watcher, on: str) -> None:
+def test_software_rdma_is_discovered_on_its_parent_netdev(pfs: tuple[PF, ...], watcher: Watcher, on: str) -> None:
     function: Function = pfs[1] if on == "pf" else pfs[1].vf(6)
     run("rdma", "link", "add", "rxe7", "type", "rxe", "netdev", function.name)
     try:

@@ -48,7 +48,7 @@ def losing_pod(settings: ChainSettings) -> Iterator[Pod]:
         yield make()
 
 
-def test_a_device_that_a_program_still_has_open_is_told_and_given_back_once_it_ends(
+def test_a_device_still_opened_by_a_program_is_reported_and_released_after_it_closes(
     pfs: tuple[PF, ...], pod: Pod
 ) -> None:
     vf = pfs[0].vf(3)

@@ -64,7 +64,7 @@ def test_a_vf_under_vfio_pci_has_a_device_node_instead_of_a_netdev(
     assert stat.S_ISCHR(Path(f"/dev/vfio/{vf.iommu_group}").stat().st_mode)
 
 
-def test_software_rdma_stands_on_a_pf(pfs: tuple[PF, ...]) -> None:
+def test_software_rdma_can_be_created_on_a_pf(pfs: tuple[PF, ...]) -> None:
     run("rdma", "link", "add", "rxe0", "type", "rxe", "netdev", pfs[0].name)
     try:
         assert Path("/sys/class/infiniband/rxe0").is_dir()

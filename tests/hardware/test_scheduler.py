@@ -73,7 +73,7 @@ def published(workspace: Workspace, pfs: tuple[PF, ...]) -> Published:
     return Published(workspace, node, workspace.add_class("netdra", f'device.driver == "{names.DRIVER}"'))
 
 
-def test_a_vf_that_is_had_keeps_the_pf_from_being_passed_through(published: Published, pfs: tuple[PF, ...]) -> None:
+def test_an_allocated_vf_prevents_passthrough_of_its_pf(published: Published, pfs: tuple[PF, ...]) -> None:
     vf = published.take(pfs[0], "sriov", vf=3)
     assert vf
     assert not published.take(pfs[0], "host-device")

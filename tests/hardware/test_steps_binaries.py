@@ -16,7 +16,7 @@ def static(address: str) -> dict[str, object]:
     return {"ipam": {"type": "static", "addresses": [{"address": address}]}}
 
 
-def test_binaries_stand_on_a_vf_that_a_built_in_step_brought(pfs: tuple[PF, ...], pod: Pod) -> None:
+def test_binary_plugins_work_on_a_vf_attached_by_a_built_in_step(pfs: tuple[PF, ...], pod: Pod) -> None:
     vf = pfs[0].vf(0)
     before = node_state()
     on_vf = {"master": "{{ vf.interfaceName }}", "linkInContainer": True}
@@ -51,7 +51,7 @@ def test_binaries_stand_on_a_vf_that_a_built_in_step_brought(pfs: tuple[PF, ...]
 
 
 @pytest.mark.parametrize("kind", ["macvlan", "ipvlan", "vlan"])
-def test_binaries_stand_on_a_vf_of_the_host(pfs: tuple[PF, ...], pod: Pod, kind: str) -> None:
+def test_binary_plugins_work_on_a_vf_of_the_host(pfs: tuple[PF, ...], pod: Pod, kind: str) -> None:
     vf = pfs[1].vf(2)
     ip("link", "set", vf.name, "up")
     before = node_state()

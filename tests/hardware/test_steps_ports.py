@@ -74,7 +74,7 @@ def destinations(pod: Pod, if_name: str, family: str = "-4") -> set[tuple[str, s
     return {(route[0], route[route.index("via") + 1]) for route in words}
 
 
-def test_a_vf_is_as_its_port_says_and_comes_back_as_it_was(vf: VF, pod: Pod) -> None:
+def test_a_vf_takes_the_settings_of_its_port_and_is_restored_after_detach(vf: VF, pod: Pod) -> None:
     before = node_state()
     report = pod.attach(plan(ported(vf)))
 
@@ -100,7 +100,7 @@ def test_a_vf_is_as_its_port_says_and_comes_back_as_it_was(vf: VF, pod: Pod) -> 
     assert_as_before(before, pod.settings)
 
 
-def test_what_the_driver_refuses_of_a_port_is_noted_unless_it_isolates(vf: VF, pod: Pod) -> None:
+def test_a_port_setting_that_the_driver_rejects_is_noted_unless_it_isolates_the_vf(vf: VF, pod: Pod) -> None:
     before = node_state()
     rated = msgspec.structs.replace(SETTINGS, min_tx_rate=100, spoofchk=True, trust=False)
     report = pod.attach(plan(ported(vf, rated)))
@@ -122,7 +122,7 @@ def test_what_the_driver_refuses_of_a_port_is_noted_unless_it_isolates(vf: VF, p
     [(("vlan", "44"), "vlan is 44, not 1317"), (("spoofchk", "on"), "spoof check is True, not False")],
     ids=["vlan", "spoofchk"],
 )
-def test_what_is_changed_at_the_pf_under_a_port_is_told(
+def test_a_change_at_the_pf_to_a_vf_with_a_port_is_reported(
     pfs: tuple[PF, ...], vf: VF, pod: Pod, change: Sequence[str], told: str
 ) -> None:
     before = node_state()
@@ -150,7 +150,7 @@ def test_a_vf_with_a_port_comes_back_when_netdra_is_killed_meanwhile(vf: VF, pod
     assert_as_before(before, pod.settings)
 
 
-def test_a_vf_of_a_userspace_driver_has_its_ports_settings_and_tells_its_addresses(
+def test_a_vf_with_a_userspace_driver_gets_its_port_settings_and_reports_its_addresses(
     pfs: tuple[PF, ...], rebind: Callable[[Function, str], None], new_pod: Callable[[], Pod]
 ) -> None:
     vf = pfs[0].vf(4)

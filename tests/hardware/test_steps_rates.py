@@ -93,9 +93,7 @@ def test_a_pod_ends_while_the_pf_has_no_link_and_the_next_one_without_bandwidth_
     ip("link", "set", pfs[0].name, "vf", "2", "max_tx_rate", "0")
 
 
-def test_a_smaller_rate_of_the_steps_own_counts_and_what_was_set_before_comes_back(
-    pfs: tuple[PF, ...], pod: Pod
-) -> None:
+def test_a_smaller_rate_of_the_step_applies_and_the_previous_rate_is_restored(pfs: tuple[PF, ...], pod: Pod) -> None:
     vf = pfs[0].vf(2)
     ip("link", "set", pfs[0].name, "vf", "2", "max_tx_rate", "250")
     before = node_state()

@@ -40,7 +40,7 @@ def spoils(plugin: Recorder, pf: PF, index: int) -> None:
 
 
 @pytest.mark.parametrize("gone", [False, True])
-def test_a_vf_that_its_plugin_does_not_reset_is_what_it_was_for_the_next_pod(
+def test_a_vf_that_its_plugin_does_not_reset_is_restored_for_the_next_pod(
     pfs: tuple[PF, ...], new_pod: Callable[[], Pod], liar: Recorder, gone: bool
 ) -> None:
     vf = pfs[0].vf(1)

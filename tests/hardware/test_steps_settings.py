@@ -70,7 +70,7 @@ def mover(plugins: PluginPath, name: str) -> Recorder:
 
 
 @pytest.mark.parametrize("kind", ["sriov", "host-device", "binary"])
-def test_what_a_pod_set_on_a_vf_is_as_it_was_for_the_next_one(
+def test_driver_settings_changed_by_a_pod_on_a_vf_are_restored_after_detach(
     pfs: tuple[PF, ...], pod: Pod, plugins: PluginPath, kind: str
 ) -> None:
     vf = pfs[0].vf(2)
@@ -85,7 +85,7 @@ def test_what_a_pod_set_on_a_vf_is_as_it_was_for_the_next_one(
 
 
 @pytest.mark.parametrize("gone", [False, True])
-def test_what_a_pod_set_on_a_pf_is_as_it_was(
+def test_driver_settings_changed_by_a_pod_on_a_pf_are_restored_after_detach(
     pfs: tuple[PF, ...], set_num_vfs: Callable[[PF, int], None], new_pod: Callable[[], Pod], gone: bool
 ) -> None:
     pf = pfs[1]

@@ -108,7 +108,7 @@ def test_a_vf_is_moved_and_restored_without_listing_all_links(
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
-def test_what_the_driver_does_not_take_is_an_error_and_leaves_nothing(
+def test_a_setting_that_the_driver_rejects_raises_an_error_and_leaves_no_change(
     vf: VF, pod: Pod, config: dict[str, Any], named: str
 ) -> None:
     before = node_state()
@@ -117,7 +117,7 @@ def test_what_the_driver_does_not_take_is_an_error_and_leaves_nothing(
     assert_as_before(before, pod.settings)
 
 
-def test_undoing_twice_or_what_was_never_done_changes_nothing_more(vf: VF, pod: Pod) -> None:
+def test_undoing_a_step_twice_or_before_it_ran_changes_nothing(vf: VF, pod: Pod) -> None:
     before = node_state()
     order = Order(topology="t", step="vf", type="sriov", if_name="net1", network="n", config=ALL, device=allocated(vf))
     with (
@@ -135,7 +135,9 @@ def test_undoing_twice_or_what_was_never_done_changes_nothing_more(vf: VF, pod: 
 
 
 @pytest.mark.parametrize("was_up", [False, True])
-def test_a_vf_that_had_an_administrative_mac_can_set_its_own_again(pfs: tuple[PF, ...], pod: Pod, was_up: bool) -> None:
+def test_a_vf_can_set_its_own_mac_again_after_an_administrative_mac(
+    pfs: tuple[PF, ...], pod: Pod, was_up: bool
+) -> None:
     vf = pfs[1].vf(1)
     own = links()[vf.name]["address"]
     ip("link", "set", vf.name, "up" if was_up else "down")

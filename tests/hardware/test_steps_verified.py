@@ -60,7 +60,7 @@ def up() -> Iterator[Callable[[VF], str]]:
 
 @pytest.mark.parametrize("version", ["0.3.1", "1.1.0"])
 @pytest.mark.parametrize("kind", ON_A_VF)
-def test_what_stands_on_a_vf_is_accepted(
+def test_results_of_plugins_on_a_vf_are_accepted(
     pfs: tuple[PF, ...], up: Callable[[VF], str], new_pod: Callable[[], Pod], kind: str, version: str
 ) -> None:
     master, pod = up(pfs[0].vf(1)), new_pod()
@@ -68,7 +68,7 @@ def test_what_stands_on_a_vf_is_accepted(
         attach(pod, kind, {**ON_A_VF[kind], "master": master, "cniVersion": version}, meta)
 
 
-def test_what_needs_no_device_is_accepted(new_pod: Callable[[], Pod]) -> None:
+def test_results_of_plugins_without_a_device_are_accepted(new_pod: Callable[[], Pod]) -> None:
     attach(new_pod(), "dummy", {"ipam": IPAM}, "vrf")
 
 

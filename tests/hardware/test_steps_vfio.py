@@ -107,7 +107,9 @@ def test_a_device_whose_group_the_host_uses_is_refused(shared_group: tuple[Funct
     assert (user.driver, wanted.driver) == ("ahci", "")
 
 
-def test_a_device_whose_group_nobody_else_uses_is_given(shared_group: tuple[Function, Function], pod: Pod) -> None:
+def test_a_device_is_attached_if_no_other_function_of_its_iommu_group_is_in_use(
+    shared_group: tuple[Function, Function], pod: Pod
+) -> None:
     user, wanted = shared_group
     (PCI / user.pci / "driver" / "unbind").write_text(user.pci)
     try:

@@ -32,7 +32,7 @@ class TestRecordedServers(Facts):
 
 
 @EACH_SERVER
-def test_discovery_finds_in_the_described_tree_what_it_finds_in_the_recorded_one(
+def test_discovery_finds_the_same_in_the_described_and_the_recorded_tree(
     recorded: Trees, described: Trees, name: str
 ) -> None:
     """But for MAC addresses, of which equal ones must be equal in both, and others different."""

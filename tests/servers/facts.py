@@ -77,14 +77,14 @@ class Facts:
         assert (found["eth0"].type, found["eth0"].driver, found["eth0"].rdma) == ("nic", "igb", False)
         assert (found["eth0"].link_speed, found["eth1"].link_speed) == (1000, 0)
 
-    def test_a_numa_node_that_the_machine_does_not_tell(self, server: Servers) -> None:
+    def test_a_numa_node_that_the_machine_does_not_report_is_minus_one(self, server: Servers) -> None:
         found = by_name(server("hwloc-qib-bnx2"))
         assert {found[f"eth{number}"].numa_node for number in range(4)} == {-1}
         assert {found[f"eth{number}"].driver for number in range(4)} == {"bnx2"}
         assert (found["ib0"].rdma_device, found["ib0"].numa_node, found["ib0"].pcie_root) == ("qib0", 2, "pci0000:40")
 
     @pytest.mark.parametrize("name", description.NAMES)
-    def test_what_the_files_say_is_what_is_told(self, tree: Trees, name: str) -> None:
+    def test_discovered_facts_match_the_sysfs_files(self, tree: Trees, name: str) -> None:
         root = tree(name)
         for each in scan_recorded(str(root)).interfaces:
             folder = root / "class/net" / each.if_name

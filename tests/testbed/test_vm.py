@@ -40,7 +40,9 @@ def test_a_command_that_takes_too_long_is_stopped_and_changes_nothing_outside(tm
     assert qemu_of(results) == []
 
 
-def test_a_machine_that_does_not_boot_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_that_does_not_boot_reports_its_output_and_the_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(machine, "_GUEST_SCRIPT", tmp_path / "nothing")
 
     with pytest.raises(machine.MachineError) as caught:
@@ -51,7 +53,7 @@ def test_a_machine_that_does_not_boot_says_why(tmp_path: Path, monkeypatch: pyte
     assert qemu_of(tmp_path / "results") == []
 
 
-def test_the_machine_dies_with_who_started_it(tmp_path: Path) -> None:
+def test_the_machine_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
     results = tmp_path / "results"
     starter = subprocess.Popen((sys.executable, "-m", "testbed.vm", "run", "--results", str(results), "true"))
     try:

@@ -200,7 +200,7 @@ def test_sound_messages_are_taken(name: str) -> None:
 
 @pytest.mark.timeout(foreign.LIMIT)
 @pytest.mark.parametrize("name", PARSERS)
-def test_whatever_comes_is_taken_or_refused(name: str) -> None:
+def test_each_parser_accepts_input_or_raises_its_documented_error_in_time(name: str) -> None:
     if problem := foreign.wrong(name, PARSERS[name]):
         pytest.fail(problem)
 

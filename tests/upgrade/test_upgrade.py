@@ -111,7 +111,7 @@ def ends(site: Site, pods: Pods, *names: str) -> None:
     until(lambda: "nic0" in links(site.node), "the device to be back")
 
 
-def test_pods_keep_their_networks_and_each_version_takes_down_what_the_other_made(site: Site, pods: Pods) -> None:
+def test_pods_keep_their_networks_and_each_version_detaches_pods_of_the_other(site: Site, pods: Pods) -> None:
     run(pods, "share", "shares")
     run(pods, "whole", "whole")
     before = seen(pods, "share", "whole")

@@ -139,7 +139,7 @@ def test_it_makes_no_schema_that_counts(stolen: Path, workspace: Workspace) -> N
     assert workspace.api.list(SCHEMA, fields=f"metadata.name={name}") == []
 
 
-def test_it_neither_changes_nor_deletes_nor_takes_over_what_is_somebodys_own(
+def test_the_controller_token_cannot_change_delete_or_take_over_a_foreign_schema(
     stolen: Path, workspace: Workspace
 ) -> None:
     name = workspace.name("vendors")

@@ -47,7 +47,7 @@ async def longest_turn(ended: asyncio.Event) -> float:
 
 
 @pytest.mark.usefixtures("custom_kinds")
-def test_a_node_publishes_on_whatever_policies_ask(
+def test_a_node_publishes_in_time_under_hostile_cel_policies_and_reports_rejected_ones(
     control_plane: ControlPlane, workspace: Workspace, machine: Machine
 ) -> None:
     async def story() -> None:

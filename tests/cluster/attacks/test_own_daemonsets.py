@@ -105,7 +105,7 @@ def test_it_makes_no_other_field(stolen: Path, image: str, path: str, value: Any
     assert REFUSED in denial(stolen, *CREATE, text=json.dumps(made))
 
 
-def test_it_makes_what_the_controller_makes(stolen: Path, image: str) -> None:
+def test_the_controller_token_can_create_the_daemonsets_of_the_controller(stolen: Path, image: str) -> None:
     assert denial(stolen, *CREATE, text=json.dumps(installer(image))) == ""
     assert denial(stolen, *CREATE, text=json.dumps(installer(image, mode="remove"))) == ""
     spec: dict[str, Any] = {

@@ -73,7 +73,7 @@ EVERY = {f"{verb} {resource}" for _, resource in PROGRAMS for verb in WRITING}
     ("netdras", "kubernetes", "verb"),
     [("netdra-view", "view", "list"), ("netdra-reader", "view", "list"), ("netdra-edit", "edit", "create")],
 )
-def test_who_views_or_edits_brings_no_program_to_nodes(
+def test_view_and_edit_roles_cannot_bring_programs_to_nodes(
     api: Api, workspace: Workspace, netdras: str, kubernetes: str, verb: str
 ) -> None:
     for role in (netdras, kubernetes):

@@ -50,7 +50,7 @@ def still_refuses(api: Api) -> None:
         assert refusal(lambda: api.create(WRONG_POLICY, dry_run=True)).startswith(DENIED)
 
 
-def test_held_bodies_take_no_memory_and_keep_nobody_waiting(
+def test_held_bodies_use_bounded_memory_and_do_not_block_reviews(
     webhook: Webhook, address: tuple[str, int], api: Api
 ) -> None:
     before = webhook.process.memory()
@@ -66,7 +66,7 @@ def test_held_bodies_take_no_memory_and_keep_nobody_waiting(
     assert most - before < MORE, f"{(most - before) >> 20} MiB"
 
 
-def test_a_flood_of_connections_keeps_nobody_waiting(address: tuple[str, int], api: Api) -> None:
+def test_a_flood_of_connections_does_not_block_reviews(address: tuple[str, int], api: Api) -> None:
     with ExitStack() as stack:
         for number in range(600):
             with suppress(OSError):
@@ -77,7 +77,9 @@ def test_a_flood_of_connections_keeps_nobody_waiting(address: tuple[str, int], a
                 still_refuses(api)
 
 
-def test_garbage_is_no_error_of_the_webhooks(webhook: Webhook, address: tuple[str, int], api: Api) -> None:
+def test_garbage_requests_cause_no_error_in_the_webhook_log(
+    webhook: Webhook, address: tuple[str, int], api: Api
+) -> None:
     before = len(webhook.process.log.read_text())
     for sent in (b"\0" * 1000, b"GET / HTTP/9\r\n\r\n", b"POST /validate HTTP/1.1\r\n\r\n{", HEAD):
         with ExitStack() as stack:
@@ -92,7 +94,7 @@ def test_garbage_is_no_error_of_the_webhooks(webhook: Webhook, address: tuple[st
     assert "Traceback" not in told
 
 
-def test_who_holds_a_request_is_cut_off(address: tuple[str, int]) -> None:
+def test_a_connection_that_holds_its_request_is_closed(address: tuple[str, int]) -> None:
     with ExitStack() as stack:
         connection = connect(address, stack)
         connection.settimeout(0.2)

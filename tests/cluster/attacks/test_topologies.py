@@ -76,7 +76,7 @@ def test_a_root_host_device_does_not_get_the_uplink(node: Scene) -> None:
     assert "does not match the allocated device" in refused(node, thief)
 
 
-def test_a_derived_macvlan_does_not_stand_on_the_uplink(node: Scene) -> None:
+def test_a_derived_macvlan_cannot_use_the_uplink_as_its_master(node: Scene) -> None:
     told = refused(node, NIC, step("mac", "macvlan", {"master": UPLINK, "linkInContainer": False}, after=("nic",)))
     assert "linkInContainer must be true" in told
 
@@ -94,7 +94,7 @@ def test_a_derived_macvlan_looks_for_its_master_in_the_pod(node: Scene) -> None:
     asyncio.run(story())
 
 
-def test_an_ipam_plugin_writes_no_files_where_it_is_told(node: Scene, tmp_path: Path) -> None:
+def test_an_ipam_data_dir_on_the_node_is_rejected_and_not_created(node: Scene, tmp_path: Path) -> None:
     folder = tmp_path / "cron.d"
     ipam = {"type": "host-local", "subnet": "10.1.0.0/24", "dataDir": str(folder)}
     assert f'"{folder}" is a path of the node: this node allows none' in refused(

@@ -86,7 +86,7 @@ def test_its_labels_stay(stolen: Path, field: str) -> None:
     assert BOUNDED in denial(stolen, *arguments)
 
 
-def test_the_bundle_can_be_changed_which_is_what_it_is_for(stolen: Path) -> None:
+def test_the_webhook_token_can_set_and_remove_the_ca_bundle(stolen: Path) -> None:
     bundle = json.loads(kubectl(stolen, "get", "validatingwebhookconfigurations", "netdra", "-o", "json"))
     bundle = bundle["webhooks"][0]["clientConfig"]["caBundle"]
     assert refused(stolen, lambda each: each["clientConfig"].update(caBundle=bundle)) == ""

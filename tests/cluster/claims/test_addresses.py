@@ -80,7 +80,7 @@ def test_addresses_that_come_late_are_seen_at_once_and_written_down(tell: Any) -
     tell(story)
 
 
-def test_a_claim_without_addresses_says_why(tell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_claim_without_addresses_reports_the_reason(tell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(addresses, "SECONDS", 1.0)
 
     async def story(scene: Scene) -> None:

@@ -122,7 +122,7 @@ def test_a_port_that_comes_late_is_seen_at_once(tell: Any) -> None:
         ("Forbidden", "the role service is lacking"),
     ],
 )
-def test_a_port_that_is_not_bound_says_why(
+def test_prepare_reports_why_a_port_is_not_bound_and_succeeds_after_it_is_bound(
     tell: Any, monkeypatch: pytest.MonkeyPatch, reason: str, message: str
 ) -> None:
     monkeypatch.setattr(ports, "SECONDS", 3.0)
@@ -145,7 +145,9 @@ def test_a_port_that_is_not_bound_says_why(
     tell(story)
 
 
-def test_a_port_that_never_comes_says_what_the_controller_needs(tell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_port_error_states_once_that_the_controller_requires_a_cloud(
+    tell: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ports, "SECONDS", 3.0)
 
     async def story(scene: Scene) -> None:
@@ -216,7 +218,7 @@ def test_a_port_of_another_vf_is_refused_at_once(tell: Any, changed: dict[str, A
         ({"minTxRate": 20, "maxTxRate": 10}, "minTxRate 20"),
     ],
 )
-def test_what_no_vf_can_be_set_to_is_refused(tell: Any, settings: dict[str, Any], told: str) -> None:
+def test_port_settings_that_a_vf_cannot_take_are_rejected(tell: Any, settings: dict[str, Any], told: str) -> None:
     async def story(scene: Scene) -> None:
         wanted = claimed(scene)
         (vf,) = devices(scene, wanted)

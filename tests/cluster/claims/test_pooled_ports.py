@@ -127,7 +127,7 @@ def test_a_daemon_that_dies_while_ports_are_awaited_chooses_the_same_vfs_again(t
     tell_pooled(story)
 
 
-def test_the_vfs_of_a_claim_that_waits_are_no_other_claims(tell_pooled: Any) -> None:
+def test_vfs_chosen_for_a_waiting_claim_are_not_chosen_for_another_claim(tell_pooled: Any) -> None:
     async def story(scene: Scene) -> None:
         one = claimed(scene, "one")
         entries = shares(scene, one)
@@ -155,7 +155,7 @@ def test_the_vfs_of_a_claim_that_waits_are_no_other_claims(tell_pooled: Any) -> 
     tell_pooled(story)
 
 
-def test_a_vf_that_is_gone_is_replaced_and_what_neutron_said_of_it_counts_no_more(tell_pooled: Any) -> None:
+def test_a_missing_vf_is_replaced_and_the_port_binding_of_the_old_vf_is_ignored(tell_pooled: Any) -> None:
     async def story(scene: Scene) -> None:
         wanted = claimed(scene, requests=1)
         (entry,) = shares(scene, wanted)
@@ -178,7 +178,7 @@ def test_a_vf_that_is_gone_is_replaced_and_what_neutron_said_of_it_counts_no_mor
     tell_pooled(story)
 
 
-def test_a_port_that_comes_late_or_anew_is_told_of_the_vf_as_well(tell_pooled: Any) -> None:
+def test_a_late_or_recreated_port_object_also_receives_the_chosen_vf(tell_pooled: Any) -> None:
     async def story(scene: Scene) -> None:
         wanted = claimed(scene, requests=1)
         (entry,) = shares(scene, wanted)
@@ -196,7 +196,7 @@ def test_a_port_that_comes_late_or_anew_is_told_of_the_vf_as_well(tell_pooled: A
     tell_pooled(story)
 
 
-def test_a_port_that_is_not_bound_says_why_and_the_next_call_waits_with_the_same_vf(
+def test_an_unbound_port_reports_the_reason_and_the_next_prepare_keeps_the_same_vf(
     tell_pooled: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ports, "SECONDS", 3.0)
@@ -225,7 +225,7 @@ def test_a_port_that_is_not_bound_says_why_and_the_next_call_waits_with_the_same
         ({"pciAddress": "0000:ff:00.1"}, 'spec.pciAddress is "0000:ff:00.1"'),
     ],
 )
-def test_a_port_of_another_share_is_refused_and_told_of_no_vf(
+def test_a_port_of_another_share_is_rejected_and_receives_no_vf(
     tell_pooled: Any, changed: dict[str, str], told: str
 ) -> None:
     async def story(scene: Scene) -> None:

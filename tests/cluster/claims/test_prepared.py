@@ -82,7 +82,7 @@ def test_several_topologies_plain_devices_and_alternatives_are_in_one_claim(tell
     tell(story)
 
 
-def test_a_class_says_how_its_devices_are_attached(tell: Any) -> None:
+def test_a_device_class_defines_how_its_devices_are_attached(tell: Any) -> None:
     async def story(scene: Scene) -> None:
         parameters = {
             "apiVersion": "networking.dra.io/v1alpha1",
@@ -150,7 +150,7 @@ def test_a_claim_of_an_extended_resource_is_prepared_like_any_other(tell: Any) -
     tell(story)
 
 
-def test_after_the_machine_s_restart_a_claim_is_looked_at_anew(tell: Any) -> None:
+def test_after_a_reboot_of_the_node_prepare_reads_the_claim_again(tell: Any) -> None:
     async def story(scene: Scene) -> None:
         wanted = scene.allocated("c", request("net", scene.device_class(VF)))
         told = await scene.claims.prepare(wanted)

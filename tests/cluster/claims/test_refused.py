@@ -68,7 +68,7 @@ def test_pods_share_a_claim_only_if_its_device_stays_on_the_host(tell: Any) -> N
     tell(story)
 
 
-def test_what_a_claim_s_author_says_of_the_driver_is_refused_by_the_rule(tell: Any) -> None:
+def test_driver_configuration_by_the_author_of_a_claim_is_rejected_with_the_rule(tell: Any) -> None:
     async def story(scene: Scene) -> None:
         topology = scene.topology("single", "- {name: net, type: sriov, selector: {cel: 'true'}}")
         parameters = {"networkTopologyRef": {"name": topology.name}, "step": "net"}
@@ -81,7 +81,7 @@ def test_what_a_claim_s_author_says_of_the_driver_is_refused_by_the_rule(tell: A
     tell(story)
 
 
-def test_values_count_as_far_as_the_topology_declares_them_whoever_let_the_claim_through(tell: Any) -> None:
+def test_prepare_accepts_only_values_that_the_parameters_of_the_topology_allow(tell: Any) -> None:
     async def story(scene: Scene) -> None:
         topology = scene.topology(
             "vnf",
@@ -156,7 +156,9 @@ def test_faults_of_the_api_server_are_waited_out_and_refusals_are_not(tell: Any)
     tell(story)
 
 
-def test_a_device_or_topology_that_the_node_does_not_know_is_told(tell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prepare_reports_a_device_or_topology_that_is_unknown_on_the_node(
+    tell: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(preparing, "VIEW_SECONDS", 0.3)
 
     async def story(scene: Scene) -> None:
@@ -176,7 +178,7 @@ def test_a_device_or_topology_that_the_node_does_not_know_is_told(tell: Any, mon
     tell(story)
 
 
-def test_a_device_that_excludes_what_is_held_is_refused_until_that_is_given_back(tell: Any) -> None:
+def test_a_device_that_excludes_a_held_device_is_rejected_until_the_held_one_is_released(tell: Any) -> None:
     """The scheduler sees no counters, as with a server that drops them; the node knows them."""
 
     async def story(scene: Scene) -> None:

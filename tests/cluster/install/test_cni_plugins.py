@@ -157,7 +157,7 @@ spec:
 """
 
 
-def test_a_second_plugin_brings_its_schema_and_comes_to_nodes_that_fit_later(plugins: Plugins) -> None:
+def test_a_plugin_applies_its_schema_and_is_installed_on_nodes_that_match_later(plugins: Plugins) -> None:
     api, node = plugins.api, plugins.site.node.name
     image = plugins.image("demo", build("ipvlan"), OWN_SCHEMA)
     plugins.create("demo", image, nodeSelector={"with-demo": "yes"})
@@ -179,7 +179,7 @@ def test_a_second_plugin_brings_its_schema_and_comes_to_nodes_that_fit_later(plu
     api.wait_for(SCHEMA, "demo", lambda found: found is None)
 
 
-def test_somebody_elses_file_is_told_and_left_and_replaced_when_they_have_removed_it(plugins: Plugins) -> None:
+def test_a_foreign_plugin_file_is_reported_and_kept_and_replaced_after_its_removal(plugins: Plugins) -> None:
     before = plugins.digest("ipvlan")
     plugins.create("ipvlan", plugins.image("ipvlan", build("ipvlan", "ours")))
     plugins.fails("ipvlan", f"{CNI_PATH}/ipvlan (sha256 {before}) is not netdra's")

@@ -56,7 +56,7 @@ def test_files_are_judged_without_a_cluster(containerd: Containerd, image: Built
     assert "kind: ResourceSlice" in slices
 
 
-def test_it_looks_at_where_it_runs(containerd: Containerd) -> None:
+def test_discover_and_doctor_inspect_the_container_they_run_in(containerd: Containerd) -> None:
     assert "lo " in netdra(containerd, "discover", "--output", "table")
     with pytest.raises(CommandError, match="ended with 1"):  # a container is no node: findings, and no traceback
         netdra(containerd, "doctor", "--only", "node")
@@ -68,14 +68,14 @@ def test_it_completes_commands(containerd: Containerd) -> None:
     assert "plain,validate" in run(containerd, "/usr/bin/python3", "-c", start)
 
 
-def test_a_probe_says_that_nobody_answers(containerd: Containerd) -> None:
+def test_the_health_probe_reports_a_missing_health_socket(containerd: Containerd) -> None:
     with pytest.raises(CommandError, match="ended with 1"):
         run(containerd, "/usr/bin/netdra-health", "live")
     asked = "import subprocess as s; print(s.run(('netdra-health', 'live'), capture_output=True, text=True).stdout)"
     assert "/run/netdra/health.sock is not there" in run(containerd, "/usr/bin/python3", "-c", asked)
 
 
-def test_it_runs_as_nobody_and_has_no_shell(containerd: Containerd, image: Built) -> None:
+def test_the_image_runs_as_an_unprivileged_user_without_a_shell(containerd: Containerd, image: Built) -> None:
     assert run(containerd, "/usr/bin/python3", "-c", "import os; print(os.getuid(), os.getgid())") == f"{USER} {USER}\n"
     with pytest.raises(CommandError, match=r"Read-only file system|Permission denied"):
         run(containerd, "/usr/bin/python3", "-c", "open('/usr/x', 'w')")
@@ -116,7 +116,7 @@ def test_its_bill_of_materials_names_all_that_is_in_it(image: Built) -> None:
     assert {"libc6", "libssl3", "libstdc++6"} <= debian
 
 
-def test_it_says_what_it_is(image: Built) -> None:
+def test_the_image_labels_contain_version_license_creation_time_and_revision(image: Built) -> None:
     labels = configuration(image.archive)["config"]["Labels"]
     prefix = "org.opencontainers.image."
     assert labels[f"{prefix}version"] == image.version

@@ -65,7 +65,9 @@ def test_a_pod_gets_its_network_by_netdras_own_pods(installed: Site, pods: Pods)
     first_pod(installed, pods)
 
 
-def test_with_the_preset_a_pod_shares_an_interface_though_nobody_wrote_a_policy(installed: Site, pods: Pods) -> None:
+def test_with_the_shared_preset_pods_share_an_interface_without_a_handwritten_policy(
+    installed: Site, pods: Pods
+) -> None:
     installed.node.run("ip", "link", "add", "preset0", "type", "veth", "peer", "name", "preset1")
     installed.install({"presets": {"shared": True}})
     made = installed.api.get(POLICY, "shared")
@@ -89,7 +91,7 @@ def test_with_the_preset_a_pod_shares_an_interface_though_nobody_wrote_a_policy(
     installed.api.delete(POLICY, "shared")
 
 
-def test_a_pod_that_measures_says_what_it_knows_of_a_device(installed: Site, pods: Pods) -> None:
+def test_a_pod_publishes_its_measurement_of_a_device_through_the_registry(installed: Site, pods: Pods) -> None:
     """The device registry as the chart serves it: a socket of a group, for pods with a token alone."""
     account = f"system:serviceaccount:{pods.namespace}:probe"
     registry = {"enabled": True, "group": GROUP, "tokensOnly": True, "providers": {"bctl": account}}
@@ -300,7 +302,7 @@ def forwarded(site: Site, workload: str, port: int) -> Iterator[int]:
             process.stop()
 
 
-def test_the_image_is_what_its_pods_run(installed: Site) -> None:
+def test_the_installed_pods_run_only_the_built_image(installed: Site) -> None:
     images = {
         container["image"] for pod in installed.api.list("v1/Pod", "netdra") for container in pod["spec"]["containers"]
     }

@@ -131,7 +131,7 @@ def test_it_is_verified_pushed_installed_used_and_removed(site: Site, release: R
     assert not site.api.list("apps/v1/DaemonSet", "netdra")
 
 
-def test_kubectl_alone_installs_what_helm_renders_of_it(site: Site, release: Release, registry: str) -> None:
+def test_kubectl_alone_installs_the_output_of_helm_template(site: Site, release: Release, registry: str) -> None:
     """After the test above: the image is in the registry."""
     chart = f"netdra-{chart_version(release.version)}.tgz"
     options = f"--set image.repository={registry}/netdra --values values.json"

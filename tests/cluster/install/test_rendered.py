@@ -40,7 +40,7 @@ def pod_of(found: Object) -> Any:
     return found if found["kind"] == "Pod" else found["spec"]["template"]
 
 
-def test_the_defaults_come_to_what_was_agreed_on() -> None:
+def test_the_default_manifests_match_the_golden_file() -> None:
     """After a change of the chart: NETDRA_WRITE=1, and inspect the difference."""
     rendered = [each for each in CASES["hooks"].objects() if each["kind"] != "CustomResourceDefinition"]
     if os.environ.get("NETDRA_WRITE"):
@@ -67,7 +67,7 @@ def test_every_object_is_in_one_namespace_and_named_after_the_release(case: Case
 
 
 @cases
-def test_whatever_names_another_object_names_one_that_there_is(case: Case) -> None:
+def test_every_reference_between_rendered_objects_names_an_existing_object(case: Case) -> None:
     found = case.objects()
     present = {(each["kind"], name(each)) for each in found}
     accounts = {name(each) for each in of_kind(found, "ServiceAccount")}
@@ -107,7 +107,7 @@ def test_whatever_names_another_object_names_one_that_there_is(case: Case) -> No
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
-def test_what_helm_renders_without_a_cluster_runs_nothing_that_ends(name: str) -> None:
+def test_helm_template_without_a_cluster_renders_no_hooks_jobs_or_pods(name: str) -> None:
     case = Case(CASES[name].release, CASES[name].namespace, {**CASES[name].values, "hooks": {}, "presets": {}})
     found = case.objects()
     assert "helm.sh/hook" not in case.manifests
@@ -140,7 +140,7 @@ def test_only_the_hook_after_an_uninstall_may_delete() -> None:
 
 
 @cases
-def test_pods_are_hardened_probed_and_told_apart_by_doctor(case: Case) -> None:
+def test_pods_are_hardened_and_probed_and_carry_the_label_for_doctor(case: Case) -> None:
     part, _, whose = NETDRA_PODS.partition("=")
     for workload in of_kind(case.objects(), *WORKLOADS):
         pod = pod_of(workload)
@@ -189,7 +189,7 @@ WITHS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("present", [(), *((option,) for option in WITHS), tuple(WITHS)], ids="+".join)
-def test_accounts_have_the_rights_for_what_the_installation_has(present: tuple[str, ...]) -> None:
+def test_service_accounts_get_exactly_the_rights_for_the_enabled_options(present: tuple[str, ...]) -> None:
     values: dict[str, Any] = {"cniPlugins": {"enabled": False}, "webhook": {"checkPods": False}}
     for option in present:
         values |= WITHS[option]
@@ -252,7 +252,7 @@ def test_a_wrong_value_is_refused_by_its_name(values: dict[str, Any], told: str)
     assert told in refused.value.stderr
 
 
-def test_the_hardened_installation_of_the_page_leaves_out_what_it_says() -> None:
+def test_the_hardened_installation_of_the_security_page_omits_the_privileges_it_lists() -> None:
     page = (CHART.parents[1] / "docs" / "security.md").read_text()
     block = page.partition("### Hardened installation")[2].split("```")[1]
     found = Case(values=yaml.safe_load(block)).objects()
@@ -283,7 +283,7 @@ def _writes(role: Object) -> set[tuple[str, str]]:
     }
 
 
-def test_what_watches_it_finds_what_serves_metrics() -> None:
+def test_monitors_rules_and_dashboard_match_the_workloads_that_serve_metrics() -> None:
     found = CASES["watched"].objects()
     (rules,) = of_kind(found, "PrometheusRule")
     (group,) = rules["spec"]["groups"]
@@ -312,7 +312,7 @@ def test_what_watches_it_finds_what_serves_metrics() -> None:
     assert {each["metadata"]["labels"]["release"] for each in (rules, dashboard, watching, drivers)} == {"prometheus"}
 
 
-def test_the_physical_networks_of_the_values_are_what_the_driver_reads() -> None:
+def test_the_physnets_of_the_values_reach_the_driver_arguments() -> None:
     case = CASES["everything"]
     (driver,) = of_kind(case.objects(), "DaemonSet")
     arguments = pod_of(driver)["spec"]["containers"][0]["args"]

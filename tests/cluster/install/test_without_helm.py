@@ -98,7 +98,7 @@ def test_other_values_can_be_applied(site: Site, shell: Shell) -> None:
     until_ready(site)
 
 
-def test_the_hooks_do_no_harm_to_what_runs(site: Site, shell: Shell) -> None:
+def test_applying_the_hooks_does_not_disturb_the_running_installation(site: Site, shell: Shell) -> None:
     for name in ("policy", "topology"):
         site.api.apply(yaml.safe_load((EXAMPLE / f"{name}.yaml").read_text()))
     site.api.wait_for(CLASS, "data-lan", lambda found: found is not None)
@@ -139,7 +139,7 @@ def has_failed(job: Object | None) -> bool:
     return any((each["type"], each["status"]) == ("Failed", "True") for each in conditions)
 
 
-def test_a_kustomization_changes_what_no_value_does(site: Site, shell: Shell) -> None:
+def test_a_kustomization_changes_fields_that_no_chart_value_covers(site: Site, shell: Shell) -> None:
     (shell.folder / "kustomization.yaml").write_text(block("With kustomize", 0))
     shell.run(block("With kustomize", 1))
     until_ready(site)

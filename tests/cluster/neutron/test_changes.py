@@ -75,7 +75,7 @@ def test_operators_find_a_pods_port_by_its_tags(workspace: Workspace, cloud: Clo
     assert node in stored["description"]
 
 
-def test_what_is_changed_in_neutron_is_told_though_nobody_looks_through_all_ports(
+def test_changes_in_neutron_are_reported_without_a_search_of_all_ports(
     workspace: Workspace, cloud: Cloud, node: str
 ) -> None:
     class_name = topology(workspace)
@@ -124,7 +124,9 @@ def test_a_quota_with_room_again_is_noticed_soon(
         assert len(in_neutron(cloud, claim_of(workspace, name))) == 1
 
 
-def test_what_no_vf_can_be_set_up_for_is_told(workspace: Workspace, cloud: Cloud, network: Any, node: str) -> None:
+def test_security_groups_are_reported_as_not_enforced_on_vfs(
+    workspace: Workspace, cloud: Cloud, network: Any, node: str
+) -> None:
     rules = {"name": "web", "project_id": network["project_id"]}
     group: Object = cloud.admin("neutron", "POST", "/v2.0/security-groups", {"security_group": rules})["security_group"]
     ask(workspace, "grouped", topology(workspace, securityGroups=[group["id"]]), node)

@@ -103,7 +103,7 @@ def test_a_vf_gets_its_ports_vlan_mac_addresses_and_mtu(cloud: Cloud, network: A
     assert stored["status"] == "DOWN", "only an agent that sees the device says otherwise"
 
 
-def test_a_port_that_is_there_is_taken_and_no_second_one_made(cloud: Cloud, network: Any, file: Path) -> None:
+def test_an_existing_port_is_reused_and_no_second_port_is_created(cloud: Cloud, network: Any, file: Path) -> None:
     """As after the death of the process that made it."""
     asked = wanted(network)
     first = ask(file, lambda neutron: neutron.ensure(asked))
@@ -213,7 +213,7 @@ def test_each_change_gives_an_object_another_revision(cloud: Cloud, file: Path) 
     ask(file, story)
 
 
-def test_a_server_that_stands_still_is_unreachable_in_time_and_one_port_comes_of_it(
+def test_a_paused_server_times_out_as_unreachable_and_creates_only_one_port(
     cloud: Cloud, network: Any, file: Path
 ) -> None:
     """The request is carried out when the server continues, though the client does not wait for the answer any more."""
@@ -238,7 +238,7 @@ def test_a_server_that_stands_still_is_unreachable_in_time_and_one_port_comes_of
     assert len(made(cloud, asked)) == 1
 
 
-def test_servers_that_are_away_are_unreachable_and_say_where(cloud: Cloud, tmp_path: Path) -> None:
+def test_an_unreachable_keystone_is_reported_with_its_url(cloud: Cloud, tmp_path: Path) -> None:
     file = cloud.clouds(tmp_path / "clouds.yaml", auth_url="http://127.0.0.1:9/v3")
     with pytest.raises(UnreachableError) as problem:
         ask(file, lambda neutron: neutron.session.login())
@@ -246,7 +246,9 @@ def test_servers_that_are_away_are_unreachable_and_say_where(cloud: Cloud, tmp_p
     assert "http://127.0.0.1:9" in problem.value.hint
 
 
-def test_without_an_agent_the_port_stays_and_is_bound_when_there_is_one(cloud: Cloud, network: Any, file: Path) -> None:
+def test_without_an_agent_the_port_stays_unbound_until_an_agent_is_alive(
+    cloud: Cloud, network: Any, file: Path
+) -> None:
     asked = wanted(network, host="node-2")
     with pytest.raises(NoAgentError) as problem:
         ask(file, lambda neutron: neutron.ensure(asked))
@@ -267,7 +269,7 @@ def test_without_an_agent_the_port_stays_and_is_bound_when_there_is_one(cloud: C
     assert again.id == port.id, "what is bound stays so, whatever becomes of the agent"
 
 
-def test_what_is_used_up_is_told_by_its_name(cloud: Cloud, network: Any, file: Path) -> None:
+def test_exhausted_addresses_and_quota_are_reported_by_their_reason(cloud: Cloud, network: Any, file: Path) -> None:
     small = cloud.network("small", "physnet2", ["10.30.0.0/30"])
     ask(file, lambda neutron: neutron.ensure(wanted(small)))
     with pytest.raises(NoAddressError) as problem:
@@ -290,7 +292,9 @@ def test_a_fixed_address_is_given_once(cloud: Cloud, network: Any, file: Path) -
         ask(file, lambda neutron: neutron.ensure(wanted(network, addresses=("10.20.0.77",))))
 
 
-def test_a_user_without_the_role_is_told_its_name(cloud: Cloud, network: Any, tmp_path: Path) -> None:
+def test_the_error_for_a_user_without_the_role_names_the_required_roles(
+    cloud: Cloud, network: Any, tmp_path: Path
+) -> None:
     file = cloud.clouds(tmp_path / "clouds.yaml", "member")
     asked = wanted(network)
     with pytest.raises(ForbiddenError) as problem:
@@ -325,7 +329,7 @@ def test_a_secret_that_is_replaced_counts_from_the_next_login_on(cloud: Cloud, n
     ask(file, story)
 
 
-def test_what_vfs_get_of_flat_networks_qos_and_port_security(cloud: Cloud, file: Path) -> None:
+def test_flat_networks_qos_and_port_security_determine_vf_settings(cloud: Cloud, file: Path) -> None:
     flat = cloud.network(
         "flat", "physnet2", ["10.40.0.0/24"], **{"provider:network_type": "flat", "port_security_enabled": False}
     )
@@ -348,7 +352,7 @@ def test_a_network_without_a_vlan_cannot_be_bound(cloud: Cloud, file: Path) -> N
     assert "the network has to be a VLAN or flat one of a physical network" in problem.value.hint
 
 
-def test_networks_of_a_physical_network_are_known_to_who_may_see_it(cloud: Cloud, file: Path) -> None:
+def test_the_networks_of_a_physnet_are_found_only_with_permission_to_see_it(cloud: Cloud, file: Path) -> None:
     third = cloud.network("third", "physnet3", ["10.60.0.0/24"])
     with pytest.raises(ForbiddenError, match="may not see which of them are of physical network"):
         ask(file, lambda neutron: neutron.network_of("physnet3"))
@@ -378,7 +382,7 @@ def test_networks_of_one_name_are_not_chosen_among(cloud: Cloud, file: Path) -> 
         ask(file, lambda neutron: neutron.network("nowhere"))
 
 
-def test_a_port_that_somebody_deleted_is_lost_and_deleting_it_is_no_error(
+def test_a_port_deleted_in_neutron_is_lost_and_deleting_it_again_succeeds(
     cloud: Cloud, network: Any, file: Path
 ) -> None:
     port, *_ = ask(file, lambda neutron: neutron.ensure(wanted(network)))
@@ -472,7 +476,7 @@ def test_ports_that_are_wanted_at_once_are_all_made_once(cloud: Cloud, network: 
     assert [len(made(cloud, each)) for each in asked] == [1] * 6
 
 
-def test_agents_are_told_to_an_administrator_alone(cloud: Cloud, file: Path) -> None:
+def test_agents_are_listed_only_if_the_policy_allows_it(cloud: Cloud, file: Path) -> None:
     assert ask(file, Neutron.agents) == ()
     cloud.allow(get_agent="role:admin or role:service")
     try:
@@ -482,7 +486,7 @@ def test_agents_are_told_to_an_administrator_alone(cloud: Cloud, file: Path) -> 
         cloud.allow()
 
 
-def test_of_secrets_nothing_is_in_errors_logs_and_what_objects_show(
+def test_errors_logs_and_object_representations_contain_no_secrets(
     cloud: Cloud, network: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     user = cloud.users["service"]

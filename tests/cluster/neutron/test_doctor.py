@@ -168,7 +168,7 @@ def test_a_cloud_where_all_is_well_has_no_trouble(
     assert only(findings, "network of physnet2")["seen"] == "data"
 
 
-def test_a_subnet_of_a_physical_network_that_overlaps_with_a_pod_network_is_told(
+def test_an_overlap_of_a_physnet_subnet_with_a_pod_network_is_reported(
     asked: Look, workspace: Workspace, storage: Any, node: str, sees: None
 ) -> None:
     """No port is in the subnet; the network of another VLAN, or of another physical network, is on another wire."""
@@ -200,7 +200,7 @@ def test_the_controllers_account_sees_all_that_is_compared(
     assert ports["level"] == "ok", ports
 
 
-def test_what_the_user_may_not_see_is_said_and_is_not_called_well(
+def test_doctor_warns_about_objects_that_the_user_may_not_see(
     asked: Look, network: Any, node: str, tmp_path: Path
 ) -> None:
     findings = asked(mapping(tmp_path / "map", physnet2={"network": "data"}))
@@ -215,7 +215,7 @@ def test_what_the_user_may_not_see_is_said_and_is_not_called_well(
     assert "could not be compared with physnet2" in only(findings, "network of physnet2")["seen"]
 
 
-def test_an_agent_that_is_dead_or_elsewhere_is_told_with_the_host(
+def test_a_dead_or_missing_agent_is_reported_with_the_host(
     asked: Look, agent: Cloud, network: Any, node: str, storage: Any, sees: None, workspace: Workspace
 ) -> None:
     agent.silence(HOST)
@@ -235,7 +235,7 @@ def test_an_agent_that_is_dead_or_elsewhere_is_told_with_the_host(
     assert f"kubectl annotate node {node} networking.dra.io/neutron-host=HOST" in missing["fix"]
 
 
-def test_mappings_that_do_not_fit_the_node_are_told(
+def test_agent_mappings_that_do_not_match_the_node_are_reported(
     asked: Look, agent: Cloud, network: Any, node: str, storage: Any, sees: None
 ) -> None:
     agent.beat(HOST, physnet2=["enp9s0f9"])
@@ -255,7 +255,7 @@ def test_mappings_that_do_not_fit_the_node_are_told(
     assert f"enp1s0f0 of {node} belongs to physnet2 on the node, but to physnet3 in the agent" in crossed["seen"]
 
 
-def test_networks_that_are_not_there_or_of_another_physical_network_are_told(
+def test_missing_networks_and_networks_of_another_physnet_are_reported(
     asked: Look, cloud: Cloud, network: Any, node: str, storage: Any, sees: None, tmp_path: Path
 ) -> None:
     file = tmp_path / "map"
@@ -276,7 +276,7 @@ def test_networks_that_are_not_there_or_of_another_physical_network_are_told(
     assert (lacking["level"], lacking["seen"].rpartition(" ")[2]) == ("warning", "physnet3")
 
 
-def test_a_user_without_the_role_is_told_which(
+def test_a_missing_role_of_the_user_is_reported_by_name(
     asked: Look, cloud: Cloud, network: Any, node: str, tmp_path: Path
 ) -> None:
     findings = asked(file=cloud.clouds(tmp_path / "member.yaml", "member"))
@@ -286,7 +286,7 @@ def test_a_user_without_the_role_is_told_which(
     assert "openstack role add --user netdra-member --project kubernetes service" in roles["fix"]
 
 
-def test_a_wrong_password_a_wrong_url_and_a_certificate_that_is_not_trusted_are_told_apart(
+def test_a_wrong_password_a_wrong_url_and_an_untrusted_certificate_are_distinguished(
     asked: Look, cloud: Cloud, network: Any, node: str, tmp_path: Path
 ) -> None:
     def login(**auth: Any) -> dict[str, Any]:
@@ -317,7 +317,7 @@ def test_a_wrong_password_a_wrong_url_and_a_certificate_that_is_not_trusted_are_
         assert only(asked(file=file), "login")["level"] == "ok"
 
 
-def test_a_neutron_that_stands_still_is_told_and_asked_once(asked: Look, cloud: Cloud, network: Any, node: str) -> None:
+def test_a_hanging_neutron_is_reported_in_a_single_finding(asked: Look, cloud: Cloud, network: Any, node: str) -> None:
     cloud.neutron.pause()
     try:
         login, neutron = asked()
@@ -338,7 +338,7 @@ def forget_ports(api: Api) -> None:
     until(lambda: not api.list(PORT), "the ports of other tests to go")
 
 
-def test_what_becomes_of_ports_is_told_with_the_controllers_own_words(
+def test_the_doctor_reports_port_states_in_the_words_of_the_controller(
     look: Look,
     cloud: Cloud,
     network: Any,
@@ -421,7 +421,9 @@ def test_what_becomes_of_ports_is_told_with_the_controllers_own_words(
         until(lambda: not api.list(PORT, namespace), "the ports to go", seconds=PATIENCE)
 
 
-def test_who_may_not_read_ports_is_told_so(control_plane: ControlPlane, api: Api, custom_kinds: None) -> None:
+def test_missing_permission_to_read_ports_is_reported_as_a_warning(
+    control_plane: ControlPlane, api: Api, custom_kinds: None
+) -> None:
     user, group = "reads-no-ports", "rbac.authorization.k8s.io"
     rules = [
         {"apiGroups": ["networking.dra.io"], "resources": ["networktopologies", "nodenetworks"], "verbs": ["list"]},

@@ -166,7 +166,7 @@ def test_two_vfs_of_one_claim_from_one_pool_have_their_ports_which_go_with_the_c
     until(lambda: not neutron_ports(workspace) and not in_neutron(cloud, wanted), "the ports to go", seconds=PATIENCE)
 
 
-def test_driver_and_controller_that_begin_anew_while_neutron_stands_still_go_on_with_the_same_vfs(
+def test_driver_and_controller_restart_during_a_neutron_outage_and_keep_the_same_vfs(
     workspace: Workspace,
     cloud: Cloud,
     node: PooledNode,

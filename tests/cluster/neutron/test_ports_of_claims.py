@@ -180,7 +180,7 @@ def test_two_vfs_of_one_claim_have_two_ports_with_the_addresses_that_were_asked_
     assert port["status"]["settings"]["addresses"] == ["10.20.0.77/24"]
 
 
-def test_what_is_wrong_is_told_in_a_word_and_in_an_event_of_the_claim(
+def test_a_port_failure_sets_a_reason_and_emits_an_event_of_the_claim(
     workspace: Workspace, cloud: Cloud, node: str
 ) -> None:
     cases: dict[str, tuple[str, dict[str, Any], str]] = {
@@ -205,7 +205,7 @@ def test_what_is_wrong_is_told_in_a_word_and_in_an_event_of_the_claim(
     assert "silent" in bound(wait(workspace, "silent", "NoAgent")[0])[2]
 
 
-def test_which_networks_are_of_a_physical_network_counts_for_who_may_see_it(
+def test_the_physnet_of_a_network_is_checked_only_with_permission_to_see_it(
     workspace: Workspace, cloud: Cloud, node: str
 ) -> None:
     """The role that binds ports does not see which network is of which physical network, unless a policy lets it."""
@@ -240,7 +240,7 @@ def test_a_vf_that_has_a_port_gets_no_second_one(workspace: Workspace, cloud: Cl
     assert "somebody" in bound(port)[2]
 
 
-def test_a_port_that_somebody_made_is_used_and_given_back(
+def test_a_precreated_port_is_used_and_released_without_deletion(
     workspace: Workspace, cloud: Cloud, network: Any, node: str
 ) -> None:
     made = cloud.make(
@@ -349,7 +349,7 @@ def test_a_cluster_that_is_restored_from_a_snapshot_deletes_no_port_until_an_adm
     until(gone(workspace, cloud, claim), "the port to go", seconds=PATIENCE)
 
 
-def test_a_claim_goes_while_neutron_stands_still_and_its_port_when_neutron_goes_on(
+def test_a_claim_is_deleted_during_a_neutron_outage_and_its_port_afterwards(
     workspace: Workspace, cloud: Cloud, node: str
 ) -> None:
     ask(workspace, "late", topology(workspace), node)
@@ -377,7 +377,7 @@ def test_ports_of_claims_that_are_gone_are_deleted_and_another_clusters_stay(
     assert theirs["id"] in {port["id"] for port in cloud.ports()}
 
 
-def test_a_port_that_is_deleted_or_changed_behind_a_vf_is_told_and_not_replaced(
+def test_a_port_deleted_or_changed_in_neutron_is_reported_and_not_replaced(
     workspace: Workspace, cloud: Cloud, node: str
 ) -> None:
     class_name = topology(workspace)
@@ -403,7 +403,7 @@ def test_a_port_that_is_deleted_or_changed_behind_a_vf_is_told_and_not_replaced(
     assert not in_neutron(cloud, claim_of(workspace, "deleted"))
 
 
-def test_nothing_that_the_controller_says_holds_a_secret(
+def test_logs_events_and_ports_of_the_controller_contain_no_secret(
     workspace: Workspace, cloud: Cloud, controller: Process, control_plane: ControlPlane
 ) -> None:
     user = cloud.users["service"]

@@ -120,7 +120,7 @@ def test_a_private_network_of_another_project_is_used_neither_by_id_nor_by_name(
 
 
 @pytest.mark.parametrize("how", ["shared", "rbac", "external", "network", "project"])
-def test_what_another_project_shares_and_what_is_allowed_is_used(cloud: Cloud, file: Path, how: str) -> None:
+def test_shared_and_allowed_networks_of_another_project_are_used(cloud: Cloud, file: Path, how: str) -> None:
     fields: dict[str, Any] = {"shared": {"shared": True}, "external": {"router:external": True}}.get(how, {})
     network = other(cloud, f"lent-{how}", **fields)
     if how == "rbac":

@@ -93,7 +93,7 @@ def test_a_container_is_made_while_its_claim_is_specified_and_only_then(
         seen(runtime, sandbox, wanted, "")
 
 
-def test_a_specification_that_takes_anothers_place_is_what_the_next_container_gets(
+def test_a_replaced_cdi_specification_applies_to_the_next_container(
     runtime: Runtime, files: ClaimFiles, sandbox: str
 ) -> None:
     wanted = claim("eth1")
@@ -122,7 +122,7 @@ def test_a_folder_that_was_not_there_when_the_runtime_began_is_watched_from_the_
     seen(runtime, sandbox, second, "eth2")
 
 
-def test_what_a_process_that_was_killed_has_left_in_the_folder_is_no_specification(
+def test_a_leftover_file_of_a_killed_process_is_not_read_as_a_specification(
     runtime: Runtime, files: ClaimFiles, sandbox: str
 ) -> None:
     files.cdi.mkdir(exist_ok=True)

@@ -67,7 +67,7 @@ def test_containers_outlive_the_runtime(containerd: Runtime) -> None:
     containerd.remove_pod_sandbox(sandbox)
 
 
-def test_a_container_gets_what_a_cdi_spec_says_and_none_without_it(containerd: Runtime) -> None:
+def test_a_container_gets_the_environment_of_its_cdi_spec_and_fails_without_it(containerd: Runtime) -> None:
     sandbox = containerd.run_pod_sandbox("cdi")
     device = "testbed.local/thing=one"
     with pytest.raises(CommandError, match=f"unresolvable CDI devices {re.escape(device)}"):

@@ -211,7 +211,7 @@ def test_a_pod_does_not_begin_with_a_file_that_went_and_begins_when_it_is_back(o
     path.unlink()
 
 
-def test_what_is_not_to_be_given_is_refused_with_the_rule(offer: Offer, folder: Path) -> None:
+def test_forbidden_device_files_are_rejected_and_conflicting_ones_are_reported(offer: Offer, folder: Path) -> None:
     (folder / "memory").symlink_to("/dev/mem")
     (folder / "outside").symlink_to("/etc/passwd")
     make(folder / "copy", (1, 1))
@@ -255,7 +255,7 @@ def test_what_is_not_to_be_given_is_refused_with_the_rule(offer: Offer, folder: 
         file.unlink()
 
 
-def test_the_command_line_tells_of_files(offer: Offer, folder: Path) -> None:
+def test_the_explain_command_describes_device_files(offer: Offer, folder: Path) -> None:
     path = make(folder / "fpga4", FUSE)
     register(offer.driver, "fpga4", path, "--attribute=model=a10")
     register(offer.driver, "later", folder / "later")

@@ -95,7 +95,7 @@ def test_shares_of_one_interface_are_in_several_pods_by_claims_of_their_own_and_
     assert "net1" in interfaces(pods, "other")
 
 
-def test_a_step_that_fails_keeps_the_pod_from_running_and_is_told_until_it_is_mended(
+def test_a_failing_step_blocks_the_pod_and_is_reported_until_it_is_fixed(
     driver: Driver, pods: Pods, workspace: Workspace
 ) -> None:
     publish(driver.node, pods.api, "nicb")

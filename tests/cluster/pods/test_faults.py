@@ -31,7 +31,7 @@ def test_killed_while_a_pod_comes_it_begins_with_its_network_or_not_at_all(stage
 
 
 @pytest.mark.parametrize("point", GOING)
-def test_killed_while_a_pod_goes_the_next_driver_gives_back_what_is_left(stage: Stage, point: str) -> None:
+def test_after_a_kill_during_pod_deletion_the_next_driver_releases_the_rest(stage: Stage, point: str) -> None:
     witness.run(stage.pods, "pod", stage.claim("c"))
     stage.driver.restart(f"{point}=kill")
     stage.pods.api.delete("v1/Pod", "pod", stage.pods.namespace, grace=5)

@@ -147,7 +147,7 @@ def test_the_kubelet_takes_the_driver_again_after_either_restarts(driver: Driver
 
 
 @pytest.mark.parametrize("name", ["plugins/dra.networking/dra.sock", "plugins_registry/dra.networking-reg.sock"])
-def test_the_kubelet_takes_the_driver_again_after_somebody_deleted_its_sockets(driver: Driver, name: str) -> None:
+def test_the_kubelet_registers_the_driver_again_after_a_socket_is_deleted(driver: Driver, name: str) -> None:
     driver.start()
     (driver.node.folder / "lib" / "kubelet" / name).unlink()
     until(lambda: times(driver.registered()) > 1, "the kubelet to register the driver again", seconds=WITHIN)
@@ -175,7 +175,7 @@ def test_a_new_daemon_takes_over_before_the_old_one_stops(driver: Driver) -> Non
     until(lambda: not driver.records(), "the claim to be given back", seconds=WITHIN)
 
 
-def test_the_pod_s_status_tells_of_its_device_s_health(driver: Driver) -> None:
+def test_the_pod_status_reports_the_health_of_its_device(driver: Driver) -> None:
     driver.start()
     claim = driver.claim("c")
     driver.pods.add("p", "c")

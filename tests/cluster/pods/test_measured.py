@@ -81,7 +81,7 @@ def test_no_label_names_a_pod_or_a_claim(offer: Offer) -> None:
     assert not names & {"pod", "claim", "sandbox", "namespace", "uid", "device"}
 
 
-def test_the_driver_is_ready_by_all_its_checks_and_ends_when_it_is_told(offer: Offer) -> None:
+def test_the_driver_passes_all_readiness_checks_and_exits_on_sigterm(offer: Offer) -> None:
     answer = offer.driver.node.run("busybox", "wget", "-q", "-O", "-", "http://127.0.0.1:8490/readyz?verbose")
     checks = {each["name"]: each["ok"] for each in json.loads(answer)["checks"]}
     assert checks == dict.fromkeys(("api-server", "caches", "slices", "kubelet", "runtime", "descriptors"), True)

@@ -96,7 +96,7 @@ async def registered(containerd: Runtime, hooks: Hooks) -> AsyncIterator[Plugin]
 
 
 @pytest.mark.oldest
-def test_a_sandbox_is_told_from_its_beginning_to_its_end(containerd: Runtime) -> None:
+def test_the_plugin_receives_all_events_of_the_lifecycle_of_a_sandbox(containerd: Runtime) -> None:
     hooks = Hooks()
 
     async def main() -> None:
@@ -197,7 +197,7 @@ def test_a_hook_over_its_time_refuses_the_sandbox_and_runs_to_its_end(containerd
     asyncio.run(main())
 
 
-def test_after_a_restart_of_the_runtime_all_sandboxes_are_told_again() -> None:
+def test_the_runtime_lists_all_sandboxes_again_after_its_restart() -> None:
     async def main(containerd: Runtime) -> None:
         await asyncio.to_thread(containerd.run_pod_sandbox, "a")
         hooks = Hooks()
@@ -216,7 +216,7 @@ def test_after_a_restart_of_the_runtime_all_sandboxes_are_told_again() -> None:
         asyncio.run(main(started(node)))
 
 
-def test_a_plugin_that_was_killed_is_told_what_it_missed(containerd: Runtime, tmp_path: Path) -> None:
+def test_a_killed_plugin_receives_the_missed_sandboxes_at_its_restart(containerd: Runtime, tmp_path: Path) -> None:
     async def main() -> None:
         diary = tmp_path / "diary"
         diary.touch()
@@ -239,7 +239,7 @@ def test_a_plugin_that_was_killed_is_told_what_it_missed(containerd: Runtime, tm
     asyncio.run(main())
 
 
-def test_two_plugins_of_one_name_are_both_told(containerd: Runtime) -> None:
+def test_two_plugins_of_the_same_name_both_receive_events(containerd: Runtime) -> None:
     async def main() -> None:
         old, new = Hooks(), Hooks()
         async with registered(containerd, old):
@@ -276,7 +276,7 @@ def has_begun(runtime: Runtime, name: str) -> bool:
     raises=ProcessError,
     strict=True,
 )
-def test_a_runtime_starts_again_after_it_had_to_refuse_a_pod_that_has_come_up_since() -> None:
+def test_a_runtime_restarts_after_a_once_rejected_pod_has_started() -> None:
     async def main(runtime: Runtime) -> None:
         hooks = Hooks()
         async with registered(runtime, hooks):

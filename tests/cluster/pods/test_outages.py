@@ -62,7 +62,7 @@ def test_while_the_api_server_does_not_answer_no_pod_begins_without_its_network(
 
 
 @pytest.mark.parametrize("folder", ["claims", "sandboxes"])
-def test_without_room_on_the_disk_a_pod_waits_until_there_is_some(stage: Stage, folder: str) -> None:
+def test_a_pod_waits_while_the_disk_is_full_and_starts_when_space_is_free(stage: Stage, folder: str) -> None:
     node = stage.driver.node
     at = f"/var/lib/netdra/{folder}"
     node.run("mkdir", "-p", at)
@@ -79,7 +79,7 @@ def test_without_room_on_the_disk_a_pod_waits_until_there_is_some(stage: Stage, 
     whole(stage.pods, "pod")
 
 
-def test_a_step_that_hangs_is_ended_and_told_and_the_pod_runs_once_it_does_not(stage: Stage) -> None:
+def test_a_hanging_step_is_killed_and_reported_and_the_pod_runs_after_the_fix(stage: Stage) -> None:
     slow = stage.driver.recorder("slow-step")
     slow.does("ADD", "exec sleep 600")
     claim = stage.claim("c", "slow-step")

@@ -74,7 +74,7 @@ def test_the_hosts_end_of_a_pods_wire_is_known_by_the_namespace_that_its_runtime
         assert uses(node) == before
 
 
-def test_another_pods_wire_is_offered_to_nobody_though_a_provider_registers_it(offer: Offer) -> None:
+def test_the_veth_of_another_pod_is_not_offered_even_if_a_provider_registers_it(offer: Offer) -> None:
     offer.pods.run("victim")
     wire = wire_of(offer, "victim")
     # As with CNI plugins that need neither an address nor a route on the host: only the other end says what it is.

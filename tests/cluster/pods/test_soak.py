@@ -24,7 +24,7 @@ SECONDS_EACH = 300
 
 
 @pytest.mark.timeout(SECONDS_EACH * (RUNS + 1))
-def test_whatever_dies_whenever_no_pod_loses_its_network_and_nothing_is_left(
+def test_random_faults_cost_no_pod_its_network_and_leave_nothing_behind(
     driver: Driver, control_plane: ControlPlane, workspace: Workspace, pods: Pods, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = int(os.environ.get("NETDRA_SOAK_SEED") or draws.seed())

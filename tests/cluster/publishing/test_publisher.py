@@ -24,7 +24,7 @@ from tests.cluster.fault_proxy import Answer
 from tests.cluster.publishing.publisher_scene import as_stored, contents, one_slice, packed, publishing
 
 
-def test_the_server_has_what_is_wanted_and_a_second_sync_writes_nothing(
+def test_the_server_stores_the_desired_slices_and_a_second_sync_writes_nothing(
     control_plane: ControlPlane, workspace: Workspace
 ) -> None:
     async def story() -> None:
@@ -84,7 +84,7 @@ def test_a_change_of_one_slice_is_one_write_and_a_change_of_all_is_a_generation(
     asyncio.run(story())
 
 
-def test_whoever_watches_never_sees_a_mixture(control_plane: ControlPlane, workspace: Workspace) -> None:
+def test_a_watch_never_sees_a_mixture_of_two_states(control_plane: ControlPlane, workspace: Workspace) -> None:
     async def story() -> None:
         async with publishing(control_plane, workspace) as scene:
             states = [
@@ -141,7 +141,7 @@ def delete_one(api: Api, node: str) -> None:
 
 
 @pytest.mark.parametrize("harm", [wipe, change_a_device, delete_one])
-def test_what_others_do_to_the_slices_is_mended(
+def test_foreign_changes_to_the_slices_are_repaired(
     harm: Callable[[Api, str], None], control_plane: ControlPlane, workspace: Workspace
 ) -> None:
     async def story() -> None:

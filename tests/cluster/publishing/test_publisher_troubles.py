@@ -143,7 +143,9 @@ def names_of(slices: Objects) -> set[str]:
     return {item["metadata"]["name"] for item in slices}
 
 
-def test_a_name_that_somebody_else_has_taken_is_given_up(control_plane: ControlPlane, workspace: Workspace) -> None:
+def test_the_publisher_abandons_slice_names_that_are_already_taken(
+    control_plane: ControlPlane, workspace: Workspace
+) -> None:
     async def story() -> None:
         async with publishing(control_plane, workspace) as scene:
             refused: list[str] = []

@@ -214,7 +214,7 @@ class UnreadableDisk:
 
 
 @pytest.mark.usefixtures("custom_kinds")
-def test_a_device_in_use_stays_while_the_disk_does_not_say_who_has_it(
+def test_a_device_in_use_stays_published_while_its_holder_cannot_be_read_from_disk(
     control_plane: ControlPlane,
     workspace: Workspace,
     machine: Machine,

@@ -43,7 +43,7 @@ def daemon(control_plane: ControlPlane, workspace: Workspace, machine: Machine) 
         yield found
 
 
-def test_what_is_registered_is_seen_soon_survives_a_crash_and_goes_with_its_lease(daemon: Daemon) -> None:
+def test_a_registration_is_published_fast_survives_a_crash_and_ends_with_its_lease(daemon: Daemon) -> None:
     with RegistryClient("bctl", str(daemon.socket)) as client:
         until(lambda: len(devices(daemon.slices())) == DEVICES, "the slices")
         time.sleep(1)
@@ -139,7 +139,7 @@ def _seen_after(daemon: Daemon, client: RegistryClient, device: str) -> float:
     return seen[0] - begun
 
 
-def test_a_pods_token_says_who_it_is(daemon: Daemon, workspace: Workspace) -> None:
+def test_a_pod_token_identifies_the_owner_of_a_registration(daemon: Daemon, workspace: Workspace) -> None:
     api = daemon.api
     foreign, own = (identities.token(api, "netdra-node", daemon.node, *asked) for asked in ((), ("dra.networking",)))
     owner = "system:serviceaccount:netdra:netdra-node"

@@ -66,7 +66,7 @@ def summary(found: Object) -> Object:
     return numbers
 
 
-def test_a_typo_in_an_exclude_policy_hides_what_it_may_mean_and_is_told_within_two_seconds(
+def test_a_typo_in_an_exclude_policy_hides_possible_matches_and_is_reported_in_two_seconds(
     control_plane: ControlPlane, workspace: Workspace, machine: Machine
 ) -> None:
     """Seen: every slice of every node was gone after 0.7 s, and the policy was stated to be well."""
@@ -108,7 +108,7 @@ def test_a_typo_in_an_exclude_policy_hides_what_it_may_mean_and_is_told_within_t
         asyncio.run(story())
 
 
-def test_a_first_policy_with_a_typo_publishes_nothing_and_says_so(
+def test_a_first_policy_with_a_typo_publishes_nothing_and_reports_degraded(
     control_plane: ControlPlane, workspace: Workspace, machine: Machine
 ) -> None:
     async def story() -> None:
@@ -131,7 +131,7 @@ def test_a_first_policy_with_a_typo_publishes_nothing_and_says_so(
         asyncio.run(story())
 
 
-def test_a_policy_whose_devices_another_takes_says_so(
+def test_a_policy_reports_another_policy_that_takes_its_devices(
     control_plane: ControlPlane, workspace: Workspace, machine: Machine
 ) -> None:
     async def story() -> None:
@@ -180,7 +180,7 @@ def test_a_node_reports_its_interfaces_and_goes_with_its_node(
     asyncio.run(story())
 
 
-def test_who_has_a_device_is_reported_and_the_same_is_not_written_twice(
+def test_device_allocation_is_reported_and_an_unchanged_report_is_not_rewritten(
     control_plane: ControlPlane, workspace: Workspace, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reporter, "QUIET_SECONDS", 0.5)
@@ -205,7 +205,7 @@ def test_who_has_a_device_is_reported_and_the_same_is_not_written_twice(
     asyncio.run(story())
 
 
-def test_a_report_that_somebody_deletes_or_changes_is_written_again(
+def test_a_deleted_or_changed_report_is_written_again(
     control_plane: ControlPlane, workspace: Workspace, machine: Machine
 ) -> None:
     async def story() -> None:
@@ -248,7 +248,7 @@ def test_a_server_that_takes_no_reports_keeps_no_device_from_being_published(
     asyncio.run(story())
 
 
-def test_one_event_tells_of_a_cause_however_many_interfaces_have_it(
+def test_one_event_reports_a_cause_for_any_number_of_interfaces(
     control_plane: ControlPlane, workspace: Workspace, machine: Machine
 ) -> None:
     async def story() -> None:

@@ -64,7 +64,7 @@ def test_slices_that_the_kubelet_wipes_come_back_and_a_successor_writes_nothing(
     asyncio.run(story())
 
 
-def test_a_server_that_restarts_gets_what_happened_meanwhile(with_lists: ControlPlane, machine: Machine) -> None:
+def test_a_restarted_server_receives_the_changes_of_its_downtime(with_lists: ControlPlane, machine: Machine) -> None:
     plane = with_lists
 
     async def story(workspace: Workspace) -> None:

@@ -53,9 +53,7 @@ def test_a_paused_server_is_waited_for(plane: ControlPlane, server: Api) -> None
     run(story())
 
 
-def test_a_compacted_history_is_made_good_by_a_list_and_the_deletes_nobody_saw(
-    plane: ControlPlane, server: Api
-) -> None:
+def test_a_list_recovers_a_compacted_history_and_the_missed_deletes(plane: ControlPlane, server: Api) -> None:
     async def story() -> None:
         async with scene(plane, server) as found:
             found.proxy.fault = lambda _: Answer.status(503)

@@ -155,7 +155,7 @@ async def beginning(scene: Scene, pods: list[Object], seed: str) -> AsyncIterato
 
 
 @pytest.mark.parametrize("number", range(SEQUENCES))
-def test_in_any_order_what_lives_is_held_and_what_has_ended_is_given_back(scene: Scene, number: int) -> None:
+def test_in_any_order_live_pods_keep_their_devices_and_ended_pods_release_them(scene: Scene, number: int) -> None:
     scene.publish(*INTERFACES)
     topology = scene.topology("three", *chain_of_three())
     pods = [scene.pod(scene.claim(topology, selectors=only(name))) for name in INTERFACES]

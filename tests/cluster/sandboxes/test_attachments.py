@@ -106,7 +106,7 @@ def test_a_claim_that_cannot_be_prepared_is_not_ready_until_its_pod_is_attached(
     asyncio.run(story())
 
 
-def test_what_could_not_be_prepared_is_forgotten_with_its_claim(scene: Scene) -> None:
+def test_a_prepare_failure_of_a_deleted_claim_is_dropped_without_more_requests(scene: Scene) -> None:
     gone = ClaimReference(namespace=scene.workspace.namespace, name="gone", uid="u-gone")
 
     async def story() -> None:
@@ -167,7 +167,7 @@ def test_a_claim_whose_parameters_were_written_with_blanks_gets_its_status_which
     asyncio.run(story())
 
 
-def test_what_other_drivers_say_of_a_claim_stays_and_what_is_said_already_is_not_written_again(scene: Scene) -> None:
+def test_status_of_other_drivers_is_kept_and_an_unchanged_status_is_not_rewritten(scene: Scene) -> None:
     scene.publish("eth7")
     node, other = scene.node, "other.example.com"
     pool = {"name": f"{node}-other", "generation": 1, "resourceSliceCount": 1}
@@ -242,7 +242,7 @@ def test_a_step_that_fails_leaves_nothing_and_is_named_once(scene: Scene) -> Non
     asyncio.run(story())
 
 
-def test_why_a_pod_was_refused_is_told_until_the_pod_is_gone(scene: Scene) -> None:
+def test_the_claim_reports_a_rejected_pod_until_the_pod_is_deleted(scene: Scene) -> None:
     scene.publish("eth7", shared=True)
     broken = Recorder(scene.machine.plugins, "recorded")
     steps = (step("mac", "macvlan"), step("far", "recorded", after=("mac",)))
@@ -344,7 +344,7 @@ def test_a_device_that_is_moved_cannot_be_in_two_pods(scene: Scene) -> None:
     asyncio.run(story())
 
 
-def test_a_hook_answers_within_its_budget_and_what_comes_too_late_is_undone(scene: Scene) -> None:
+def test_a_hook_answers_within_its_budget_and_a_late_attachment_is_undone(scene: Scene) -> None:
     scene.publish("eth7")
     slow = Recorder(scene.machine.plugins, "recorded")
     slow.does("ADD", 'sleep 5; echo "{}"')
@@ -367,7 +367,7 @@ def test_a_hook_answers_within_its_budget_and_what_comes_too_late_is_undone(scen
     asyncio.run(story())
 
 
-def test_nothing_is_said_of_a_pod_that_is_stopped_before_its_turn_comes(scene: Scene) -> None:
+def test_a_pod_that_is_stopped_before_its_turn_causes_no_report(scene: Scene) -> None:
     claim, sandbox = scene.of_three()
 
     async def story() -> None:

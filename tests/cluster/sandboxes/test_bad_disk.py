@@ -112,7 +112,7 @@ def test_a_pod_that_ends_while_the_state_cannot_be_written_is_taken_down_and_set
     asyncio.run(story())
 
 
-def test_the_namespace_of_an_ended_pod_is_not_held_for_a_read_only_state_whoever_removed_it(
+def test_a_read_only_state_does_not_hold_the_namespace_of_a_pod_ended_without_stop(
     scene: Scene, disk: Disk, tmp_path: Path
 ) -> None:
     _, pod = with_lease(scene, tmp_path)
@@ -138,9 +138,7 @@ def test_the_namespace_of_an_ended_pod_is_not_held_for_a_read_only_state_whoever
     asyncio.run(story())
 
 
-def test_the_next_daemon_takes_down_what_a_former_one_left_on_a_read_only_state(
-    scene: Scene, disk: Disk, tmp_path: Path
-) -> None:
+def test_the_next_daemon_detaches_networks_left_on_a_read_only_state(scene: Scene, disk: Disk, tmp_path: Path) -> None:
     _, pod = with_lease(scene, tmp_path)
     sandbox = scene.machine.sandbox(pod)
 
@@ -197,7 +195,7 @@ def refused() -> Iterator[list[NetdraError]]:
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=errno.errorcode.get)
-def test_whichever_write_fails_a_pod_that_begins_is_refused_and_begins_when_writes_succeed(
+def test_after_any_failed_write_a_new_pod_is_rejected_and_starts_when_writes_succeed(
     scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
     claim, pod = with_lease(scene, tmp_path)
@@ -245,7 +243,7 @@ def test_whichever_write_fails_a_pod_that_begins_is_refused_and_begins_when_writ
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=errno.errorcode.get)
-def test_whichever_write_fails_a_pod_that_ends_is_taken_down_and_nothing_is_left_when_writes_succeed(
+def test_after_any_failed_write_an_ending_pod_is_detached_and_cleaned_up_once_writes_succeed(
     scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
     claim, pod = with_lease(scene, tmp_path)

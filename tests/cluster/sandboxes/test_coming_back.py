@@ -34,7 +34,7 @@ def test_a_pod_that_began_while_the_daemon_was_away_gets_its_network_when_it_is_
     asyncio.run(story())
 
 
-def test_a_network_that_stands_is_left_as_it_is_whatever_its_topology_says_today(scene: Scene) -> None:
+def test_after_a_restart_an_attached_network_stays_although_its_topology_is_removed(scene: Scene) -> None:
     claim, sandbox = attached(scene)
     path = scene.machine.settings.state / f"{sandbox.id}.jsonl"
     before, version = path.read_text(), scene.stored(claim)["metadata"]["resourceVersion"]
@@ -54,7 +54,7 @@ def test_a_network_that_stands_is_left_as_it_is_whatever_its_topology_says_today
     asyncio.run(story())
 
 
-def test_while_the_api_server_is_away_what_stands_is_known_from_the_disk(scene: Scene) -> None:
+def test_attached_networks_are_known_from_disk_while_the_api_server_is_away(scene: Scene) -> None:
     claim, sandbox = attached(scene)
     uid = scene.uid(claim)
 
@@ -90,7 +90,7 @@ def test_a_pod_that_was_seen_is_attached_while_the_api_server_is_away_and_its_st
     asyncio.run(story())
 
 
-def test_of_two_daemons_neither_takes_down_what_only_the_other_was_told_of(scene: Scene) -> None:
+def test_neither_of_two_daemons_detaches_a_sandbox_reported_only_to_the_other(scene: Scene) -> None:
     claim, sandbox = scene.of_three()
 
     async def story() -> None:
@@ -137,7 +137,7 @@ def test_a_half_done_chain_is_finished_for_a_pod_that_runs(scene: Scene) -> None
     asyncio.run(story())
 
 
-def test_a_checkpoint_that_cannot_be_read_is_put_aside_and_stops_nobody(scene: Scene) -> None:
+def test_an_unreadable_checkpoint_is_moved_aside_and_does_not_block_the_daemon(scene: Scene) -> None:
     _, sandbox = attached(scene)
     (scene.machine.settings.state / "sb-damaged.jsonl").write_text("{")
 
@@ -151,7 +151,7 @@ def test_a_checkpoint_that_cannot_be_read_is_put_aside_and_stops_nobody(scene: S
     asyncio.run(story())
 
 
-def test_what_changed_in_a_running_pod_is_told_once_and_left(scene: Scene) -> None:
+def test_a_change_in_a_running_pod_is_reported_once_and_left_in_place(scene: Scene) -> None:
     _, sandbox = attached(scene)
 
     async def story() -> None:
@@ -244,7 +244,7 @@ def test_a_pod_that_the_former_driver_has_just_attached_is_not_attached_anew(
     asyncio.run(story())
 
 
-def test_the_status_of_a_network_that_stands_is_compared_once(scene: Scene) -> None:
+def test_the_status_of_an_attached_network_is_compared_once(scene: Scene) -> None:
     claim, sandbox = attached(scene)
 
     async def story() -> None:

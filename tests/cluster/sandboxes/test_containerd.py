@@ -168,9 +168,7 @@ def test_a_sandbox_that_began_and_one_that_ended_without_us_are_settled_when_we_
     asyncio.run(story())
 
 
-def test_a_restart_of_the_runtime_changes_nothing_and_a_stop_that_it_does_not_tell_of_is_found_out(
-    scene: Scene, runtime: Runtime
-) -> None:
+def test_a_runtime_restart_changes_nothing_and_an_unreported_stop_is_detected(scene: Scene, runtime: Runtime) -> None:
     scene.publish("eth7")
     pod = scene.pod(scene.claim(scene.topology("three", *chain_of_three())))
 

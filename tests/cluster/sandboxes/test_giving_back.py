@@ -47,9 +47,7 @@ def test_a_sandbox_that_ended_while_the_daemon_was_away_is_taken_down(scene: Sce
 
 
 @pytest.mark.parametrize("agrees", ["stop", "namespace", "pod", "claim", "newer"])
-def test_a_sandbox_that_the_runtime_does_not_list_keeps_its_network_until_something_else_says_that_it_has_ended(
-    scene: Scene, agrees: str
-) -> None:
+def test_an_unlisted_sandbox_keeps_its_network_until_another_source_confirms_its_end(scene: Scene, agrees: str) -> None:
     claim, sandbox = attached(scene)
     reference = ClaimReference(namespace=sandbox.namespace, name=claim, uid=scene.uid(claim))
     newer = scene.machine.sandbox(scene.workspace.api.get(POD, sandbox.name, sandbox.namespace))
@@ -115,7 +113,7 @@ def test_a_sandbox_that_is_listed_again_while_its_pod_is_looked_for_goes_on_with
     asyncio.run(story())
 
 
-def test_a_namespace_that_cannot_be_looked_at_is_told_once_and_counted_and_nothing_of_it_is_undone(
+def test_an_unreadable_namespace_is_reported_once_and_counted_and_stays_attached(
     scene: Scene,
 ) -> None:
     _, sandbox = attached(scene)
@@ -142,7 +140,7 @@ def test_a_namespace_that_cannot_be_looked_at_is_told_once_and_counted_and_nothi
     asyncio.run(story())
 
 
-def test_before_the_runtime_has_said_what_runs_only_lost_namespaces_are_given_up(scene: Scene) -> None:
+def test_before_the_runtime_lists_sandboxes_only_lost_namespaces_are_released(scene: Scene) -> None:
     _, sandbox = attached(scene)
 
     async def story() -> None:
@@ -173,7 +171,7 @@ def test_a_checkpoint_of_an_earlier_boot_is_settled_without_touching_the_kernel(
     asyncio.run(story())
 
 
-def test_a_prepared_claim_is_given_up_once_it_is_gone_and_not_while_a_pod_has_it(scene: Scene) -> None:
+def test_a_prepared_claim_is_released_after_its_deletion_but_not_while_a_pod_uses_it(scene: Scene) -> None:
     claim, sandbox = attached(scene)
     pod, uid = sandbox.name, scene.uid(claim)
 
@@ -231,7 +229,7 @@ def test_a_device_that_cannot_be_given_back_is_held_with_its_trouble_until_it_is
     asyncio.run(story())
 
 
-def test_after_the_fifth_try_what_cannot_be_given_back_of_a_lost_namespace_is_put_aside_and_told_once(
+def test_after_the_fifth_try_the_rest_of_a_lost_namespace_is_put_aside_and_reported_once(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(namespaces, "LOOK_SECONDS", 3600.0)  # the tries are counted: none but the test's may be made
@@ -276,7 +274,7 @@ def of_its_own(scene: Scene) -> tuple[Recorder, Sandbox]:
     return plugin, scene.machine.sandbox(scene.pod(claim))
 
 
-def test_what_a_plugin_leaves_of_a_device_is_restored_and_told(scene: Scene) -> None:
+def test_a_device_that_a_plugin_leaves_in_the_pod_is_restored_and_reported(scene: Scene) -> None:
     _, sandbox = of_its_own(scene)
 
     async def story() -> None:
@@ -292,7 +290,7 @@ def test_what_a_plugin_leaves_of_a_device_is_restored_and_told(scene: Scene) -> 
     asyncio.run(story())
 
 
-def test_a_plugin_that_takes_a_shared_device_is_undone_told_and_its_device_tainted_until_it_is_replaced(
+def test_moving_a_shared_device_is_undone_and_reported_and_taints_it_until_plugin_replacement(
     scene: Scene,
 ) -> None:
     scene.publish("eth7", shared=True)
@@ -334,7 +332,7 @@ def test_a_plugin_that_takes_a_shared_device_is_undone_told_and_its_device_taint
     asyncio.run(story())
 
 
-def test_a_device_that_is_not_what_it_was_is_never_given_up(scene: Scene) -> None:
+def test_a_device_with_a_changed_identity_is_never_abandoned(scene: Scene) -> None:
     """A veth that was written down as one of hardware: it must be somewhere, and is not where it is searched for."""
     _, sandbox = of_its_own(scene)
     path = scene.machine.settings.state / f"{sandbox.id}.jsonl"
@@ -354,7 +352,7 @@ def test_a_device_that_is_not_what_it_was_is_never_given_up(scene: Scene) -> Non
     asyncio.run(story())
 
 
-def test_a_step_whose_config_its_plugin_cannot_read_is_given_up_while_the_namespace_is_there(scene: Scene) -> None:
+def test_a_step_with_a_config_its_plugin_rejects_is_abandoned_while_the_namespace_exists(scene: Scene) -> None:
     strict, sandbox = recorded(scene)
     for verb in ("ADD", "DEL"):
         strict.fails(verb, code=999, message="failed to load netconf")
@@ -372,7 +370,7 @@ def test_a_step_whose_config_its_plugin_cannot_read_is_given_up_while_the_namesp
     asyncio.run(story())
 
 
-def test_while_its_namespace_is_there_a_device_is_never_given_up(scene: Scene) -> None:
+def test_a_device_is_never_abandoned_while_its_namespace_exists(scene: Scene) -> None:
     stuck, sandbox = recorded(scene)
     stuck.fails("DEL", message="not now")
 
@@ -387,7 +385,7 @@ def test_while_its_namespace_is_there_a_device_is_never_given_up(scene: Scene) -
     asyncio.run(story())
 
 
-def test_plugins_are_told_at_start_which_attachments_are_still_valid_and_not_in_each_round(scene: Scene) -> None:
+def test_plugins_receive_the_valid_attachments_at_start_but_not_in_each_round(scene: Scene) -> None:
     collector, sandbox = recorded(scene)
 
     async def attach() -> None:
@@ -411,7 +409,7 @@ def test_plugins_are_told_at_start_which_attachments_are_still_valid_and_not_in_
     assert call.config["cni.dev/valid-attachments"] == []
 
 
-def test_a_stop_that_the_runtime_did_not_tell_of_is_found_out_when_the_claim_is_given_up(scene: Scene) -> None:
+def test_an_unreported_stop_is_detected_when_the_claim_is_unprepared(scene: Scene) -> None:
     claim, sandbox = attached(scene)
     reference = ClaimReference(namespace=sandbox.namespace, name=claim, uid=scene.uid(claim))
 
@@ -427,7 +425,7 @@ def test_a_stop_that_the_runtime_did_not_tell_of_is_found_out_when_the_claim_is_
     asyncio.run(story())
 
 
-def test_a_pods_new_sandbox_finds_the_device_free_though_the_end_of_its_former_one_was_not_told(scene: Scene) -> None:
+def test_a_new_sandbox_gets_the_device_although_the_end_of_the_old_one_was_unreported(scene: Scene) -> None:
     _, sandbox = attached(scene)
     pod = scene.workspace.api.get(POD, sandbox.name, sandbox.namespace)
 

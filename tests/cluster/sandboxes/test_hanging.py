@@ -79,7 +79,7 @@ def test_after_one_pod_waited_in_vain_the_others_of_its_plugin_are_refused_at_on
     asyncio.run(story())
 
 
-def test_pods_without_claims_wait_for_nobody_while_every_thread_does(
+def test_pods_without_claims_do_not_wait_while_every_worker_thread_hangs(
     scene: Scene, hanging: list[Sandbox], plain: Sandbox
 ) -> None:
     async def story() -> None:
@@ -94,7 +94,7 @@ def test_pods_without_claims_wait_for_nobody_while_every_thread_does(
     asyncio.run(story())
 
 
-def test_what_does_not_answer_is_undone_in_the_background_beside_the_pods_of_others(
+def test_hanging_attachments_are_undone_in_the_background_without_delaying_other_pods(
     scene: Scene, recorded: Recorder, hanging: list[Sandbox]
 ) -> None:
     whole = scene.topology("whole", step("nic", "host-device"))

@@ -147,7 +147,7 @@ def test_killed_while_preparing_the_kubelets_next_call_is_answered_as_if_it_were
 
 
 @pytest.mark.parametrize("point", UNPREPARE)
-def test_killed_while_unpreparing_the_claim_is_given_up_by_the_next_daemon(scene: Scene, point: str) -> None:
+def test_after_a_kill_during_unprepare_the_next_daemon_releases_the_claim(scene: Scene, point: str) -> None:
     scene.publish("eth7")
     claim = scene.claim(scene.topology("three", *chain_of_three()))
     pod = scene.pod(claim)

@@ -148,7 +148,7 @@ def test_a_running_pods_lost_record_is_written_again_and_its_containers_can_be_m
     asyncio.run(story())
 
 
-def test_a_node_that_allows_less_by_now_refuses_a_plan_that_it_had_checked(scene: Scene) -> None:
+def test_a_node_with_reduced_permits_rejects_a_plan_that_it_checked_before(scene: Scene) -> None:
     scene.publish("eth7")
     topology = scene.topology("recorded", step("nic", "host-device"), step("far", "recorded", after=("nic",)))
     sandbox = scene.machine.sandbox(scene.pod(scene.claim(topology)))
@@ -163,7 +163,7 @@ def test_a_node_that_allows_less_by_now_refuses_a_plan_that_it_had_checked(scene
     asyncio.run(story())
 
 
-def test_a_claim_is_not_given_up_while_the_watch_has_not_brought_its_pod(scene: Scene) -> None:
+def test_a_claim_is_not_released_while_the_watch_lacks_its_pod(scene: Scene) -> None:
     scene.publish("eth7")
     topology = scene.topology("one", step("nic", "host-device"))
 

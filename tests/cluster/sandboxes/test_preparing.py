@@ -46,7 +46,9 @@ def test_a_claim_that_was_read_for_its_pod_is_prepared_without_a_request_and_the
     asyncio.run(story())
 
 
-def test_what_was_read_of_another_claim_of_the_name_is_not_taken(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cached_object_of_another_claim_with_the_same_name_is_not_used(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(preparing, "API_SECONDS", 0.0)
     scene.publish("eth7")
     claim = scene.claim(scene.topology("three", *chain_of_three()))

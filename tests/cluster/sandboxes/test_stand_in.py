@@ -82,7 +82,7 @@ def _refused(runtime: StandIn, claim: str) -> bool:
     return False
 
 
-def test_a_device_comes_back_though_the_namespace_goes_before_the_stop_is_told(scene: Scene) -> None:
+def test_a_device_is_returned_although_the_namespace_ends_before_the_stop_event(scene: Scene) -> None:
     _, (pod,) = three(scene, "eth7")
     before = _facts(scene, "eth7")
 
@@ -108,7 +108,7 @@ def _facts(scene: Scene, name: str) -> Object:
     return {key: found[key] for key in ("ifname", "address", "mtu", "link_type")} | {"up": "UP" in found["flags"]}
 
 
-def test_what_is_made_in_the_namespace_goes_with_it_and_its_lease_is_free(scene: Scene) -> None:
+def test_links_made_in_a_namespace_end_with_it_and_the_plugin_releases_the_lease(scene: Scene) -> None:
     scene.publish("eth7", shared=True)
     told = Recorder(scene.machine.plugins, "recorded")
     steps = (step("mac", "macvlan", {"mode": "bridge"}), step("far", "recorded", after=("mac",)))
@@ -128,7 +128,7 @@ def test_what_is_made_in_the_namespace_goes_with_it_and_its_lease_is_free(scene:
     play(scene, story)
 
 
-def test_a_stopped_sandbox_that_is_listed_by_its_dead_path_says_nothing_of_its_pods_claim(scene: Scene) -> None:
+def test_a_stopped_sandbox_listed_with_a_dead_path_does_not_affect_the_claim_of_its_pod(scene: Scene) -> None:
     (claim,), (pod,) = three(scene, "eth7")
     boxes: list[Box] = []
 
@@ -236,7 +236,7 @@ def test_a_pod_on_the_hosts_network_is_known_by_its_namespace_not_by_an_empty_pa
     play(scene, story)
 
 
-def test_what_it_tells_of_itself_is_taken_as_it_comes(scene: Scene) -> None:
+def test_the_name_version_and_timeout_of_the_runtime_are_accepted_as_reported(scene: Scene) -> None:
     async def main() -> None:
         async with playing(scene) as runtime:
             runtime.request_milliseconds = REQUEST_MILLISECONDS
@@ -254,7 +254,7 @@ def test_what_it_tells_of_itself_is_taken_as_it_comes(scene: Scene) -> None:
     asyncio.run(main())
 
 
-def test_ends_of_older_sandboxes_are_told_after_its_restart_once_and_again(scene: Scene) -> None:
+def test_devices_are_returned_despite_repeated_end_events_after_a_runtime_restart(scene: Scene) -> None:
     _, pods = three(scene, "eth7", "eth8")
 
     async def story(runtime: StandIn, daemon: Daemon) -> None:
@@ -313,7 +313,7 @@ def test_a_sandbox_that_ends_before_it_could_be_attached_is_not_tried_any_more(s
     play(scene, story)
 
 
-def test_the_next_daemon_holds_what_a_former_one_held(scene: Scene) -> None:
+def test_the_next_daemon_holds_the_namespaces_of_its_predecessor(scene: Scene) -> None:
     _, pods = three(scene, "eth7", "eth8")
     boxes: list[Box] = []
 
@@ -331,7 +331,7 @@ def test_the_next_daemon_holds_what_a_former_one_held(scene: Scene) -> None:
     play(scene, before, after)
 
 
-def test_a_sandbox_that_ends_while_there_is_no_daemon_is_not_kept_by_it_and_what_is_lost_is_told(scene: Scene) -> None:
+def test_a_sandbox_that_ended_without_a_daemon_is_released_and_its_lost_device_reported(scene: Scene) -> None:
     _, (pod,) = three(scene, "eth7")
     boxes: list[Box] = []
 
@@ -356,7 +356,7 @@ def test_a_sandbox_that_ends_while_there_is_no_daemon_is_not_kept_by_it_and_what
     asyncio.run(main())
 
 
-def test_what_cannot_be_undone_does_not_keep_the_namespace_of_a_pod_that_has_ended(scene: Scene) -> None:
+def test_a_failed_detach_does_not_hold_the_namespace_of_an_ended_pod(scene: Scene) -> None:
     scene.publish("eth7")
     stuck = Recorder(scene.machine.plugins, "recorded")
     steps = (step("nic", "host-device"), step("far", "recorded", after=("nic",)))

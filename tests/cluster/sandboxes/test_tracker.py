@@ -95,7 +95,7 @@ def test_a_claim_from_a_template_and_one_for_extended_resources_are_found_the_la
     asyncio.run(story())
 
 
-def test_claims_of_other_drivers_are_none_of_ours(scene: Scene, topology: str) -> None:
+def test_claims_of_other_drivers_are_ignored(scene: Scene, topology: str) -> None:
     ours = scene.claim(topology)
     node = scene.node
     other_class = scene.workspace.add_class("other", 'device.driver == "other.example.com"')
@@ -142,7 +142,7 @@ def test_while_the_api_server_does_not_answer_an_unknown_pod_is_refused_in_time(
     asyncio.run(story())
 
 
-def test_where_no_claim_is_prepared_an_unknown_pod_has_none_and_nobody_is_asked(scene: Scene, topology: str) -> None:
+def test_without_prepared_claims_an_unknown_pod_needs_no_request_to_the_api_server(scene: Scene, topology: str) -> None:
     pod = scene.pod(scene.claim(topology), prepare=False)
 
     async def story() -> None:

@@ -21,7 +21,7 @@ SETTINGS = {"vlan": 100, "mac": MAC, "trust": "on"}
 END = 'ip netns pids "$1" | xargs -r kill -9; ip netns delete "$1"'
 
 
-def test_vfs_that_are_removed_under_a_pod_stay_published_as_gone_until_it_ends_and_are_had_again(
+def test_vfs_removed_from_a_running_pod_stay_published_as_gone_and_are_reused_later(
     pfs: tuple[PF, ...], set_num_vfs: Callable[[PF, int], None], offer: Offer
 ) -> None:
     vf = pfs[0].vf(2)
@@ -36,7 +36,7 @@ def test_vfs_that_are_removed_under_a_pod_stay_published_as_gone_until_it_ends_a
     again(offer, "second", offered, device)
 
 
-def test_a_pfs_driver_that_goes_takes_the_pods_vf_along_and_all_is_had_again_with_it(
+def test_an_unbound_pf_driver_removes_the_vf_of_a_pod_and_the_vf_returns_with_the_driver(
     pfs: tuple[PF, ...], offer: Offer
 ) -> None:
     pf = pfs[1]

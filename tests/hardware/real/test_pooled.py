@@ -176,7 +176,7 @@ def recorded(offer: Offer, vfs: Sequence[VF]) -> set[str]:
     return set(re.findall(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", texts)) & {vf.pci for vf in vfs}
 
 
-def test_lanes_give_a_request_two_vfs_of_a_pf_and_what_is_too_much_waits_until_the_former_is_undone(
+def test_a_request_gets_two_vfs_of_a_pf_and_an_excessive_request_waits_for_their_release(
     pfs: tuple[PF, ...], offer: Offer
 ) -> None:
     """The daemon is dead when the first pod is deleted; the next one undoes it."""
@@ -207,7 +207,7 @@ def test_lanes_give_a_request_two_vfs_of_a_pf_and_what_is_too_much_waits_until_t
     until_as_before(before)
 
 
-def test_vfs_that_are_removed_and_made_anew_under_a_pod_are_had_by_others_but_for_the_pods_own(
+def test_recreated_vfs_are_available_to_others_except_the_vf_of_the_running_pod(
     pfs: tuple[PF, ...], set_num_vfs: Callable[[PF, int], None], offer: Offer
 ) -> None:
     pf = pfs[1]
@@ -247,7 +247,7 @@ def by_request(offer: Offer, claim: str, requests: Sequence[str]) -> dict[str, O
     return {result["request"]: entries[result["shareID"]] for result in results}
 
 
-def test_shares_of_one_pool_are_told_apart_and_pods_keep_them_when_the_policy_offers_vfs_one_by_one(
+def test_pods_keep_their_distinct_shares_of_a_pool_when_the_policy_changes_to_single_vfs(
     pfs: tuple[PF, ...], offer: Offer
 ) -> None:
     """Two of a pod's interfaces and another pod's VF for userspace are of one device."""

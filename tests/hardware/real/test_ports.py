@@ -80,7 +80,7 @@ def topology(offer: Offer, **neutron: Any) -> str:
     return f"{name}-vf"
 
 
-def test_a_vf_in_a_pod_is_what_neutron_says_of_its_port_and_gets_its_own_back(
+def test_a_vf_in_a_pod_gets_the_settings_of_its_neutron_port_and_is_restored_afterwards(
     pfs: tuple[PF, ...], offer: Offer, cloud: Cloud, controller: None
 ) -> None:
     vf = pfs[0].vf(5)

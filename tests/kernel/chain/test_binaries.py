@@ -102,7 +102,7 @@ def test_each_program_of_a_chain_reads_its_own_words_on_every_verb(bed: Bed, vfs
             assert len(found) == len(expected)
 
 
-def test_a_vlan_without_master_is_told_the_interface_before_it_on_every_verb(bed: Bed) -> None:
+def test_a_vlan_without_a_master_receives_the_preceding_interface_on_every_verb(bed: Bed) -> None:
     """The step between changes that interface, and has none of its own."""
     bed.veth("eth7", "peer7", up=True)
     plugin = recorder(bed, "vlan")
@@ -132,7 +132,7 @@ def test_the_words_of_a_plan_by_hand_are_translated_as_well(bed: Bed, vfs: dict[
     assert detach(bed.container.sandbox, bed.settings).is_clean
 
 
-def test_what_a_program_would_pass_over_is_refused_before_anything_runs_unless_its_own_schema_has_it(
+def test_a_parameter_that_a_program_ignores_is_rejected_unless_its_own_schema_allows_it(
     bed: Bed, vfs: dict[str, PlannedDevice]
 ) -> None:
     plugin = recorder(bed, "sriov")
@@ -161,7 +161,7 @@ def test_what_a_program_would_pass_over_is_refused_before_anything_runs_unless_i
 
 
 @pytest.mark.parametrize("lease", [False, True])
-def test_a_program_that_acts_on_its_device_alone_is_undone_once_that_is_what_it_was(bed: Bed, lease: bool) -> None:
+def test_a_program_that_changes_only_its_device_is_undone_once_the_device_is_restored(bed: Bed, lease: bool) -> None:
     """As sriov-cni, which cannot undo unrecorded actions; all its remains on the device are restored."""
     bed.veth("p0v1", "p0", up=True)
     before = bed.state()
@@ -182,7 +182,7 @@ def test_a_program_that_acts_on_its_device_alone_is_undone_once_that_is_what_it_
         assert differences(before, bed.state()) == []
 
 
-def test_the_stock_programs_do_what_the_built_in_steps_of_their_names_do(bed: Bed) -> None:
+def test_the_stock_programs_produce_the_same_result_as_the_built_in_steps(bed: Bed) -> None:
     """host-device on a device that has no PCI address, which netdra names to it, and tuning."""
     bed.veth("eth7", "peer7", up=True)
     seen = []
@@ -233,7 +233,7 @@ spec:
 """
 
 
-def test_a_schema_beside_a_topology_by_hand_says_what_a_build_of_ones_own_reads(bed: Bed, tmp_path: Path) -> None:
+def test_a_schema_next_to_a_topology_defines_the_config_of_a_custom_plugin_build(bed: Bed, tmp_path: Path) -> None:
     bed.veth("eth7", "peer7", up=True)
     (bed.plugins / "host-device").unlink()
     plugin = recorder(bed, "host-device")

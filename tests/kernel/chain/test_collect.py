@@ -63,7 +63,7 @@ def test_a_network_without_any_sandbox_is_collected_if_its_plan_is_given(bed: Be
     assert valid(fake) == [[]]
 
 
-def test_what_could_not_be_undone_is_still_valid(bed: Bed) -> None:
+def test_an_attachment_that_could_not_be_undone_stays_valid_for_gc(bed: Bed) -> None:
     fake = attached(bed, "s1")
     fake.fails("DEL")
     assert not detach("s1", bed.settings).is_clean
@@ -109,7 +109,7 @@ def test_no_sandbox_begins_while_plugins_collect(bed: Bed) -> None:
     assert len(fake.calls("ADD")) == 2
 
 
-def test_a_plugin_without_it_is_left_out_and_one_that_fails_is_told(bed: Bed) -> None:
+def test_a_plugin_without_gc_is_skipped_and_a_failing_plugin_is_reported(bed: Bed) -> None:
     Recorder(bed.plugins, "old", versions=("1.0.0",))
     fake = attached(bed, "s1")
     fake.fails("GC", message="cannot")
@@ -120,12 +120,12 @@ def test_a_plugin_without_it_is_left_out_and_one_that_fails_is_told(bed: Bed) ->
     assert report.networks[1].skipped == "it supports CNI 1.0.0, which does not define GC"
 
 
-def test_without_any_state_there_is_nothing_to_collect(tmp_path: Path) -> None:
+def test_without_any_state_gc_collects_nothing_and_creates_no_folder(tmp_path: Path) -> None:
     assert collect(ChainSettings(state=tmp_path / "no")).networks == ()
     assert not (tmp_path / "no").exists()
 
 
-def test_the_command_shows_what_was_collected(bed: Bed) -> None:
+def test_the_gc_command_prints_the_collected_networks(bed: Bed) -> None:
     attached(bed, "s1")
     done = netdra(bed, "gc")
     assert (done.returncode, done.stdout.split()[-4:]) == (0, ["t-a", "fake", "1", "done"])

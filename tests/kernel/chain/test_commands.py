@@ -111,7 +111,7 @@ def test_a_plan_comes_from_standard_input(bed: Bed, topology: str) -> None:
     assert bed.link("net1", inside=True)["mtu"] == 1400
 
 
-def test_a_failure_says_what_failed_and_what_was_undone(bed: Bed, tmp_path: Path) -> None:
+def test_a_failed_attach_reports_the_failed_step_and_the_undone_steps(bed: Bed, tmp_path: Path) -> None:
     bed.veth("eth7", "peer7")
     recorder(bed, "fake").fails("ADD", code=7, message="no", details="because")
     steps = (step("dev", "host-device", "net1", device=device("eth7")), step("bad", "fake", "net2", after=["dev"]))
@@ -128,7 +128,7 @@ def test_a_failure_says_what_failed_and_what_was_undone(bed: Bed, tmp_path: Path
     assert differences(before, bed.state()) == []
 
 
-def test_what_may_work_later_has_an_exit_code_of_its_own(bed: Bed, tmp_path: Path) -> None:
+def test_a_temporary_failure_uses_a_separate_exit_code(bed: Bed, tmp_path: Path) -> None:
     fake = recorder(bed, "fake")
     fake.fails("ADD", code=11, message="busy")
     path = plans_file(tmp_path, plan(step("a", "fake", "net1")))
@@ -171,7 +171,7 @@ def slow_chains(bed: Bed, count: int) -> Any:
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_ctrl_c_undoes_what_was_begun_and_ends_the_plugin_that_runs(bed: Bed, tmp_path: Path, count: int) -> None:
+def test_ctrl_c_undoes_started_steps_and_ends_the_running_plugin(bed: Bed, tmp_path: Path, count: int) -> None:
     path = plans_file(tmp_path, slow_chains(bed, count))
     before = bed.state()
     with attaching(bed, path, bed.plugins / "begun0") as process:
@@ -224,7 +224,7 @@ def recorder_of(bed: Bed, name: str) -> Path:
         ("\0", "not YAML"),
     ],
 )
-def test_bad_input_is_told_and_touches_nothing(bed: Bed, tmp_path: Path, text: str, complaint: str) -> None:
+def test_bad_input_is_reported_and_changes_nothing(bed: Bed, tmp_path: Path, text: str, complaint: str) -> None:
     bed.veth("eth7", "peer7")
     path = tmp_path / "bad.yaml"
     path.write_text(text)
@@ -236,7 +236,7 @@ def test_bad_input_is_told_and_touches_nothing(bed: Bed, tmp_path: Path, text: s
     assert differences(before, bed.state()) == []
 
 
-def test_a_namespace_or_a_file_that_is_not_there_is_told(bed: Bed, topology: str) -> None:
+def test_a_missing_namespace_or_plan_file_is_reported(bed: Bed, topology: str) -> None:
     missing = netdra(bed, "attach", "--netns", "/run/netns/no-such", "--plan", topology)
     assert (missing.returncode, "no-such" in missing.stderr) == (2, True)
     no_file = netdra(bed, "attach", "--netns", bed.pod.path, "--plan", "/no/such/file")
@@ -244,7 +244,7 @@ def test_a_namespace_or_a_file_that_is_not_there_is_told(bed: Bed, topology: str
     assert netdra(bed, "detach").returncode == 2
 
 
-def test_a_namespace_that_this_process_may_not_enter_is_told_apart_from_a_file_that_is_none(
+def test_missing_permission_for_a_namespace_and_a_plain_file_give_different_errors(
     bed: Bed, topology: str, tmp_path: Path
 ) -> None:
     plain = tmp_path / "file"
@@ -259,7 +259,7 @@ def test_a_namespace_that_this_process_may_not_enter_is_told_apart_from_a_file_t
     assert differences(before, bed.state()) == []
 
 
-def test_plugins_are_told_the_pod_that_is_named(bed: Bed, tmp_path: Path) -> None:
+def test_plugins_receive_the_namespace_and_name_of_the_given_pod(bed: Bed, tmp_path: Path) -> None:
     fake = recorder(bed, "fake")
     path = tmp_path / "plan.json"
     path.write_bytes(msgspec.json.encode(plan(step("a", "fake", "net1"))))

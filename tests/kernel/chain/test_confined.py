@@ -43,7 +43,7 @@ def test_a_derived_host_device_leaves_the_uplink_on_the_node(node: Bed, config: 
     assert differences(before, node.state()) == []
 
 
-def test_a_root_host_device_takes_what_was_allocated_and_not_what_its_config_says(node: Bed) -> None:
+def test_a_root_host_device_with_a_config_for_another_device_is_rejected(node: Bed) -> None:
     before = node.state()
     named = step("dev", "host-device", "net2", {"device": UPLINK}, device=device("eth7"), binary=True)
     with pytest.raises(InvalidInputError, match='does not match the allocated device "eth7"'):
@@ -55,7 +55,7 @@ def macvlan(config: dict[str, Any]) -> PlannedStep:
     return step("mac", "macvlan", "net2", {"mode": "bridge", **config}, after=["dev"])
 
 
-def test_a_derived_macvlan_stands_on_the_pods_interface_where_the_node_has_one_of_that_name(node: Bed) -> None:
+def test_a_derived_macvlan_uses_the_interface_of_the_pod_despite_a_host_link_of_that_name(node: Bed) -> None:
     before = node.state()
     attached(node, DEVICE, macvlan({"master": "{{ dev.interfaceName }}", "linkInContainer": True}))
     made = node.link("net2", inside=True)
@@ -87,12 +87,12 @@ def test_a_program_that_does_not_heed_where_to_look_is_found_out_and_undone(node
     assert differences(before, node.state()) == []
 
 
-def test_a_root_macvlan_stands_on_the_allocated_device(node: Bed) -> None:
+def test_a_root_macvlan_uses_the_allocated_device_as_its_master(node: Bed) -> None:
     attached(node, step("mac", "macvlan", "net2", {"master": "eth7", "mode": "bridge"}, device=device("eth7")))
     assert "link_netnsid" in node.link("net2", inside=True)
 
 
-def test_a_derived_vlan_of_netdra_stands_on_the_pods_interface(node: Bed) -> None:
+def test_a_derived_vlan_with_the_uplink_as_its_master_is_rejected(node: Bed) -> None:
     before = node.state()
     tag = step("tag", "vlan", "net2", {"id": 7, "master": UPLINK, "linkInContainer": False}, after=["dev"])
     with pytest.raises(InvalidInputError, match="linkInContainer must be true"):

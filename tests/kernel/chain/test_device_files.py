@@ -49,7 +49,7 @@ def test_the_result_has_the_file_and_its_numbers_and_nothing_on_the_host_changes
     assert bed.state() == before
 
 
-def test_what_is_not_allowed_or_not_there_any_more_is_refused_when_the_pod_begins(bed: Bed, path: Path) -> None:
+def test_a_forbidden_or_missing_device_file_is_rejected_at_pod_start(bed: Bed, path: Path) -> None:
     settings = msgspec.structs.replace(bed.settings, device_files=(f"{path.parent}/*",))
     with pytest.raises(AttachError, match=f"device file {path} is not allowed on this node, which does not allow any"):
         attach(plans(path), bed.container, bed.pod.path, bed.settings)

@@ -173,7 +173,7 @@ def test_an_interface_without_neighbours_is_not_asked(bed: Bed, neighbour: Machi
     assert asked == []
 
 
-def test_a_pod_without_addresses_of_podnetworks_is_not_looked_at(bed: Bed, neighbour: Machine) -> None:
+def test_addresses_outside_pod_networks_are_not_probed_for_duplicates(bed: Bed, neighbour: Machine) -> None:
     give(neighbour, *OTHER)
     made = msgspec.structs.replace(addressed("host-device", "", *OTHER), pod_network="")
     with heard(neighbour) as asked:

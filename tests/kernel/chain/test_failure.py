@@ -103,7 +103,7 @@ def test_where_others_wait_undoing_after_a_hanging_plugin_is_left_for_detach(bed
     assert differences(before, bed.state()) == []
 
 
-def test_what_cannot_be_undone_in_time_is_left_for_detach(bed: Bed) -> None:
+def test_steps_not_undone_within_the_budget_are_left_for_detach(bed: Bed) -> None:
     fake = recorder(bed, "fake")
     fake.fails("ADD")
     fake.does("DEL", "sleep 1000")
@@ -152,7 +152,7 @@ def test_teardown_gathers_all_errors_and_goes_on(bed: Bed) -> None:
     assert not detach(bed.container.sandbox, bed.settings).found
 
 
-def test_a_plugin_that_says_that_it_knows_nothing_of_the_pod_has_nothing_to_undo(bed: Bed) -> None:
+def test_a_plugin_that_answers_container_unknown_requires_no_undo(bed: Bed) -> None:
     recorder(bed, "fake").fails("DEL", code=3, message="container unknown")
     attach((plan(step("a", "fake", "net1")),), bed.container, bed.pod.path, bed.settings)
     assert detach(bed.container.sandbox, bed.settings).is_clean
@@ -220,7 +220,7 @@ def test_the_error_names_all_that_a_person_needs(bed: Bed) -> None:
     ],
     ids=lambda each: f"{each.type}-{each.if_name}-{len(each.config)}",
 )
-def test_what_can_be_known_before_is_refused_before_anything_is_touched(bed: Bed, bad: PlannedStep) -> None:
+def test_errors_known_in_advance_are_rejected_before_any_change(bed: Bed, bad: PlannedStep) -> None:
     bed.veth("eth7", "peer7")
     bed.veth("eth8", "peer8")
     first = recorder(bed, "first")
@@ -246,13 +246,13 @@ def test_a_pod_in_the_hosts_own_namespace_is_refused(bed: Bed) -> None:
 
 
 @pytest.mark.parametrize("path", ["/run/netns/no-such-one", "/etc/hostname", "/"])
-def test_what_is_no_namespace_is_refused(bed: Bed, path: str) -> None:
+def test_a_path_that_is_not_a_namespace_is_rejected(bed: Bed, path: str) -> None:
     with pytest.raises(NetdraError, match="network namespace"):
         attach((plan(),), bed.container, path, bed.settings)
     assert not bed.settings.state.exists()
 
 
-def test_a_device_that_is_not_there_is_named(bed: Bed) -> None:
+def test_a_missing_device_is_named_in_the_failure(bed: Bed) -> None:
     report = failed((plan(step("dev", "host-device", "net1", device=device("eth404"))),), bed)
     assert report.failures[0].message == 'device "eth404" is not on the host'
     assert report.is_clean
@@ -272,7 +272,7 @@ def test_an_unwritable_checkpoint_stops_all_before_it_begins(bed: Bed, tmp_path:
     assert bed.link("eth7") == before
 
 
-def test_a_bad_checkpoint_is_put_aside_and_told(bed: Bed) -> None:
+def test_a_bad_checkpoint_is_moved_aside_and_reported(bed: Bed) -> None:
     bed.veth("eth7", "peer7")
     plans = (plan(step("dev", "host-device", "net1", device=device("eth7"))),)
     path = checkpoint.path_of(bed.settings.state, bed.container.sandbox)

@@ -63,7 +63,7 @@ def test_a_link_that_only_has_the_index_of_a_devices_netdev_is_not_taken(machine
     assert netdev_of(machine.sock, sysfs, ADDRESS) is None
 
 
-def test_a_device_is_waited_for_while_events_are_lost_and_looked_for_when_it_may_be_back(
+def test_waiting_for_a_device_survives_lost_events_and_searches_only_when_needed(
     machine: Machine, other: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(monitor, "_RECEIVE_BUFFER", 32 * 1024)

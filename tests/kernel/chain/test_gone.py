@@ -114,7 +114,7 @@ def test_a_plugin_that_may_have_left_something_on_the_host_is_called_again(
     assert detach(bed.container.sandbox, bed.settings).found
 
 
-def test_given_up_what_cannot_be_undone_is_put_aside(bed: Bed) -> None:
+def test_abandoning_a_sandbox_moves_the_checkpoint_of_a_failed_undo_aside(bed: Bed) -> None:
     recorder(bed, "fake").fails("DEL", message="never")
     attach((plan(step("a", "fake", "net1")),), bed.container, bed.pod.path, bed.settings)
     report = detach(bed.container.sandbox, bed.settings, give_up=True)
@@ -125,7 +125,7 @@ def test_given_up_what_cannot_be_undone_is_put_aside(bed: Bed) -> None:
     assert not detach(bed.container.sandbox, bed.settings).found
 
 
-def test_given_up_once_its_namespace_is_gone_a_sandbox_does_not_keep_plugins_from_collecting(bed: Bed) -> None:
+def test_an_abandoned_sandbox_without_its_namespace_does_not_block_gc(bed: Bed) -> None:
     recorder(bed, "fake").fails("DEL", message="never")
     attach((plan(step("a", "fake", "net1")),), bed.container, bed.pod.path, bed.settings)
     netns.delete(Path(bed.pod.path).name)
@@ -135,7 +135,7 @@ def test_given_up_once_its_namespace_is_gone_a_sandbox_does_not_keep_plugins_fro
     assert collect(bed.settings).is_clean
 
 
-def test_given_up_a_sandbox_that_can_be_undone_leaves_nothing(bed: Bed) -> None:
+def test_abandoning_a_sandbox_with_a_successful_undo_leaves_nothing(bed: Bed) -> None:
     recorder(bed, "fake")
     attach((plan(step("a", "fake", "net1")),), bed.container, bed.pod.path, bed.settings)
     assert detach(bed.container.sandbox, bed.settings, give_up=True).is_clean
@@ -177,7 +177,7 @@ def test_another_namespace_at_the_same_path_is_not_touched(bed: Bed) -> None:
             assert netns.cookie(sock) != 0
 
 
-def test_after_a_restart_of_the_machine_only_what_outlives_it_is_released(bed: Bed) -> None:
+def test_after_a_reboot_only_persistent_resources_are_released(bed: Bed) -> None:
     fake = recorder(bed, "fake")
     plans = prepared(bed)
     attach(plans, bed.container, bed.pod.path, bed.settings)
@@ -226,7 +226,7 @@ def test_a_journal_that_a_power_failure_cut_still_releases_every_lease(bed: Bed)
     assert len(fake.calls("DEL")) == 1
 
 
-def test_a_damaged_journal_is_undone_as_far_as_it_is_known_and_told(bed: Bed) -> None:
+def test_a_damaged_journal_is_undone_as_far_as_possible_and_reported(bed: Bed) -> None:
     fake = recorder(bed, "fake")
     plans = prepared(bed)
     before = bed.state()

@@ -114,7 +114,7 @@ def test_drift_is_shown_step_by_step(bed: Bed) -> None:
     assert check(bed.container.sandbox, bed.settings).steps[0].drift == ('interface "net1" does not exist',)
 
 
-def test_a_plugin_without_check_is_told_as_not_checked(bed: Bed) -> None:
+def test_a_plugin_without_check_support_is_reported_as_skipped(bed: Bed) -> None:
     fake = recorder(bed, "fake")
     fake.prints("VERSION", {"supportedVersions": ["0.3.1"]})
     attach((plan(step("a", "fake", "net1")),), bed.container, bed.pod.path, bed.settings)

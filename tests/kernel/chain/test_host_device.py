@@ -160,7 +160,7 @@ def test_another_device_than_the_allocated_one_is_never_taken(
     assert differences(before, bed.state()) == []
 
 
-def test_a_name_that_the_host_has_too_is_no_obstacle(bed: Bed) -> None:
+def test_a_name_collision_with_a_host_or_pod_link_does_not_block_the_move(bed: Bed) -> None:
     """The host has a net1 of its own, and the pod an eth7: names collide on the way in and on the way out."""
     nic(bed)
     bed.veth("net1", "host1")
@@ -173,7 +173,7 @@ def test_a_name_that_the_host_has_too_is_no_obstacle(bed: Bed) -> None:
     assert differences(before, bed.state()) == []
 
 
-def test_a_name_that_was_taken_meanwhile_is_told_and_the_device_is_back_all_the_same(bed: Bed) -> None:
+def test_a_device_returns_under_another_name_if_its_old_name_is_taken_and_reports_it(bed: Bed) -> None:
     nic(bed)
     moved(bed, given=device("eth7"))
     bed.veth("eth7", "other7")
@@ -194,7 +194,7 @@ def test_both_names_taken_meanwhile_get_it_a_third(bed: Bed) -> None:
     assert back["ifname"].startswith("netdra")
 
 
-def test_a_device_that_the_pod_renamed_is_found_by_what_it_is(bed: Bed) -> None:
+def test_a_device_renamed_by_the_pod_is_found_by_its_identity(bed: Bed) -> None:
     bed.veth("eth7", "peer7", mac="02:00:00:00:00:07")
     before = bed.state()
     moved(bed, given=device("eth7"))
@@ -284,7 +284,7 @@ def test_a_virtual_device_that_another_program_takes_as_soon_as_it_is_back_is_gi
     assert not detach(bed.container.sandbox, bed.settings).found
 
 
-def test_the_next_pod_waits_for_a_virtual_device_until_it_is_what_it_was(
+def test_a_virtual_device_is_not_attached_to_the_next_pod_before_it_is_restored(
     bed: Bed, other: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nic(bed)
@@ -317,7 +317,7 @@ def test_the_next_pod_waits_for_a_virtual_device_until_it_is_what_it_was(
     second.pod.close()
 
 
-def test_a_name_that_the_pod_gave_a_device_is_off_also_if_somebody_else_brought_it_home(bed: Bed) -> None:
+def test_an_altname_set_by_the_pod_is_removed_even_if_another_process_returned_the_device(bed: Bed) -> None:
     bed.veth("eth7", "peer7", up=True)
     bed.run("ip", "link", "property", "add", "dev", "eth7", "altname", "enp7s0")
     before = bed.state()

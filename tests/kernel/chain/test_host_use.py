@@ -102,7 +102,7 @@ def test_a_device_that_is_named_by_hand_is_refused_as_well(bed: Bed, key: str, b
 
 
 @pytest.mark.parametrize("kind", ["bridge", "macvlan"])
-def test_a_program_that_stands_on_a_device_leaves_it_to_the_host(bed: Bed, kind: str) -> None:
+def test_a_bridge_or_macvlan_step_can_use_a_device_that_the_host_uses(bed: Bed, kind: str) -> None:
     bed.run("ip", "link", "add", "eth7", "type", "bridge")
     bed.run("ip", "link", "set", "eth7", "up")
     USES["address"](bed)
@@ -112,7 +112,7 @@ def test_a_program_that_stands_on_a_device_leaves_it_to_the_host(bed: Bed, kind:
     assert detach(bed.container.sandbox, bed.settings).is_clean
 
 
-def test_a_link_local_address_and_what_is_in_another_namespace_are_no_uses(bed: Bed) -> None:
+def test_a_link_local_address_or_an_upper_link_in_another_namespace_is_not_a_host_use(bed: Bed) -> None:
     bed.veth("eth7", "peer7", up=True)
     address("fe80::7/64")(bed)
     stacked("macvlan")(bed)

@@ -152,7 +152,7 @@ def test_a_device_that_is_unplugged_in_a_pod_is_released_and_reported(
 
 
 @pytest.mark.parametrize("place", NOT_ON_PCI)
-def test_a_device_of_which_nobody_knows_whether_it_is_gone_stays_held(
+def test_a_device_with_an_unknown_liveness_stays_held(
     bed: Bed, hardware: Hardware, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     hardware.plug("nic0", *PLACES[place][:2])

@@ -142,7 +142,7 @@ def test_a_step_s_word_comes_before_its_policy_s(
 
 
 @pytest.mark.parametrize("wanted", [False, True])
-def test_a_default_route_that_would_cut_the_pod_off_is_left_out_and_told(bed: Bed, wanted: bool) -> None:
+def test_a_default_route_that_would_precede_eth0_is_omitted_and_reported_unless_wanted(bed: Bed, wanted: bool) -> None:
     rail(bed)
     bed.run("ip", "route", "add", "default", "via", "10.9.0.1")
     bed.run("ip", "route", "add", "default", "via", "10.9.0.1", "metric", "700")
@@ -155,7 +155,7 @@ def test_a_default_route_that_would_cut_the_pod_off_is_left_out_and_told(bed: Be
     assert bool(told) is not wanted
 
 
-def test_a_device_without_an_address_is_told(bed: Bed) -> None:
+def test_a_device_without_an_address_to_keep_is_reported(bed: Bed) -> None:
     bed.veth("eth7", "peer7", up=True)
     report = moved(bed, device("eth7", keep=("addresses",)))
     assert report.steps[0].notes == ('device "eth7" had no address on the node, so the pod has none to keep',)

@@ -55,7 +55,9 @@ def attached(bed: Bed, *steps: PlannedStep) -> None:
         (("addr", "del", "10.1.0.5/24", "dev", "net1"), 'interface "net1" has lost address 10.1.0.5/24'),
     ],
 )
-def test_what_a_check_that_is_empty_does_not_see_is_seen(bed: Bed, change: tuple[str, ...], told: str) -> None:
+def test_drift_is_detected_even_if_the_check_of_the_plugin_is_empty(
+    bed: Bed, change: tuple[str, ...], told: str
+) -> None:
     maker(bed, "maker", 'link add "$CNI_IFNAME" type bridge')
     attached(bed, step("a", "maker", "net1"))
     assert [(each.drift, each.skipped) for each in looked(bed)] == [((), "")]
@@ -65,7 +67,7 @@ def test_what_a_check_that_is_empty_does_not_see_is_seen(bed: Bed, change: tuple
 
 
 @pytest.mark.parametrize("answer", NO_CHECK)
-def test_a_check_that_is_not_implemented_is_no_drift(bed: Bed, answer: dict[str, Any]) -> None:
+def test_an_unimplemented_check_is_not_reported_as_drift(bed: Bed, answer: dict[str, Any]) -> None:
     maker(bed, "maker", 'link add "$CNI_IFNAME" type bridge').fails("CHECK", **answer)
     recorder(bed, "quiet").fails("CHECK", **answer)
     attached(bed, step("a", "maker", "net1"), step("b", "quiet", "net2"))
@@ -77,19 +79,19 @@ def test_a_check_that_is_not_implemented_is_no_drift(bed: Bed, answer: dict[str,
 
 
 @pytest.mark.parametrize("answer", [{"code": 100, "message": "rule is gone"}, {"code": 7, "message": "no such mode"}])
-def test_what_a_plugin_finds_by_itself_is_drift(bed: Bed, answer: dict[str, Any]) -> None:
+def test_a_failed_check_of_a_plugin_is_reported_as_drift(bed: Bed, answer: dict[str, Any]) -> None:
     maker(bed, "maker", 'link add "$CNI_IFNAME" type bridge').fails("CHECK", **answer)
     attached(bed, step("a", "maker", "net1"))
     assert answer["message"] in looked(bed)[0].drift[0]
 
 
-def test_a_plugin_that_asks_to_be_asked_later_says_nothing_of_the_pod(bed: Bed) -> None:
+def test_a_check_that_asks_for_a_retry_is_skipped_and_not_reported_as_drift(bed: Bed) -> None:
     recorder(bed, "busy").fails("CHECK", code=11, message="busy")
     attached(bed, step("a", "busy", "net1"))
     assert (looked(bed)[0].drift, "busy" in looked(bed)[0].skipped) == ((), True)
 
 
-def test_what_stands_on_another_interface_than_it_should_is_seen(bed: Bed) -> None:
+def test_an_interface_on_top_of_the_wrong_link_is_reported_as_drift(bed: Bed) -> None:
     bed.veth("eth7", "peer7")
     maker(bed, "upper", 'link add "$CNI_IFNAME" link net1 type macvlan')
     attached(
@@ -124,7 +126,7 @@ def test_a_step_that_merges_two_branches_of_stock_plugins_makes_no_drift_of_eith
     assert [bool(each.drift) for each in looked(bed)][1] is True
 
 
-def test_what_stands_on_one_of_its_own_kind_is_where_the_kernel_puts_it(bed: Bed) -> None:
+def test_a_macvlan_on_top_of_a_macvlan_is_not_reported_as_drift(bed: Bed) -> None:
     bed.veth("eth7", "peer7")
     maker(bed, "upper", 'link add "$CNI_IFNAME" link net1 type macvlan')
     maker(bed, "top", 'link add "$CNI_IFNAME" link mac0 type macvlan')
@@ -137,7 +139,7 @@ def test_what_stands_on_one_of_its_own_kind_is_where_the_kernel_puts_it(bed: Bed
     assert [each.drift for each in looked(bed)] == [(), (), ()]
 
 
-def test_a_stock_plugin_is_not_asked_for_the_addresses_of_what_stands_on_its_interface(bed: Bed) -> None:
+def test_a_stock_plugin_is_not_checked_for_addresses_of_links_above_its_interface(bed: Bed) -> None:
     bed.veth("eth7", "peer7", up=True)
     maker(bed, "other", 'link add "$CNI_IFNAME" type bridge')
     attached(
@@ -187,7 +189,7 @@ CHAINED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("kind", CHAINED)
-def test_a_port_of_open_vswitch_has_not_drifted_by_what_is_chained_to_it(bed: Bed, kind: str) -> None:
+def test_a_chained_step_does_not_cause_drift_of_an_open_vswitch_port(bed: Bed, kind: str) -> None:
     ovs = recorder(bed, "ovs")
     for verb, script in (("ADD", OVS_ADD), ("DEL", "ip link del far0"), ("CHECK", OVS_CHECK)):
         ovs.does(verb, script)
@@ -199,7 +201,7 @@ def test_a_port_of_open_vswitch_has_not_drifted_by_what_is_chained_to_it(bed: Be
 
 
 @pytest.mark.parametrize("binary", [False, True], ids=["built in", "tuning"])
-def test_an_mtu_that_a_later_step_sets_is_no_drift_of_the_program_that_set_another(bed: Bed, binary: bool) -> None:
+def test_an_mtu_set_by_a_later_step_is_not_drift_of_the_earlier_step(bed: Bed, binary: bool) -> None:
     # As `vlan`, which compares the interface with the MTU of its own config.
     data = maker(bed, "vlan", 'link add "$CNI_IFNAME" mtu 1450 up type bridge')
     wanted = """$(sed 's/"prevResult".*//' "$call/stdin" | grep -o '"mtu":[0-9]*' | cut -d: -f2)"""
@@ -226,7 +228,7 @@ def test_an_mtu_that_a_later_step_sets_is_no_drift_of_the_program_that_set_anoth
     assert [bool(each.drift) for each in looked(bed)] == [True] * 3
 
 
-def test_a_route_that_a_program_moved_to_a_table_of_its_own_is_no_drift_of_the_step_that_made_it(bed: Bed) -> None:
+def test_a_route_moved_to_another_table_is_not_drift_of_the_step_that_added_it(bed: Bed) -> None:
     bed.veth("eth7", "peer7", up=True)
     routed = {"addresses": ["10.1.0.5/24"], "routes": [{"destination": "10.9.0.0/16", "gateway": "10.1.0.1"}]}
     attached(

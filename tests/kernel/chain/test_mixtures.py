@@ -67,7 +67,7 @@ def faulty(folder: Path, program: str, fault: str) -> None:
         (folder / program).chmod(0o755)
 
 
-def test_after_any_sequence_the_device_is_what_it_was(bed: Bed, tmp_path: Path) -> None:
+def test_after_any_sequence_of_attach_and_detach_the_device_is_restored(bed: Bed, tmp_path: Path) -> None:
     bed.veth("eth7", "peer7", mtu=1480, up=True)
     folder = tmp_path / "faulty"
     folder.mkdir()

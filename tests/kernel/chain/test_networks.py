@@ -47,7 +47,7 @@ def test_steps_of_one_network_have_addresses_of_their_own(bed: Bed, network: str
     assert not list(leases.rglob(f"{SUBNET}.*"))
 
 
-def test_plugins_of_one_network_are_told_of_all_that_are_on_it(bed: Bed) -> None:
+def test_plugins_of_a_shared_network_receive_all_its_attachments_for_gc(bed: Bed) -> None:
     # Each hands its own GC on to the network's IPAM plugin, which frees all that it is not told of.
     one, other = recorder(bed, "one"), recorder(bed, "other")
     for number, kind in enumerate(("one", "other")):

@@ -102,7 +102,7 @@ def test_a_nic_that_stays_in_a_pod_that_is_gone_is_reported(bed: Bed, taker: Rec
         netns.delete(name)
 
 
-def test_devices_of_the_pod_that_other_steps_move_at_the_same_time_are_no_matter(bed: Bed, taker: Recorder) -> None:
+def test_devices_moved_by_concurrent_steps_are_not_attributed_to_the_plugin(bed: Bed, taker: Recorder) -> None:
     taker.does("ADD", f"sleep 0.3; {MAKE}; {RESULT}")
     other = recorder(bed, "other")
     other.does(
@@ -122,9 +122,7 @@ def test_devices_of_the_pod_that_other_steps_move_at_the_same_time_are_no_matter
     assert not [note for note in report.notes if "taker" in note]
 
 
-def test_what_others_do_to_the_hosts_links_at_the_same_time_is_not_taken_for_the_plugins_doing(
-    bed: Bed, taker: Recorder
-) -> None:
+def test_concurrent_changes_to_host_links_are_not_attributed_to_the_plugin(bed: Bed, taker: Recorder) -> None:
     """Another pod gets a NIC and a veth, an administrator renames one, and another one is deleted."""
     name = f"{Path(bed.pod.path).name}-other"
     bed.veth("eth9", "peer9")
@@ -193,7 +191,7 @@ def test_of_several_plugins_all_are_named_that_may_have_left_a_link(bed: Bed, ta
     ]
 
 
-def test_interfaces_that_the_pod_made_by_itself_are_no_matter(bed: Bed, taker: Recorder) -> None:
+def test_interfaces_created_by_the_pod_itself_are_not_reported(bed: Bed, taker: Recorder) -> None:
     bed.run("ip", "link", "add", "before0", "type", "bridge", inside=True)
     attach(PLANS, bed.container, bed.pod.path, bed.settings)
     bed.run("ip", "link", "add", "docker0", "type", "bridge", inside=True)

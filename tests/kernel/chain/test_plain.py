@@ -71,6 +71,6 @@ def test_a_shared_device_gets_a_link_of_its_own_by_the_plugin_of_that_name(bed: 
     assert bed.state() == before
 
 
-def test_what_fails_is_told_by_the_request(bed: Bed) -> None:
+def test_a_failure_without_a_topology_names_the_request(bed: Bed) -> None:
     with pytest.raises(AttachError, match=r'request "net" \(host-device\)'):
         attach(plans_of(device("gone")), bed.container, bed.pod.path, bed.settings)

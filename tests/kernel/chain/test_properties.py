@@ -63,7 +63,7 @@ def planned(drawn: Sequence[Drawn]) -> Plan:
 
 
 @pytest.mark.parametrize("parallel", [True, False])
-def test_what_was_is_again(bed: Bed, parallel: bool) -> None:
+def test_random_graphs_and_failures_restore_the_former_state(bed: Bed, parallel: bool) -> None:
     maker, faulty = recorder(bed, "maker"), recorder(bed, "faulty")
     maker.does(
         "ADD", f'{MAKE}; echo \'{{"interfaces": [{{"name": "\'"$CNI_IFNAME"\'", "sandbox": "\'"$CNI_NETNS"\'"}}]}}\''

@@ -39,7 +39,7 @@ def test_nothing_is_begun(bed: Bed, wrong: str) -> None:
     assert differences(before, bed.state()) == []
 
 
-def test_an_mtu_that_the_kernel_refuses_is_told_with_what_limits_it(bed: Bed) -> None:
+def test_a_rejected_mtu_is_reported_with_the_interface_that_limits_it(bed: Bed) -> None:
     bed.veth("eth7", "peer7", up=True)
     before = bed.state()
     steps = (
@@ -66,7 +66,7 @@ def test_an_mtu_that_the_kernel_refuses_is_told_with_what_limits_it(bed: Bed) ->
         step("x", "tuning", "net1", {"mac": "{{ nobody.mac }}"}, after=["dev"]),
     ],
 )
-def test_what_is_refused_before_anything_runs_names_topology_and_step(bed: Bed, wrong: PlannedStep) -> None:
+def test_a_plan_rejected_before_it_runs_names_its_topology_and_step(bed: Bed, wrong: PlannedStep) -> None:
     bed.veth("eth7", "peer7", up=True)
     before = bed.state()
     with pytest.raises(NetdraError) as caught:

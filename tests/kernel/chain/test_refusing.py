@@ -46,7 +46,7 @@ def drawn(source: random.Random, calls: int) -> Iterator[Refusal]:
         yield refusal
 
 
-def test_whatever_is_refused_a_pod_is_attached_or_not_and_detached_or_still_in_its_checkpoint(bed: Bed) -> None:
+def test_random_kernel_refusals_leave_attach_and_detach_retryable_and_no_difference_unreported(bed: Bed) -> None:
     plans, sandbox = prepared(bed), bed.container.sandbox
     with refusing.counting() as attaching:
         attach(plans, bed.container, bed.pod.path, bed.settings)
@@ -74,9 +74,7 @@ def test_whatever_is_refused_a_pod_is_attached_or_not_and_detached_or_still_in_i
 
 
 @pytest.mark.parametrize("number", refusing.ERRNOS, ids=errno.errorcode.get)
-def test_a_network_whose_namespace_cannot_be_looked_at_is_neither_undone_nor_taken_for_gone(
-    bed: Bed, number: int
-) -> None:
+def test_a_network_with_an_unreadable_namespace_is_neither_undone_nor_assumed_gone(bed: Bed, number: int) -> None:
     attach(prepared(bed), bed.container, bed.pod.path, bed.settings)
     sandbox, whole = bed.container.sandbox, bed.state()
     for act in (

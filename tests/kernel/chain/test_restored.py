@@ -51,7 +51,7 @@ def undone(bed: Bed) -> DetachReport:
     return detach(bed.container.sandbox, bed.settings)
 
 
-def test_what_a_plugin_leaves_in_the_pod_is_taken_out_and_made_what_it_was(bed: Bed, mover: Recorder) -> None:
+def test_a_device_that_a_plugin_leaves_in_the_pod_is_moved_back_and_restored(bed: Bed, mover: Recorder) -> None:
     before = bed.state()
     attach(mine(), bed.container, bed.pod.path, bed.settings)
     assert bed.link("net1", inside=True)["mtu"] == 1300
@@ -64,7 +64,7 @@ def test_what_a_plugin_leaves_in_the_pod_is_taken_out_and_made_what_it_was(bed: 
     assert not undone(bed).found
 
 
-def test_what_a_plugin_gives_back_otherwise_than_it_was_is_restored_and_told(bed: Bed, mover: Recorder) -> None:
+def test_a_device_that_a_plugin_returns_changed_is_restored_and_reported(bed: Bed, mover: Recorder) -> None:
     before = bed.state()
     attach(mine(), bed.container, bed.pod.path, bed.settings)
     mover.does("DEL", GIVE)
@@ -125,7 +125,7 @@ def test_a_device_is_free_though_its_plugin_fails_on_del(bed: Bed, mover: Record
     assert differences(before, bed.state()) == []
 
 
-def test_a_plugin_that_is_no_longer_there_keeps_no_device(bed: Bed, mover: Recorder) -> None:
+def test_a_removed_plugin_does_not_keep_its_device(bed: Bed, mover: Recorder) -> None:
     before = bed.state()["host"]
     attach(mine(), bed.container, bed.pod.path, bed.settings)
     mover.path.unlink()
@@ -133,7 +133,7 @@ def test_a_plugin_that_is_no_longer_there_keeps_no_device(bed: Bed, mover: Recor
     assert differences(before, bed.state()["host"]) == []
 
 
-def test_when_add_fails_on_the_way_the_device_is_what_it_was(bed: Bed, mover: Recorder) -> None:
+def test_when_add_fails_midway_the_device_is_restored(bed: Bed, mover: Recorder) -> None:
     before = bed.state()
     mover.does("ADD", f"ip link property del dev eth7 altname port-seven; {TAKE}; kill -KILL $$")
     with pytest.raises(AttachError) as caught:
@@ -143,7 +143,7 @@ def test_when_add_fails_on_the_way_the_device_is_what_it_was(bed: Bed, mover: Re
     assert differences(before, bed.state()) == []
 
 
-def test_where_the_namespace_is_gone_del_is_told_its_path_and_else_called_without(bed: Bed) -> None:
+def test_del_gets_the_path_of_a_missing_namespace_first_and_is_retried_without_it(bed: Bed) -> None:
     fake = recorder(bed, "fake")
     attach((plan(step("a", "fake", "net1")),), bed.container, bed.pod.path, bed.settings)
     netns.delete(Path(bed.pod.path).name)
@@ -153,7 +153,7 @@ def test_where_the_namespace_is_gone_del_is_told_its_path_and_else_called_withou
     assert [each.environment["CNI_NETNS"] for each in fake.calls("DEL")] == [bed.pod.path, ""]
 
 
-def test_a_path_that_leads_to_another_namespace_by_now_is_told_to_nobody(bed: Bed) -> None:
+def test_a_path_that_leads_to_another_namespace_is_not_passed_to_del(bed: Bed) -> None:
     fake = recorder(bed, "fake")
     attach((plan(step("a", "fake", "net1")),), bed.container, bed.pod.path, bed.settings)
     name = Path(bed.pod.path).name
@@ -235,7 +235,7 @@ def test_pods_that_share_a_claim_have_its_device_together_where_the_plugin_leave
     assert len(fake.calls("DEL")) == 2
 
 
-def test_what_an_administrator_does_to_a_shared_device_while_pods_have_it_stays(bed: Bed) -> None:
+def test_administrator_changes_to_a_shared_device_in_use_are_kept(bed: Bed) -> None:
     bed.veth("eth7", "peer7")
     recorder(bed, "fake")
     plans = (plan(step("nic", "fake", "net1", device=device("eth7", share_id="s1"))),)
@@ -245,7 +245,7 @@ def test_what_an_administrator_does_to_a_shared_device_while_pods_have_it_stays(
     assert bed.link("eth7")["mtu"] == 1300
 
 
-def test_a_bridge_may_have_become_what_its_ports_made_it(bed: Bed) -> None:
+def test_a_bridge_may_keep_the_changes_caused_by_its_ports(bed: Bed) -> None:
     bed.run("ip", "link", "add", "br0", "type", "bridge")
     bed.veth("eth7", "peer7", mtu=1400)
     recorder(bed, "fake").does("DEL", "ip link set eth7 master br0")
@@ -279,7 +279,7 @@ def failed(bed: Bed, *steps: Any) -> AttachError:
     return caught.value
 
 
-def test_a_step_whose_config_its_plugin_cannot_read_is_undone_if_its_device_is_what_it_was(bed: Bed) -> None:
+def test_a_step_whose_config_its_plugin_rejects_is_undone_when_its_device_is_unchanged(bed: Bed) -> None:
     bed.veth("eth7", "peer7")
     refusing(bed)
     report = failed(bed, step("nic", "strict", "net1", device=device("eth7"))).report
@@ -289,7 +289,9 @@ def test_a_step_whose_config_its_plugin_cannot_read_is_undone_if_its_device_is_w
 
 
 @pytest.mark.parametrize("codes", [(999, 999), (6, 7)])
-def test_one_that_has_no_device_is_told_apart_as_a_step_that_can_be_given_up(bed: Bed, codes: tuple[int, int]) -> None:
+def test_a_step_without_a_device_and_with_a_rejected_config_is_marked_refused_and_abandonable(
+    bed: Bed, codes: tuple[int, int]
+) -> None:
     plugin = refusing(bed, code=codes[0])
     plugin.fails("DEL", code=codes[1], message="failed to load netconf: mtu is no number")
     report = failed(bed, step("a", "strict", "net1")).report
@@ -333,7 +335,7 @@ GIVES = {
 }
 
 
-def test_after_any_attach_fault_and_detach_a_device_is_what_it_was_or_is_told(bed: Bed) -> None:
+def test_after_any_attach_fault_and_detach_a_device_is_restored_or_reported_lost(bed: Bed) -> None:
     """A virtual device may be lost with a namespace that is not held; that is reported. Nothing else may be lost."""
     plugin = recorder(bed, "mover")
 

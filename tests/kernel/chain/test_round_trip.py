@@ -34,7 +34,7 @@ def prepared(bed: Bed) -> tuple[Plan, ...]:
     )
 
 
-def test_the_pod_has_what_the_plan_says_and_the_node_gets_back_what_it_had(bed: Bed) -> None:
+def test_the_pod_gets_the_planned_network_and_detach_restores_the_node(bed: Bed) -> None:
     plans = prepared(bed)
     before = bed.state()
     report = attach(plans, bed.container, bed.pod.path, bed.settings)
@@ -56,7 +56,7 @@ def test_the_pod_has_what_the_plan_says_and_the_node_gets_back_what_it_had(bed: 
     assert differences(before, bed.state()) == []
 
 
-def test_attaching_twice_attaches_once_and_detaching_twice_is_no_error(bed: Bed) -> None:
+def test_repeated_attach_and_detach_are_idempotent(bed: Bed) -> None:
     plans = prepared(bed)
     before = bed.state()
     first = attach(plans, bed.container, bed.pod.path, bed.settings)

@@ -133,7 +133,9 @@ def tried(act: Callable[..., Any], *arguments: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "on_del"), [("host-device", ""), ("mover", "true"), ("mover", GIVE)])
-def test_whatever_a_pod_sets_is_as_it_was_afterwards(bed: Bed, kind: str, on_del: str) -> None:
+def test_detach_restores_the_interface_after_any_changes_of_settings_by_the_pod(
+    bed: Bed, kind: str, on_del: str
+) -> None:
     bed.veth("eth7", "peer7", mtu=1450, up=True)
     bed.run("ip", "link", "set", "peer7", "up")
     if kind == "mover":
@@ -226,7 +228,7 @@ def test_a_bridges_settings_for_its_port_come_back_with_the_port(bed: Bed, kind:
     ] == []
 
 
-def test_a_default_that_changes_meanwhile_is_no_setting_of_the_link(bed: Bed) -> None:
+def test_a_default_that_changes_after_attach_is_not_treated_as_a_link_setting(bed: Bed) -> None:
     """A plugin that turns forwarding on for the node turns it on for all links."""
     bed.veth("eth7", "peer7")
     attach(plans("host-device"), bed.container, bed.pod.path, bed.settings)

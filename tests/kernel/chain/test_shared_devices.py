@@ -107,7 +107,7 @@ def undone(bed: Bed) -> DetachReport:
     return detach(bed.container.sandbox, bed.settings)
 
 
-def test_a_plugin_that_leaves_the_device_alone_is_no_matter(bed: Bed, porter: Recorder) -> None:
+def test_a_plugin_that_leaves_the_device_unchanged_causes_no_restore_note_or_taint(bed: Bed, porter: Recorder) -> None:
     before = bed.state()
     attach(shared(), bed.container, bed.pod.path, bed.settings)
     report = undone(bed)
@@ -173,7 +173,7 @@ def test_a_plugin_is_not_called_again_on_a_device_that_it_has_changed(bed: Bed, 
     assert len(other.calls("ADD")) == 1
 
 
-def test_what_others_do_to_a_shared_device_at_any_time_fails_no_pod(bed: Bed, porter: Recorder) -> None:
+def test_changes_by_others_to_a_shared_device_do_not_fail_the_pod(bed: Bed, porter: Recorder) -> None:
     bed.run("ip", "link", "set", "br0", "down")
     others = "ip link set br0 up promisc on; ip route del 198.51.100.0/24"
     porter.does("ADD", f'{others}; ip -n {POD} link add "$CNI_IFNAME" type bridge || exit 1; {RESULT}')
@@ -189,7 +189,7 @@ def test_what_others_do_to_a_shared_device_at_any_time_fails_no_pod(bed: Bed, po
     assert bed.link("br0")["flags"].count("UP") == 1
 
 
-def test_what_an_administrator_changes_between_add_and_del_stays(bed: Bed, porter: Recorder) -> None:
+def test_an_administrators_changes_between_add_and_del_are_kept(bed: Bed, porter: Recorder) -> None:
     attach(shared(), bed.container, bed.pod.path, bed.settings)
     bed.run("ip", "link", "set", "up0", "mtu", "1420", "nomaster")
     before = node(bed)
@@ -370,7 +370,7 @@ def lifetimes(bed: Bed) -> dict[str, tuple[int, int]]:
     }
 
 
-def test_an_address_with_a_lifetime_comes_back_for_the_time_that_it_had_left(bed: Bed, porter: Recorder) -> None:
+def test_an_address_with_a_lifetime_is_restored_with_its_remaining_lifetime(bed: Bed, porter: Recorder) -> None:
     for text, left, used in (("203.0.113.7/24", 900, 600), ("2001:db8::7/64", 800, 0), ("203.0.113.8/24", 2, 2)):
         bed.run("ip", "addr", "add", text, "dev", "up0", "valid_lft", str(left), "preferred_lft", str(used))
     before = lifetimes(bed)

@@ -83,7 +83,7 @@ def test_the_words_of_the_plugin_of_that_name_are_understood(pod: Bed) -> None:
     assert (inside["txqlen"], inside["address"], inside["mtu"]) == (55, "02:00:00:00:00:55", 1300)
 
 
-def test_a_default_route_stands_before_that_of_the_first_network_and_goes_again(pod: Bed) -> None:
+def test_an_added_default_route_precedes_the_first_networks_and_is_removed_on_detach(pod: Bed) -> None:
     before = pod.state()
     tuned(pod, {"addresses": ["10.1.0.5/24"], "routes": [{"destination": "0.0.0.0/0", "gateway": "10.1.0.1"}]})
     assert [each["gateway"] for each in pod.ip("route", "show", "default", inside=True)] == ["10.1.0.1", "10.0.0.1"]
@@ -177,7 +177,7 @@ def test_unusual_addresses_and_routes_that_the_kernel_takes_are_there_without_dr
     ],
     ids=str,
 )
-def test_what_validate_refuses_the_kernel_refuses_or_it_is_of_no_use(
+def test_addresses_and_routes_rejected_by_validate_are_rejected_by_the_kernel_or_useless(
     pod: Bed, config: dict[str, Any], said: str
 ) -> None:
     index = pod.link("eth0", inside=True)["ifindex"]
@@ -187,7 +187,7 @@ def test_what_validate_refuses_the_kernel_refuses_or_it_is_of_no_use(
             addressing.add(wanted, index, space)
 
 
-def test_an_interface_that_lost_ipv6_by_its_mtu_is_told_by_that(pod: Bed) -> None:
+def test_an_interface_without_ipv6_because_of_its_mtu_is_reported_with_that_cause(pod: Bed) -> None:
     pod.run("ip", "link", "set", "eth0", "mtu", "1279", inside=True)
     before = pod.state()
     with pytest.raises(AttachError, match="has MTU 1279 and can have no IPv6 address") as caught:
@@ -197,9 +197,7 @@ def test_an_interface_that_lost_ipv6_by_its_mtu_is_told_by_that(pod: Bed) -> Non
 
 
 @pytest.mark.parametrize("after", [(), ("first",)], ids=["beside it", "after it"])
-def test_what_a_later_step_changes_is_its_own_drift_and_not_that_of_the_step_before(
-    pod: Bed, after: tuple[str, ...]
-) -> None:
+def test_drift_is_reported_only_for_the_last_step_that_changed_the_setting(pod: Bed, after: tuple[str, ...]) -> None:
     def config(number: int, *, on: bool) -> dict[str, Any]:
         return {
             "dev": "eth0",
@@ -228,7 +226,7 @@ def test_what_a_later_step_changes_is_its_own_drift_and_not_that_of_the_step_bef
     assert differences(before, pod.state()) == []
 
 
-def test_what_was_there_already_is_left_when_the_step_is_undone(pod: Bed) -> None:
+def test_undoing_a_step_keeps_addresses_and_routes_that_existed_before(pod: Bed) -> None:
     before = pod.state()
     route = {"destination": "0.0.0.0/0", "gateway": "10.0.0.1"}
     tuned(pod, {"addresses": ["10.0.0.2/24", "10.1.0.5/24"], "routes": [route]})
@@ -298,7 +296,9 @@ def test_a_step_without_dev_changes_the_interface_that_it_was_planned_for(bed: B
         ({"ipam": {"subnet": "10.0.0.0/24"}}, "ipam names no plugin"),
     ],
 )
-def test_what_cannot_be_done_is_refused_and_leaves_nothing(pod: Bed, config: dict[str, Any], complaint: str) -> None:
+def test_an_impossible_tuning_config_is_rejected_and_changes_nothing(
+    pod: Bed, config: dict[str, Any], complaint: str
+) -> None:
     before = pod.state()
     if_name = config.get("dev", "eth0")
     full = {"promisc": True, **config}
@@ -329,7 +329,7 @@ def test_features_by_the_names_that_ethtool_sums_them_up_under(pod: Bed) -> None
     assert pod.run("ethtool", "-k", "eth0", inside=True) == before
 
 
-def test_a_feature_that_the_device_has_not_is_told_and_fails_nothing(pod: Bed) -> None:
+def test_an_unsupported_ethtool_feature_is_noted_and_does_not_fail_the_step(pod: Bed) -> None:
     config = {"ethtool": {"features": {"rx-vlan-filter": True, "lro": True, "rx-lro": False}}}
     report = tuned(pod, config)
     assert report.steps[0].notes == (
@@ -385,7 +385,9 @@ def test_an_ipam_plugin_is_given_the_whole_configuration_and_the_result_so_far(p
 
 
 @pytest.mark.parametrize("answer", [{}, {"ips": []}, {"ips": [{"address": "10.0.0.2/24"}]}])
-def test_an_ipam_plugin_that_gives_nothing_or_what_is_taken_fails_the_step(pod: Bed, answer: dict[str, Any]) -> None:
+def test_an_ipam_plugin_that_returns_no_address_or_an_address_in_use_fails_the_step(
+    pod: Bed, answer: dict[str, Any]
+) -> None:
     fake = recorder(pod, "pool")
     fake.prints("ADD", answer)
     before = pod.state()

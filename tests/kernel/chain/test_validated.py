@@ -116,7 +116,7 @@ RIGHT = topology(
 )
 
 
-def test_what_is_let_through_is_attached_or_refused_by_the_kernel_alone(bed: Bed) -> None:
+def test_a_topology_that_passes_validation_attaches_or_fails_only_with_kernel_errors(bed: Bed) -> None:
     for place in range(DEVICES):
         bed.veth(f"eth{place}", f"peer{place}", up=True)
     before = bed.state()

@@ -126,7 +126,9 @@ def test_a_plugin_that_reports_an_interface_and_does_nothing_fails_the_pod(bed: 
         ('link del "$CNI_IFNAME"', 'interface "net1" in the pod, but'),
     ],
 )
-def test_what_a_later_step_hands_on_it_must_leave_as_it_was(bed: Bed, maker: Recorder, spoil: str, text: str) -> None:
+def test_a_later_step_fails_when_it_changes_an_interface_it_reports_as_unchanged(
+    bed: Bed, maker: Recorder, spoil: str, text: str
+) -> None:
     reports(maker, MAKE, result(address("10.1.0.5/24"), mac=MAC, mtu=1450))
     later = recorder(bed, "later")
     reports(later, f"ip -n {POD} {spoil}", result(address("10.1.0.5/24"), mac=MAC, mtu=1450))
@@ -136,9 +138,7 @@ def test_what_a_later_step_hands_on_it_must_leave_as_it_was(bed: Bed, maker: Rec
     assert report.is_clean
 
 
-def test_what_another_branch_has_changed_meanwhile_is_not_taken_for_the_plugins_doing(
-    bed: Bed, maker: Recorder
-) -> None:
+def test_a_change_by_a_parallel_step_is_not_attributed_to_the_plugin(bed: Bed, maker: Recorder) -> None:
     """A step gets the results of its dependencies; a step beside it has changed the interface's MTU."""
     reports(maker, MAKE, result(mac=MAC, mtu=1450))
     reports(recorder(bed, "later"), "true", result(mac=MAC, mtu=1450))

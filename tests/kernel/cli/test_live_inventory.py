@@ -44,7 +44,7 @@ def netdra(namespace: str, *arguments: str) -> str:
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def test_plan_offers_what_is_there(namespace: str, tmp_path: Path) -> None:
+def test_plan_offers_the_bridge_of_its_own_namespace(namespace: str, tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(POLICY)
     printed = netdra(namespace, "plan", "--policies", str(tmp_path), "--node", "here")
     (part,) = yaml.safe_load_all(printed)
@@ -52,6 +52,6 @@ def test_plan_offers_what_is_there(namespace: str, tmp_path: Path) -> None:
     assert [device["name"] for device in part["spec"]["devices"]] == ["br7"]
 
 
-def test_explain_knows_what_is_there(namespace: str, tmp_path: Path) -> None:
+def test_explain_finds_the_bridge_of_its_own_namespace(namespace: str, tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(POLICY)
     assert 'exposed as br7 by "bridges"' in netdra(namespace, "explain", "br7", "--policies", str(tmp_path))

@@ -123,7 +123,7 @@ echo fine >/dev/null && echo "all tried"
     assert not Path("/root/hostile").exists()
 
 
-def test_it_reaches_nobody(programs: ConfinedPrograms, folder: Path) -> None:
+def test_a_confined_plugin_cannot_reach_a_server_by_tcp_or_udp(programs: ConfinedPrograms, folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         lines = (

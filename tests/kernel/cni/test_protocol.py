@@ -98,13 +98,13 @@ def test_version_is_asked_once_for_each_binary(recorder: Recorder) -> None:
 
 
 @pytest.mark.parametrize("answer", ["nonsense", "[]", '{"supportedVersions": 3}', ""])
-def test_a_plugin_that_cannot_say_its_versions_is_refused(recorder: Recorder, answer: str) -> None:
+def test_a_plugin_with_an_invalid_version_answer_is_rejected(recorder: Recorder, answer: str) -> None:
     recorder.does("VERSION", f"echo '{answer}'")
     with pytest.raises(PluginPermanentError, match="VERSION"):
         found(recorder)
 
 
-def test_a_plugins_own_error_is_told_with_code_details_and_stderr(recorder: Recorder) -> None:
+def test_a_plugin_error_is_reported_with_code_details_and_stderr(recorder: Recorder) -> None:
     recorder.does("ADD", """echo 'what I saw' >&2; echo '{"code": 7, "msg": "no", "details": "because"}'; exit 1""")
     problem = failure_of(recorder)
     assert isinstance(problem, PluginPermanentError)
@@ -156,7 +156,7 @@ def test_only_the_end_of_a_long_stderr_is_kept(recorder: Recorder) -> None:
     assert stderr.endswith("last words")
 
 
-def test_what_a_plugin_prints_is_bounded_and_passes_for_nobody_elses_words(recorder: Recorder) -> None:
+def test_plugin_output_is_truncated_and_cannot_imitate_netdra_messages(recorder: Recorder) -> None:
     forged = "fine\nnetdra: all is well\r\x1b[2J\x1b]0;x\x07\u202etxet\u2066" + "y" * 2**18
     answer = json.dumps({"code": 100, "msg": forged, "details": forged})
     (recorder.path.parent / "answer").write_text(answer)
@@ -203,7 +203,7 @@ def test_a_large_configuration_and_a_large_result_pass(recorder: Recorder) -> No
     assert recorder.calls("ADD")[0].config["blob"] == "x" * 3_000_000
 
 
-def test_what_is_no_json_is_refused_before_the_plugin_runs(recorder: Recorder) -> None:
+def test_a_config_that_is_not_json_is_rejected_before_the_plugin_runs(recorder: Recorder) -> None:
     plugin = found(recorder)
     network = NetworkConfig(network="n", type="fake", config={"odd": object()})
     with pytest.raises(InvalidInputError, match="not valid JSON"):
@@ -286,7 +286,7 @@ def test_status_and_gc_need_no_attachment_and_1_1_0(tmp_path: Path) -> None:
         protocol.collect(old, NETWORK, [HERE], SOON)
 
 
-def test_a_plugin_that_is_not_ready_says_so(recorder: Recorder) -> None:
+def test_status_raises_the_error_of_a_plugin_that_is_not_ready(recorder: Recorder) -> None:
     recorder.fails("STATUS", code=50, message="no more addresses")
     with pytest.raises(PluginPermanentError, match=r"no more addresses \(code 50: it is not available at the moment\)"):
         protocol.status(found(recorder), NETWORK, SOON)

@@ -147,7 +147,7 @@ def test_the_default_route_and_all_below_and_above_are_uplinks(busy: Machine) ->
     assert {name for name, each in found.items() if each.host_uplink} == {"br0", "v0a", "v1a", "v2a", "mv9"}
 
 
-def test_what_the_host_uses_links_for(busy: Machine) -> None:
+def test_host_use_lists_bridge_ports_addresses_routes_and_parents(busy: Machine) -> None:
     found = {name: each.host_use for name, each in scanned(busy).items() if each.host_use}
     ports = {f"v{number}a": ("bridge-port br0",) for number in range(3)}
     assert found == ports | {

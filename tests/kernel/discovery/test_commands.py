@@ -38,7 +38,7 @@ def test_json_of_a_namespace(machine: Machine) -> None:
     assert (found[0]["mac"], found[0]["type"], found[0]["linkSpeed"]) == ("02:00:00:00:00:01", "veth", 10000)
 
 
-def test_changes_are_told_one_json_object_a_line(machine: Machine) -> None:
+def test_watch_prints_each_change_as_one_json_object_per_line(machine: Machine) -> None:
     with watching(machine, "-o", "json") as process:
         assert process.stdout is not None
 
@@ -56,7 +56,7 @@ def test_changes_are_told_one_json_object_a_line(machine: Machine) -> None:
         assert {told()[:2], told()[:2]} == {("removed", "a"), ("removed", "b")}
 
 
-def test_changes_are_told_in_words(machine: Machine) -> None:
+def test_watch_prints_each_change_as_a_line_of_text(machine: Machine) -> None:
     with watching(machine) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("INTERFACE")

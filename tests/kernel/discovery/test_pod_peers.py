@@ -58,7 +58,7 @@ def test_a_namespace_is_a_pods_by_the_name_that_its_runtime_gives_it(
         assert used(scanned(machine)) == use
 
 
-def test_a_namespace_without_a_name_is_no_pods(machine: Machine, pod: Machine) -> None:
+def test_a_peer_in_an_unnamed_namespace_is_not_a_pod_peer(machine: Machine, pod: Machine) -> None:
     """A node that is a container, as those of kind, has NICs whose other ends are in its machine's namespace."""
     with Namespace.anonymous() as outside:
         machine.veth("eth0", "outer", peer_in=outside)
@@ -105,7 +105,9 @@ def test_a_peer_that_moves_after_the_watcher_has_read_both_ends(
     assert watcher.rescans == 0
 
 
-def test_an_id_that_a_namespace_has_after_a_pod_is_no_pods(machine: Machine, watcher: Watcher) -> None:
+def test_a_namespace_with_the_reused_id_of_a_deleted_pod_is_not_a_pod_namespace(
+    machine: Machine, watcher: Watcher
+) -> None:
     """The kernel gives the id of a namespace that is gone to the next one."""
     with contextlib.contextmanager(new_machine)(f"cni-{uuid.uuid4()}") as pod:
         machine.veth("wire", "eth0", peer_in=pod.namespace)
@@ -165,7 +167,9 @@ def test_where_pods_namespaces_cannot_be_read_the_use_is_unknown_until_they_can(
     assert used(watcher.inventory) == {"wire": POD}
 
 
-def test_a_file_that_is_no_namespace_yet_is_no_pods(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_file_without_a_mounted_namespace_is_not_a_pod_namespace(
+    machine: Machine, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """A runtime makes the file first, and mounts the namespace on it then."""
     folder = tmp_path_factory.mktemp("netns")
     (folder / f"cni-{uuid.uuid4()}").touch()

@@ -153,7 +153,7 @@ def test_a_route_that_went_with_its_link_and_came_again_is_behind_the_others(rou
         ("dev p2 src 10.9.0.2", "addr del 10.9.0.2/24 dev p2"),
     ],
 )
-def test_what_is_replaced_after_a_route_went_without_a_message_is_the_first_that_is_left(
+def test_a_replace_after_a_silent_route_loss_replaces_the_first_remaining_route(
     routed: Machine, hops: str, loss: str
 ) -> None:
     """The kernel's message about the new route does not state in whose place it stands."""

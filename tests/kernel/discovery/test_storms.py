@@ -125,7 +125,9 @@ def test_a_watcher_begins_and_goes_on_although_each_dump_is_interrupted(
         agree(watcher, machine)
 
 
-def test_a_reading_that_fails_leaves_what_is_known(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_rescan_keeps_the_inventory_and_is_retried_soon(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     machine.veth("a", "b", up=True)
     address.add(machine.sock, machine.index("a"), "10.1.1.1/24")
     machine.at_rest()

@@ -51,7 +51,7 @@ def test_a_link_that_goes_between_the_dump_and_its_details(machine: Machine) -> 
         assert gone.index not in facts.devices
 
 
-def test_a_kernel_without_ethtool_netlink_tells_all_but_speeds(machine: Machine) -> None:
+def test_without_ethtool_netlink_only_link_speeds_are_unreadable(machine: Machine) -> None:
     machine.veth("a", "b")
     with machine.namespace.run(live.Kernel) as kernel:
         kernel.generic.families[ethtool.FAMILY] = 0x7FF  # a family that is not there

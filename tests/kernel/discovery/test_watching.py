@@ -177,7 +177,7 @@ def test_incremental_is_full(batches: list[list[Operation]]) -> None:
         assert watcher.rescans == 0
 
 
-def test_a_change_is_told_once_with_before_and_after(machine: Machine) -> None:
+def test_a_change_is_reported_once_with_before_and_after(machine: Machine) -> None:
     with watcher_of(machine.namespace) as watcher:
         machine.veth("a", "b")
         assert sorted(each.if_name for each in watcher.handle().added) == ["a", "b"]
@@ -189,7 +189,7 @@ def test_a_change_is_told_once_with_before_and_after(machine: Machine) -> None:
         assert sorted(each.if_name for each in watcher.handle().removed) == ["a", "b"]
 
 
-def test_a_link_that_is_renamed_is_wired_as_its_new_name_says(machine: Machine) -> None:
+def test_a_renamed_link_gets_the_physnet_of_its_new_name(machine: Machine) -> None:
     machine.veth("a", "b")
     with watcher_of(machine.namespace) as watcher:
         for name, wired in (("c", ""), ("eth9", "physnet2")):
@@ -211,7 +211,7 @@ def test_a_rename_reaches_the_relatives(machine: Machine) -> None:
         assert found["lan"].lower_devices == ("port",)
 
 
-def test_only_what_changed_is_read_again(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_of_one_link_reads_only_that_link_again(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     for each in range(20):
         machine.veth(f"a{each}", f"b{each}", up=True)
     machine.at_rest()
@@ -273,7 +273,7 @@ def test_uplinks_that_could_not_be_read_are_unknown_until_they_can(
         assert {each.if_name for each in watcher.inventory.interfaces if each.host_uplink} == {"a", "b"}
 
 
-def test_what_the_host_uses_a_link_for_is_followed_route_by_route(
+def test_host_use_of_a_link_follows_route_changes_without_listing_routes(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine.veth("a", "b", up=True)
@@ -322,7 +322,7 @@ def test_lost_events_mean_that_all_is_read_again(machine: Machine, monkeypatch: 
         agree(watcher, machine.namespace)
 
 
-def test_what_the_kernel_tells_nobody_is_found_by_the_next_full_reading(machine: Machine) -> None:
+def test_a_rescan_finds_a_change_without_a_kernel_event(machine: Machine) -> None:
     machine.veth("a", "b")
     with watcher_of(machine.namespace) as watcher:
         link.change(machine.sock, "a", alias="down, so without an event")
@@ -331,7 +331,7 @@ def test_what_the_kernel_tells_nobody_is_found_by_the_next_full_reading(machine:
         assert after.alias == "down, so without an event"
 
 
-def test_all_is_read_again_when_it_is_due_and_differences_are_told(machine: Machine) -> None:
+def test_a_due_rescan_reads_all_links_and_reports_the_differences(machine: Machine) -> None:
     machine.veth("a", "b")
     with watcher_of(machine.namespace, rescan_every=0.05) as watcher:
         watcher._facts.links.clear()  # as if events had gone missing without a sign
@@ -357,7 +357,7 @@ def test_it_hangs_on_an_event_loop(machine: Machine) -> None:
         agree(watcher, machine.namespace)
 
 
-def test_closing_twice_is_no_error(machine: Machine) -> None:
+def test_closing_a_watcher_twice_raises_no_error(machine: Machine) -> None:
     watcher = watcher_of(machine.namespace)
     watcher.close()
     watcher.close()

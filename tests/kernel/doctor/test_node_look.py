@@ -33,7 +33,7 @@ def test_a_kind_of_link_is_there_where_ip_link_knows_it(machine: Machine, kind: 
     assert (look(Places()).kinds[kind] == "there") == known
 
 
-def test_this_machine_is_told_as_the_system_tells_it() -> None:
+def test_the_doctor_reports_kernel_interfaces_and_cgroup_as_the_system_does() -> None:
     found, count = until(looked_at_rest, "this machine's links to come to rest")
     assert found.privileged
     assert found.kernel == platform.release()
@@ -106,7 +106,7 @@ def test_modules_on_disk_are_known_where_the_kernel_may_not_be_asked(tmp_path: P
     assert node_look.Modules(Places(root=tmp_path / "none")).presence("vlan") == "unknown"
 
 
-def test_whoever_is_not_root_is_told_what_could_not_be_seen_and_sees_the_rest() -> None:
+def test_the_doctor_without_root_names_unchecked_items_and_checks_the_rest() -> None:
     # The checkout may be where only root can go, as root's own folder is.
     seen = ("unshare", "--mount", "sh", "-c", 'mount --bind "$0" /var/tmp && exec "$@"', str(ROOT))
     nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all")

@@ -110,9 +110,7 @@ def test_iproute2_sees_the_same_route(machine: Machine, index: int) -> None:
     assert seen["metrics"] == [{"mtu": 1300, "advmss": 1200}]
 
 
-def test_the_links_of_default_routes_and_of_those_that_somebody_made_are_found_in_all_tables(
-    machine: Machine, index: int
-) -> None:
+def test_links_of_default_routes_and_of_added_routes_are_found_in_all_tables(machine: Machine, index: int) -> None:
     address.add(machine.sock, index, "10.1.2.3/24")
     address.add(machine.sock, index, "fd00::3/64")
     for each in (

@@ -60,7 +60,7 @@ def test_memory_ports_processors_and_disks_are_given_under_no_name(folder: Path,
     assert f"is device {number[0]}:{number[1]}, which pods never get" in problem
 
 
-def test_so_is_what_the_kernel_says_is_a_disk(folder: Path, tmp_path: Path) -> None:
+def test_a_device_of_a_disk_subsystem_in_sysfs_is_rejected_for_pods(folder: Path, tmp_path: Path) -> None:
     device = tmp_path / "dev/char/240:7"
     device.mkdir(parents=True)
     (device / "subsystem").symlink_to("../../../class/nvme")
@@ -68,7 +68,7 @@ def test_so_is_what_the_kernel_says_is_a_disk(folder: Path, tmp_path: Path) -> N
     assert "which pods never get" in DeviceFiles([f"{folder}/*"], Sysfs(str(tmp_path))).look(str(path)).problem
 
 
-def test_a_link_leads_only_to_what_is_allowed(folder: Path) -> None:
+def test_a_symlink_must_lead_to_an_allowed_device(folder: Path) -> None:
     make(folder / "fpga0")
     (folder / "good").symlink_to("fpga0")
     (folder / "memory").symlink_to("/dev/mem")
@@ -104,7 +104,7 @@ def test_a_folder_on_the_way_may_be_a_link_too(folder: Path) -> None:
     assert "leads to /etc/passwd" in files.look(f"{folder}/out/passwd").problem
 
 
-def test_what_is_no_character_device_is_named(folder: Path) -> None:
+def test_a_path_without_a_character_device_is_named_in_the_error(folder: Path) -> None:
     make(folder / "disk", (7, 0), stat.S_IFBLK)
     (folder / "plain").write_text("")
     (folder / "folder").mkdir()

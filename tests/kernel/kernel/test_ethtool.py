@@ -13,7 +13,7 @@ from netdra.model.errors import InvalidInputError
 from tests.kernel.conftest import Machine
 
 
-def test_features_are_what_ethtool_shows_and_can_be_changed(machine: Machine) -> None:
+def test_features_match_ethtool_output_and_can_be_changed(machine: Machine) -> None:
     machine.veth("a", "b")
     index = machine.index("a")
     with machine.namespace.socket(NETLINK_GENERIC) as sock:

@@ -14,7 +14,7 @@ from netdra.kernel.route import Route
 from tests.kernel.conftest import Machine
 
 
-def test_what_happens_is_told_in_its_order(machine: Machine) -> None:
+def test_link_events_arrive_in_order_along_with_address_and_route_events(machine: Machine) -> None:
     with machine.namespace.run(Monitor) as events:
         machine.veth("a", "b", up=True)
         index = machine.index("a")
@@ -43,7 +43,9 @@ def test_leaving_a_bridge_is_not_the_end_of_a_link(machine: Machine) -> None:
     assert not any(each.gone for each in arrived)
 
 
-def test_a_socket_that_runs_over_says_so_and_goes_on(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_socket_overflow_raises_events_lost_and_later_events_are_read(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(monitor, "_RECEIVE_BUFFER", 4096)
     with machine.namespace.run(Monitor) as events:
         for number in range(20):

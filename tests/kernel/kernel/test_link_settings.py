@@ -49,7 +49,7 @@ def test_each_sysctl_of_a_link_is_in_its_message(machine: Machine, family: str) 
         assert {each: seen()[each] for each in now} == now, name
 
 
-def test_sizes_and_group_are_what_iproute2_shows(machine: Machine) -> None:
+def test_link_sizes_and_group_match_iproute2_output(machine: Machine) -> None:
     machine.veth("eth7", "peer7")
     values = {"gso_max_size": 30000, "gso_max_segs": 7, "gro_max_size": 40000}
     arguments = [text for name, value in values.items() for text in (name, str(value))]
@@ -64,7 +64,7 @@ def test_sizes_and_group_are_what_iproute2_shows(machine: Machine) -> None:
     assert link_settings.group(message(machine, "eth7")) == 7
 
 
-def test_a_bridge_ports_settings_are_what_iproute2_shows_and_can_be_set(machine: Machine) -> None:
+def test_bridge_port_settings_match_iproute2_output_and_can_be_set(machine: Machine) -> None:
     machine.veth("eth7", "peer7")
     assert link_settings.bridge_port(message(machine, "eth7")) == {}
     machine.run("ip", "link", "add", "br0", "type", "bridge")

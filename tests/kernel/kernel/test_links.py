@@ -101,7 +101,7 @@ def test_a_rename_of_a_link_that_is_named(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("name", ["a", "bond0"])
-def test_a_deleted_link_is_gone_and_one_that_is_not_there_says_so(machine: Machine, name: str) -> None:
+def test_a_deleted_link_is_removed_and_deleting_a_missing_link_raises_an_error(machine: Machine, name: str) -> None:
     machine.veth("a", "b")
     if name == "a":
         link.delete(machine.sock, name)

@@ -113,7 +113,7 @@ def test_a_socket_stays_in_its_namespace(machine: Machine) -> None:
     assert set(found) == {"lo", "a", "b"}
 
 
-def test_what_work_raises_comes_through_and_the_thread_comes_back(machine: Machine) -> None:
+def test_an_error_inside_a_namespace_is_raised_and_later_work_runs_in_its_own_namespace(machine: Machine) -> None:
     def fail() -> None:
         raise InvalidInputError("inside")
 
@@ -172,7 +172,7 @@ def test_a_path_leads_to_a_namespace_only_while_one_is_mounted_on_it(machine: Ma
         assert netns.inode_at(str(nothing)) == 0
 
 
-def test_of_two_namespaces_the_kernel_says_which_was_made_first_whenever_it_is_asked(machine: Machine) -> None:
+def test_namespace_file_times_follow_creation_order_and_do_not_change(machine: Machine) -> None:
     path = f"{netns.NAMED}/{machine.name}"
     first = netns.status_at(path)
     assert first is not None

@@ -18,7 +18,7 @@ def test_a_link_is_found_by_each_of_its_names(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "absent", "lo2", "a-name-that-is-longer-than-names-are"])
-def test_what_is_not_there_is_no_link(machine: Machine, name: str) -> None:
+def test_a_missing_link_yields_index_zero_and_an_empty_mac(machine: Machine, name: str) -> None:
     assert unlocked.index_of(machine.sock, name) == 0
     assert unlocked.mac_of(machine.sock, name) == ""
 

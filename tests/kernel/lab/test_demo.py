@@ -52,7 +52,7 @@ def told_by(request: pytest.FixtureRequest) -> Demo:
     return run
 
 
-def test_the_whole_path_is_told_as_data(told_by: Demo) -> None:
+def test_the_demo_reports_the_whole_path_as_data(told_by: Demo) -> None:
     told = told_by()
     assert list(told) == CHAPTERS
     assert told["pod"]["ipAgrees"] is True
@@ -63,7 +63,7 @@ def test_the_whole_path_is_told_as_data(told_by: Demo) -> None:
     assert all(step["outcome"] == "undone" for step in told["detach"]["undone"])
 
 
-def test_the_pod_has_the_network_that_the_topology_says(told_by: Demo) -> None:
+def test_the_demo_pod_gets_the_network_of_its_topology(told_by: Demo) -> None:
     told = told_by()
     inside = {seen["name"]: seen for seen in told["pod"]["interfaces"]}
     data = inside["data0"]
@@ -126,7 +126,7 @@ def test_a_failure_inside_is_an_error_outside_and_nothing_is_left(tmp_path: Path
     assert demo.traces() == isolation.Traces()
 
 
-def test_what_is_left_would_be_seen() -> None:
+def test_traces_report_leftover_links_namespaces_and_mounts() -> None:
     name = f"trace-{os.getpid()}"
     with netns.Namespace.create(name):
         try:

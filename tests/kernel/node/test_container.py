@@ -33,7 +33,7 @@ def test_settings_that_are_read_only_are_made_writable() -> None:
     assert after == "None"
 
 
-def test_without_the_capability_it_is_said_what_to_do() -> None:
+def test_without_cap_sys_admin_settings_remain_read_only_and_the_hint_names_the_capability() -> None:
     before, after = looked("-all,+net_admin")
     assert "CAP_SYS_ADMIN" in before
     assert after == before

@@ -43,7 +43,7 @@ def fill(path: Path) -> None:
                     break
 
 
-def test_what_is_registered_on_a_full_disk_holds_and_is_written_when_there_is_room(disk: Path) -> None:
+def test_registrations_on_a_full_disk_hold_and_are_written_once_space_is_free(disk: Path) -> None:
     async def story(scene: Scene) -> None:
         assert (await scene.register("eth0")).message == ""
         fill(disk / "all")
@@ -69,7 +69,7 @@ def test_what_is_registered_on_a_full_disk_holds_and_is_written_when_there_is_ro
     }
 
 
-def test_what_a_full_disk_did_not_take_is_written_when_there_is_room_though_nobody_registers_anything(
+def test_unwritten_registrations_are_written_once_space_is_free_without_a_new_registration(
     disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(table, "REWRITE_SECONDS", 0.05)
@@ -88,7 +88,7 @@ def test_what_a_full_disk_did_not_take_is_written_when_there_is_room_though_nobo
     assert {said.device for said in RegistrationTable(disk / FILE).registrations} == devices
 
 
-def test_on_a_disk_that_became_read_only_what_is_registered_holds_and_the_next_registry_serves(tmp_path: Path) -> None:
+def test_registrations_on_a_read_only_disk_hold_and_the_next_registry_still_serves(tmp_path: Path) -> None:
     async def told(disk: Disk) -> None:
         async with serving(disk.path, place=tmp_path) as scene:
             assert (await scene.register("eth0")).message == ""
@@ -108,7 +108,7 @@ def test_on_a_disk_that_became_read_only_what_is_registered_holds_and_the_next_r
         run(lambda: next_one(disk))
 
 
-def test_a_registry_whose_disk_was_full_when_it_ended_begins_with_what_was_written_before(disk: Path) -> None:
+def test_a_registry_that_ended_on_a_full_disk_restarts_with_the_records_written_before(disk: Path) -> None:
     async def told() -> None:
         async with serving(disk) as scene:
             assert (await scene.register("eth0")).message == ""

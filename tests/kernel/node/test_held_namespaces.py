@@ -114,7 +114,7 @@ def test_a_path_that_another_namespace_has_by_now_is_lost_too(
 
 
 @pytest.mark.parametrize("number", refusing.ERRNOS, ids=errno.errorcode.get)
-def test_what_cannot_be_looked_at_is_not_lost_and_what_cannot_be_held_is_an_error(
+def test_an_unreadable_namespace_is_not_lost_and_a_failed_hold_raises_an_error(
     boxes: list[Box], namespaces: Namespaces, number: int
 ) -> None:
     namespaces.hold("s", boxes[0].path)
@@ -144,7 +144,7 @@ def test_a_program_that_is_started_does_not_hold_it(boxes: list[Box], namespaces
             child.kill()
 
 
-def test_what_is_lost_is_told_once_and_not_if_it_is_let_go_meanwhile(
+def test_a_lost_namespace_is_reported_once_unless_it_is_released(
     boxes: list[Box], namespaces: Namespaces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.05)
@@ -178,7 +178,7 @@ def refuses() -> None:
 
 
 @pytest.mark.parametrize("is_deaf", [False, True])
-def test_a_namespace_that_goes_is_seen_by_the_unmount_or_where_that_is_not_told_by_looking(
+def test_a_removed_namespace_is_noticed_by_its_unmount_or_else_by_polling(
     boxes: list[Box], namespaces: Namespaces, monkeypatch: pytest.MonkeyPatch, is_deaf: bool
 ) -> None:
     monkeypatch.setattr(module, "IDLE_SECONDS", 3600.0)
@@ -199,7 +199,7 @@ def test_a_namespace_that_goes_is_seen_by_the_unmount_or_where_that_is_not_told_
     asyncio.run(main())
 
 
-def test_mounts_that_change_all_the_time_have_all_looked_at_once_a_second(
+def test_constant_mount_changes_trigger_a_check_of_held_namespaces_once_a_second(
     boxes: list[Box], namespaces: Namespaces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[str] = []

@@ -82,7 +82,7 @@ def fits(folder: Path, registrations: tuple[Registration, ...], asked: int) -> b
     return done.returncode == 0
 
 
-def test_a_claim_gets_four_gigabits_of_what_was_measured(machine: Machine, other: Machine) -> None:
+def test_a_claim_is_satisfied_up_to_the_measured_bandwidth(machine: Machine, other: Machine) -> None:
     machine.veth("eth0", "far0", peer_in=other.namespace)
     for end, name, address in ((machine, "eth0", "10.9.0.1/24"), (other, "far0", "10.9.0.2/24")):
         end.run("ip", "address", "add", address, "dev", name)

@@ -68,7 +68,7 @@ def test_user_0_in_the_nodes_namespaces_is_root_of_the_node(
     assert asked(folder, command) == (1000 if "setpriv" in command else 0, is_root)
 
 
-def test_below_another_root_folder_and_after_its_end_nobody_is(folder: Path) -> None:
+def test_a_peer_below_another_root_folder_or_after_its_end_is_not_root_of_the_node(folder: Path) -> None:
     assert asked(folder, (), str(folder)) == (0, False)
     (folder / "s").unlink()
     assert asked(folder, (), ended=True) == (0, False)

@@ -73,7 +73,7 @@ def test_a_client_gives_its_token_to_root_alone(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("command", [USER, CONTAINER])
-def test_a_server_that_is_no_driver_is_replaced(folder: Path, command: Sequence[str]) -> None:
+def test_a_server_that_is_not_the_driver_is_replaced(folder: Path, command: Sequence[str]) -> None:
     async def story() -> None:
         async with serving(folder / "state", place=folder) as scene:
             before = scene.path.stat().st_ctime_ns  # a number of an inode may be given out again
@@ -96,7 +96,7 @@ def registers(scene: Scene) -> bool:
     return True
 
 
-def test_what_others_put_in_the_sockets_place_is_not_given_its_permissions(folder: Path) -> None:
+def test_a_symlink_in_place_of_the_socket_does_not_get_its_permissions(folder: Path) -> None:
     """A link that comes between two looks leads to a file of the node."""
     secret = folder / "shadow"
     secret.write_text("")

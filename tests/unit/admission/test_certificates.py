@@ -78,7 +78,7 @@ def test_through_a_change_the_old_and_the_new_one_are_trusted_by_the_new_authori
     asyncio.run(story())
 
 
-def test_authorities_that_have_run_out_are_no_longer_trusted() -> None:
+def test_expired_authorities_are_no_longer_trusted() -> None:
     old = certificates.make(HOSTS, now() - LIFETIME - timedelta(days=1))
     assert len(x509.load_pem_x509_certificates(certificates.make(HOSTS, now(), old).authorities.encode())) == 1
 
@@ -109,7 +109,7 @@ def test_a_key_that_does_not_fit_changes_nothing() -> None:
     asyncio.run(story())
 
 
-def test_nothing_but_the_texts_says_whether_a_certificate_can_be_served_with() -> None:
+def test_verify_rejects_certificates_with_mismatched_or_malformed_pem_texts() -> None:
     first, second = certificates.make(HOSTS, now()), certificates.make(HOSTS, now())
     certificates.verify(first)
     for wrong, told in (
@@ -123,7 +123,7 @@ def test_nothing_but_the_texts_says_whether_a_certificate_can_be_served_with() -
             certificates.verify(wrong)
 
 
-def test_who_was_trusted_before_is_trusted_for_an_hour_more_and_as_long_as_valid() -> None:
+def test_previous_authorities_stay_trusted_for_one_hour_unless_expired() -> None:
     begin = now()
     old, new = certificates.make(HOSTS, begin), certificates.make(HOSTS, begin)
     both = certificates.bundle(new, old.authorities, begin)

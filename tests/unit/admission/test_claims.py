@@ -145,7 +145,7 @@ def test_deletions_and_foreign_kinds_are_let_through(request_of: Request) -> Non
 
 
 @pytest.mark.parametrize(("kind", "group", "allowed"), [("ResourceClaim", "resource.k8s.io", True), *TOO_DEEP])
-def test_a_claim_that_is_nested_too_deeply_is_let_through_and_what_is_ours_is_not(
+def test_a_too_deeply_nested_claim_is_allowed_and_netdras_own_kinds_are_rejected(
     kind: str, group: str, allowed: bool
 ) -> None:
     deep = "[" * 5000 + "]" * 5000

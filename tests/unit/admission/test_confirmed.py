@@ -97,11 +97,11 @@ def test_a_topology_that_was_just_changed_counts(lacking: Request, topology: Top
     assert judged(api, [before, *device_classes(before)], lacking()).allowed
 
 
-def test_a_topology_that_is_no_more_refuses_nothing(lacking: Request, topology: Topology) -> None:
+def test_a_deleted_topology_does_not_reject_a_claim(lacking: Request, topology: Topology) -> None:
     assert judged(ApiServer(), [topology("net", TWO)], lacking()).allowed
 
 
-def test_a_class_that_was_just_made_counts_and_what_it_brings(lacking: Request, topology: Topology) -> None:
+def test_a_newly_created_class_and_its_topology_reference_are_considered(lacking: Request, topology: Topology) -> None:
     net = topology("net", TWO)
     present = [net, *device_classes(net)]
     whole = lacking("{vf0: net-vf0, vf1: own}")
@@ -120,7 +120,9 @@ def test_a_step_that_was_just_renamed_is_found_in_the_class_that_is_asked_for_th
     assert "own" in api.asked
 
 
-def test_what_a_claim_says_itself_is_refused_without_asking(lacking: Request, topology: Topology) -> None:
+def test_a_claim_with_an_invalid_config_of_its_own_is_rejected_without_api_requests(
+    lacking: Request, topology: Topology
+) -> None:
     api = ApiServer()
     own = {"opaque": {"driver": "dra.networking", "parameters": {"networkTopologyRef": {"name": "net"}}}}
     assert not judged(api, [topology("net", TWO)], lacking(config=[own])).allowed

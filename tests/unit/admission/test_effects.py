@@ -86,7 +86,7 @@ def fifty() -> Nodes:
 
 
 class TestInWords:
-    def test_an_exclude_tells_what_it_hides(self, fifty: Nodes) -> None:
+    def test_an_exclude_policy_reports_the_devices_it_hides(self, fifty: Nodes) -> None:
         assert told(fifty, [VFS, PFS], None, exclude("e", f'{OURS}.type == "vf"')) == (
             "hides 400 devices on 50 nodes, 10 of them allocated"
         )
@@ -100,29 +100,29 @@ class TestInWords:
         new = exclude("e", "true", nodeSelector={"matchLabels": {"rack": "a"}})
         assert told(fifty, [VFS, PFS], None, new) == "hides 90 devices on 10 nodes, 2 of them allocated"
 
-    def test_an_expose_tells_what_it_offers(self, fifty: Nodes) -> None:
+    def test_an_expose_policy_reports_the_devices_it_offers(self, fifty: Nodes) -> None:
         new = shared("bridges", f'{OURS}.type == "bridge"', supportedCNIPlugins=[{"name": "bridge"}])
         assert told(fifty, [VFS, PFS], None, new) == "offers 50 devices more on 50 nodes"
 
-    def test_what_takes_over_from_another_policy_is_told(self, fifty: Nodes) -> None:
+    def test_devices_taken_over_from_another_policy_are_reported(self, fifty: Nodes) -> None:
         new = exclusive("aaa", f'{OURS}.type == "pf"')
         assert told(fifty, [VFS, PFS], None, new) == "takes over 50 devices on 50 nodes from other policies"
 
-    def test_what_is_left_to_another_policy_is_told(self, fifty: Nodes) -> None:
+    def test_devices_left_to_another_policy_are_reported(self, fifty: Nodes) -> None:
         other = exclusive("zzz", f'{OURS}.type == "vf"')
         both = known([report([VFS, other], *sriov("p0", 2))])
         assert told(both, [VFS, other], VFS, None) == "leaves 2 devices on 1 node to other policies"
 
-    def test_a_change_tells_what_goes_and_what_comes(self, fifty: Nodes) -> None:
+    def test_a_changed_policy_reports_hidden_and_offered_devices(self, fifty: Nodes) -> None:
         new = exclusive("vfs", f'{OURS}.type == "nic"')
         assert told(fifty, [VFS, PFS], VFS, new) == (
             "hides 400 devices on 50 nodes, 10 of them allocated; offers 50 devices more on 50 nodes"
         )
 
-    def test_a_change_that_changes_nothing_says_nothing(self, fifty: Nodes) -> None:
+    def test_a_policy_change_without_effect_reports_nothing(self, fifty: Nodes) -> None:
         assert told(fifty, [VFS, PFS], VFS, replace(VFS, spec=replace(VFS.spec, priority=7))) == ""
 
-    def test_one_that_matches_nothing_is_told(self, fifty: Nodes) -> None:
+    def test_a_policy_that_matches_no_interface_is_reported(self, fifty: Nodes) -> None:
         assert told(fifty, [VFS, PFS], None, exclusive("x", named("p00"))) == (
             "does not match any interface reported by 50 nodes"
         )
@@ -140,14 +140,14 @@ class TestInWords:
             == "does not match any interface reported by 1 node"
         )
 
-    def test_what_is_only_counted_is_unknown(self) -> None:
+    def test_interfaces_that_are_only_counted_cannot_be_evaluated(self) -> None:
         many = [Interface(if_name=f"dummy{number}", type="dummy", mtu=number) for number in range(MOST_NAMED + 3)]
         nodes = known([report([VFS], *many, BRIDGE)])
         new = exclusive("x", named("dummy34"))
         assert told(nodes, [VFS], None, new) == "cannot be evaluated for 4 interfaces, which report too few attributes"
         assert told(nodes, [VFS], None, exclusive("x", named("br-data"))).startswith("offers 1 device more on 1 node")
 
-    def test_a_file_is_offered_by_a_policy_that_means_it_and_only_while_it_is_there(self) -> None:
+    def test_an_existing_device_file_is_offered_only_by_a_policy_that_selects_it_explicitly(self) -> None:
         scene = Scene(VFS)
         for name in ("fpga0", "fpga1"):
             path = f"/dev/{name}"
@@ -164,10 +164,10 @@ class TestInWords:
         assert told(nodes, [VFS, means], None, exclude("no", "true")) == "hides 1 device on 1 node"
         assert told(nodes, [VFS, means], None, exclusive("aaa", "true")) == ""
 
-    def test_without_reports_nothing_is_said(self) -> None:
+    def test_without_node_reports_the_review_adds_no_warnings(self) -> None:
         assert told(Nodes(), [], None, exclude("e", "true")) == ""
 
-    def test_what_nodes_do_not_tell_is_not_guessed(self, fifty: Nodes) -> None:
+    def test_attributes_missing_from_node_reports_are_not_guessed(self, fifty: Nodes) -> None:
         assert told(fifty, [VFS, PFS], None, exclude("e", f'{OURS}.mac == "02:00:00:00:00:01"')) == (
             "cannot be evaluated for 390 interfaces, which report too few attributes"
         )
@@ -177,7 +177,7 @@ class TestInWords:
             "hides 400 devices"
         )
 
-    def test_when_time_is_up_a_plain_word_says_so(self, fifty: Nodes) -> None:
+    def test_a_forecast_out_of_time_reports_that_it_takes_too_long(self, fifty: Nodes) -> None:
         new = exclude("e", "true")
         assert effect([VFS, PFS], None, new, reported(fifty, new), lambda: False).startswith("takes too long")
 
@@ -200,7 +200,7 @@ class TestAtAdmission:
         )
         assert review(request, Cluster()) == ALLOWED
 
-    def test_who_shows_no_certificate_is_told_by_what_slices_carry(self, fifty: Nodes) -> None:
+    def test_a_caller_without_a_certificate_gets_a_forecast_from_published_attributes(self, fifty: Nodes) -> None:
         new = exclude("e", f'{OURS}.ipv4 == "10.0.0.1"')
         own = referenced_attributes([new.spec.selector.cel])
         others = referenced_attributes([new.spec.selector.cel], published=True)
@@ -224,7 +224,7 @@ class TestReports:
     def test_interfaces_that_are_alike_are_sent_once(self, fifty: Nodes) -> None:
         assert len(reported(fifty, exclude("e", f'{OURS}.type == "vf"')).seen) <= 8
 
-    def test_names_that_a_selector_cannot_tell_apart_are_sent_once(self, fifty: Nodes) -> None:
+    def test_names_that_a_selector_cannot_distinguish_are_sent_once(self, fifty: Nodes) -> None:
         compared = reported(fifty, exclude("e", f'{OURS}.ifName in ["p0v1", "eno1"]'))
         assert len(compared.seen) <= 8
         assert sum(each.count for each in compared.seen) == 50 * 11
@@ -278,7 +278,7 @@ def offered(policies: Sequence[DeviceExposurePolicy]) -> dict[str, str]:
     return {name: device.policy for group in status.interfaces for name, device in group.published()}
 
 
-def test_what_is_told_is_what_the_node_then_does() -> None:
+def test_the_forecast_equals_the_later_offer_of_the_node() -> None:
     for number in range(draws.count(60, 1000)):
         source = random.Random(draws.seed() + number)
         policies = [drawn(source, f"p{each}") for each in range(source.randint(0, 4))]
@@ -302,7 +302,7 @@ def test_what_is_told_is_what_the_node_then_does() -> None:
         )
 
 
-def test_vfs_that_are_pooled_and_no_longer_pooled_are_told() -> None:
+def test_vfs_that_start_or_stop_being_pooled_are_reported() -> None:
     plugins = [{"name": "sriov"}]
     pooled = policy("pooled", f'{OURS}.type == "vf"', pooledVFs={"lanes": 1}, supportedCNIPlugins=plugins)
     more = replace(pooled, spec=replace(pooled.spec, priority=500))

@@ -80,7 +80,7 @@ def request_of(item: Any) -> AdmissionRequest:
 
 
 @given(st.lists(EDIT, max_size=12))
-def test_after_any_edits_the_index_and_what_a_worker_is_sent_are_those_of_the_objects(
+def test_after_any_edits_the_index_and_the_narrowed_cluster_match_the_objects(
     edits: list[tuple[int, str, Any]],
 ) -> None:
     copy = Copy(cast(Client, None))

@@ -88,7 +88,7 @@ def test_the_verdict_is_that_of_the_whole_cluster(
     assert review(request, narrowed(request, whole)) == verdict
 
 
-def test_a_policy_is_held_against_those_of_its_rank_and_those_that_stand_on_interfaces(
+def test_a_policy_is_compared_with_policies_of_its_rank_and_policies_in_interface_reports(
     request_of: Request, whole: Cluster
 ) -> None:
     request = request_of(exclusive("q", "true"))
@@ -109,7 +109,9 @@ def test_topologies_that_can_neither_clash_nor_break_are_not_sent(
     assert sent.topologies.keys() == {"far"}
 
 
-def test_nothing_is_sent_with_what_cannot_be_read(request_of: Request, topology: Topology, whole: Cluster) -> None:
+def test_an_unreadable_object_is_sent_without_any_cluster_state(
+    request_of: Request, topology: Topology, whole: Cluster
+) -> None:
     request = request_of(topology("new", "- {name: y, type: sriov}"))
     broken = msgspec.structs.replace(request, object=msgspec.Raw(b'{"spec": 7}'))
     assert narrowed(broken, whole) == NOTHING

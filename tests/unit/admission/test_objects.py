@@ -75,7 +75,7 @@ class TestTopologies:
             "Add another VF step to dependOn."
         )
 
-    def test_a_selector_that_is_no_cel_is_refused(self, request_of: Request, topology: Topology) -> None:
+    def test_a_selector_with_invalid_cel_is_rejected(self, request_of: Request, topology: Topology) -> None:
         steps = '- {name: vf0, type: sriov, selector: {cel: "device.atributes"}}'
         (error,) = review(request_of(topology("net", steps)), Cluster()).errors
         assert "undefined field" in error
@@ -98,14 +98,14 @@ class TestTopologies:
         (error,) = review(request_of(topology("net", steps)), Cluster(added=given)).errors
         assert 'rack is an int and "a" a string' in error
 
-    def test_the_clusters_schema_stands_above_ours(self, request_of: Request, topology: Topology) -> None:
+    def test_a_schema_in_the_cluster_overrides_the_builtin_schema(
+        self, request_of: Request, topology: Topology
+    ) -> None:
         own = schema("sriov", "sriov", configParameters={"required": [{"name": "level", "type": "integer"}]})
         (error,) = review(request_of(topology("net", ONE)), Cluster(schemas={"sriov": own})).errors
         assert "level" in error
 
-    def test_one_of_a_former_version_counts_for_nothing_whatever_it_says(
-        self, request_of: Request, topology: Topology
-    ) -> None:
+    def test_a_schema_of_a_former_version_is_ignored(self, request_of: Request, topology: Topology) -> None:
         strict = {"required": [{"name": "level", "type": "integer"}]}
         older = former_versions(schema("sriov", "sriov", configParameters=strict))
         new = request_of(topology("net", ONE))
@@ -129,7 +129,7 @@ class TestTopologies:
         (error,) = review(request_of(second), Cluster(topologies={"a": first})).errors
         assert 'its DeviceClass "a-b-c" has the same name as that of step "b-c" of NetworkTopology "a"' in error
 
-    def test_what_is_wrong_with_others_is_not_said(self, request_of: Request, topology: Topology) -> None:
+    def test_errors_of_other_objects_are_not_reported(self, request_of: Request, topology: Topology) -> None:
         others = {"a": topology("a", "- {name: b-c, type: sriov}"), "a-b": topology("a-b", "- {name: c, type: sriov}")}
         assert review(request_of(topology("net", ONE)), Cluster(topologies=others)) == ALLOWED
 
@@ -147,14 +147,16 @@ class TestTopologies:
         [(TWO, True), (ONE, False), ("- {name: vf0, type: sriov, selector: {cel: 'false'}}", False)],
         ids=["another step", "the same", "another selector"],
     )
-    def test_who_uses_one_matters_only_when_its_steps_change(
+    def test_users_of_a_topology_matter_only_when_its_steps_change(
         self, request_of: Request, topology: Topology, steps: str, other: bool
     ) -> None:
         old, new = topology("net", ONE), topology("net", steps)
         assert is_reshaped(request_of(new, old)) == other
         assert not is_reshaped(request_of(new))
 
-    def test_one_that_is_attached_nowhere_can_be_mended(self, request_of: Request, topology: Topology) -> None:
+    def test_the_steps_of_an_unattached_topology_can_be_changed_with_a_warning(
+        self, request_of: Request, topology: Topology
+    ) -> None:
         new, old = topology("net", ONE.replace("vf", "vg")), topology("net", ONE)
         (warning,) = review(request_of(new, old), Cluster(waiting=2)).warnings
         assert "2 ResourceClaims that are allocated but not attached will use the new steps" in warning
@@ -203,13 +205,13 @@ class TestTopologies:
 
 
 class TestPolicies:
-    def test_what_cannot_be_used_is_refused(self, request_of: Request) -> None:
+    def test_an_unusable_policy_is_rejected_with_each_error(self, request_of: Request) -> None:
         wrong = policy("p", "device.driver ==", allowMultipleAllocations=True)
         errors = review(request_of(wrong), Cluster()).errors
         assert len(errors) == 2
         assert all(error.startswith('DeviceExposurePolicy "p": spec.') for error in errors)
 
-    def test_a_word_that_is_none_of_a_few_is_refused_with_those(self, request_of: Request) -> None:
+    def test_an_unknown_enum_value_is_rejected_with_the_allowed_values(self, request_of: Request) -> None:
         wrong = documents.plain(exclusive("p", "true"))
         wrong["spec"]["action"] = "expoze"
         (error,) = review(request_of(wrong), Cluster()).errors
@@ -235,7 +237,7 @@ class TestPolicies:
             (f'{OURS}.numaNode == "0"', "write 0 without quotes"),
         ],
     )
-    def test_a_selector_that_cannot_be_meant_is_refused(
+    def test_a_selector_with_an_evident_mistake_is_rejected_with_a_correction(
         self, request_of: Request, action: str, cel: str, said: str
     ) -> None:
         new = exclude("p", cel) if action == "exclude" else exclusive("p", cel)
@@ -245,7 +247,7 @@ class TestPolicies:
         )
         assert said in error
 
-    def test_what_policies_add_cannot_be_chosen_by(self, request_of: Request) -> None:
+    def test_a_policy_cannot_select_by_attributes_that_policies_add(self, request_of: Request) -> None:
         given = added([exclusive("p", "true", additionalAttributes={"rack": "a"})])
         (error,) = review(request_of(exclude("q", f'{OURS}.rack == "a"')), Cluster(added=given)).errors
         assert "added to devices after policies select interfaces" in error
@@ -286,7 +288,9 @@ class TestSchemas:
         warnings = review(request_of(strict), Cluster(topologies=topologies)).warnings
         assert "the stored topologies net do not match it" in warnings[-1]
 
-    def test_one_of_a_former_version_is_no_second_one_and_its_author_is_told(self, request_of: Request) -> None:
+    def test_a_schema_of_a_former_version_is_not_a_duplicate_and_its_author_is_warned(
+        self, request_of: Request
+    ) -> None:
         former = former_versions(schema("vlan", "vlan"))
         warnings = review(request_of(schema("a-vlan", "vlan")), Cluster(schemas={"vlan": former})).warnings
         assert [told for told in warnings if "too" in told] == []
@@ -294,14 +298,14 @@ class TestSchemas:
         assert 'CNIPluginSchema "vlan": the label networking.dra.io/shipped' in warning
         assert "the schema is ignored, and the controller deletes it" in warning
 
-    def test_what_it_permits_beyond_netdras_own_is_named(self, request_of: Request) -> None:
+    def test_a_schema_wider_than_the_builtin_one_is_warned_of_by_its_keys(self, request_of: Request) -> None:
         wider = schema("vlan", "vlan", configParameters={"optional": [{"name": "vendorKey", "type": "integer"}]})
         (warning,) = review(request_of(wider), Cluster()).warnings
         assert 'allows more than netdra\'s built-in schema for plugin "vlan": it accepts vendorKey' in warning
 
 
 class TestCustomDevices:
-    def test_what_can_be_published_is_let_through(self, request_of: Request) -> None:
+    def test_a_publishable_custom_device_is_allowed(self, request_of: Request) -> None:
         right = custom(
             attributes={"rack": {"string": "r1"}, "fw": {"version": "1.2.3-rc.1+b"}, "ids": {"ints": [1, 2]}},
             capacity={"seats": {"value": "10"}},
@@ -342,7 +346,9 @@ class TestCustomDevices:
             ),
         ],
     )
-    def test_what_cannot_be_published_is_refused(self, request_of: Request, spec: dict[str, Any], message: str) -> None:
+    def test_an_unpublishable_custom_device_is_rejected(
+        self, request_of: Request, spec: dict[str, Any], message: str
+    ) -> None:
         plain = documents.plain(custom(addIfNotExist=True))
         plain["spec"] = {"provider": "bctl", "device": "eth1", **spec}
         (error,) = review(request_of(plain), Cluster()).errors
@@ -390,12 +396,12 @@ class TestNowhere:
         assert found.allowed
         assert [message in warning for warning in found.warnings] == ([True] if message else [])
 
-    def test_nothing_is_said_where_nothing_is_known(self) -> None:
+    def test_a_custom_device_without_nodes_or_with_add_if_not_exist_is_not_warned_of(self) -> None:
         assert Nodes().nowhere(custom(attributes={"a": {"int": 1}})) == ""
         assert self.nodes().nowhere(custom(device="wire1", addIfNotExist=True)) == ""
 
 
-def test_what_a_review_needs_survives_the_way_to_a_worker(topology: Topology) -> None:
+def test_a_cluster_survives_encoding_for_a_worker(topology: Topology) -> None:
     cluster = Cluster(
         topologies={"net": topology("net", ONE)},
         schemas={"s": schema("s", "x")},
@@ -408,7 +414,9 @@ def test_what_a_review_needs_survives_the_way_to_a_worker(topology: Topology) ->
 
 
 class TestPodNetworks:
-    def test_what_is_wrong_is_refused_and_a_range_of_another_network_is_warned_of(self, request_of: Request) -> None:
+    def test_an_invalid_pod_network_is_rejected_and_an_overlapping_range_is_warned_of(
+        self, request_of: Request
+    ) -> None:
         wrong = review(request_of(network("10.7.0.0/24", name="a", dns=["x"])), Cluster())
         assert wrong.errors == (
             'PodNetwork "a": "x" is not an IP address; write it without a prefix length, as 10.77.0.2',

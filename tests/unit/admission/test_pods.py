@@ -63,13 +63,13 @@ def test_a_pod_that_is_right_has_no_warnings() -> None:
     assert said(request("Pod", of_pod())) == ()
 
 
-def test_what_is_missing_is_told_as_of_the_cluster() -> None:
+def test_a_missing_claim_template_is_reported_with_its_namespace() -> None:
     assert said(request("Pod", of_pod()), there=False) == (
         'Pod "w", claim "net": ResourceClaimTemplate "net" not found in namespace "app"; create it',
     )
 
 
-def test_values_of_claims_are_told_to_the_api_server_alone() -> None:
+def test_claim_values_are_reported_only_to_the_api_server() -> None:
     asked = request("Deployment", {"replicas": 2, "template": {"spec": of_pod(hostNetwork=True)}})
     told = said(asked)
     assert any("each of its pods gets address 10.0.0.5/24" in text for text in told)
@@ -86,11 +86,11 @@ def test_values_of_claims_are_told_to_the_api_server_alone() -> None:
         msgspec.structs.replace(request("Pod", of_pod()), too_deep=True),
     ],
 )
-def test_what_is_not_looked_at(asked: AdmissionRequest) -> None:
+def test_deletes_missing_templates_many_claims_and_deep_nesting_are_skipped(asked: AdmissionRequest) -> None:
     assert pods.read(asked) is None
 
 
-def test_a_pod_that_is_none_cannot_be_read() -> None:
+def test_an_invalid_pod_cannot_be_read() -> None:
     with pytest.raises(InvalidInputError):
         pods.read(request("Pod", of_pod(resourceClaims="net")))
     with pytest.raises(msgspec.DecodeError):

@@ -167,7 +167,9 @@ def test_a_review_is_answered_and_the_next_one_on_the_same_connection(request_of
     ],
     ids=["nothing", "half a head", "half a body", "half a body for nobody"],
 )
-def test_who_does_not_ask_in_time_is_cut_off(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_without_a_complete_request_in_time_is_disconnected(
+    sent: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(webhook_server, "LIMITS", LIMITS._replace(request=SHORT, idle=SHORT))
 
     async def scene(webhook: Scene) -> None:
@@ -182,7 +184,7 @@ def test_who_does_not_ask_in_time_is_cut_off(sent: bytes, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("sent", [b"\0" * 100, b"GET / HTTP/9\r\n\r\n", post(0)[:-2] + b"Content-Length: x\r\n\r\n"])
-def test_what_is_no_http_is_refused_and_is_no_error_of_the_webhooks(sent: bytes) -> None:
+def test_invalid_http_is_answered_with_400_and_is_not_a_webhook_error(sent: bytes) -> None:
     async def scene(webhook: Scene) -> None:
         streams = await webhook.connect()
         streams[1].write(sent)
@@ -192,7 +194,7 @@ def test_what_is_no_http_is_refused_and_is_no_error_of_the_webhooks(sent: bytes)
     run(scene, reviews=0)
 
 
-def test_who_does_not_shake_hands_in_time_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_without_a_timely_tls_handshake_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(webhook_server, "LIMITS", LIMITS._replace(tls=SHORT))
 
     async def scene(webhook: Scene) -> None:
@@ -255,7 +257,7 @@ def test_a_flood_without_handshakes_takes_connections_from_itself(
     run(scene)
 
 
-def test_held_bodies_are_given_up_before_they_fill_the_memory(
+def test_held_bodies_are_dropped_before_they_exceed_the_memory_limit(
     request_of: Request, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(webhook_server, "LIMITS", LIMITS._replace(held=256 * 1024))
@@ -313,7 +315,7 @@ def test_with_a_client_ca_only_the_api_server_is_answered(request_of: Request, t
     run(scene, clients=Clients(tmp_path / "ca.crt", frozenset({"kube-apiserver"})))
 
 
-def test_who_cannot_be_told_from_the_api_server_learns_no_names_of_claims(
+def test_a_client_without_authentication_gets_no_names_of_claims(
     request_of: Request, topology: Callable[..., NetworkTopology], tmp_path: Path
 ) -> None:
     old, new = (topology("net", f"- {{name: {name}, type: sriov}}") for name in "ab")
@@ -346,7 +348,9 @@ def cpu_of(work: Callable[[], Any]) -> float:
     return time.process_time() - begun
 
 
-def test_a_huge_claim_costs_what_reading_it_costs(topology: Callable[..., NetworkTopology]) -> None:
+def test_the_cost_of_reviewing_a_huge_claim_is_proportional_to_reading_it(
+    topology: Callable[..., NetworkTopology],
+) -> None:
     claim = huge(8000)
     given = {"apiVersion": "networking.dra.io/v1alpha1", "kind": "ParameterValues", "values": {}}
     own = [{"requests": ["nobody"], "opaque": {"driver": "dra.networking", "parameters": given}}] * 8000
@@ -359,7 +363,7 @@ def test_a_huge_claim_costs_what_reading_it_costs(topology: Callable[..., Networ
     assert cpu_of(lambda: judge(asked, cluster)) < 10 * read + 0.05
 
 
-def test_what_the_api_server_takes_of_a_claim_is_read() -> None:
+def test_a_claim_with_up_to_32_requests_and_configs_is_within_limits() -> None:
     for count, expected in ((32, True), (33, False)):
         claim = msgspec.convert(huge(count), ResourceClaim)
         assert is_claim_within(claim.spec.devices) is expected

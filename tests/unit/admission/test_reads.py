@@ -31,7 +31,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def test_who_asks_while_a_read_is_under_way_waits_for_the_next_and_shares_it() -> None:
+def test_requests_during_a_read_wait_for_the_next_read_and_share_it() -> None:
     async def story() -> None:
         server = Server()
         reads = Reads(server)
@@ -70,7 +70,7 @@ def test_different_objects_are_read_side_by_side() -> None:
     asyncio.run(story())
 
 
-def test_a_failure_is_told_to_all_who_share_it_and_not_to_the_next() -> None:
+def test_a_failed_read_fails_its_sharers_but_not_the_next_read() -> None:
     async def story() -> None:
         server = Server()
         reads = Reads(server)

@@ -137,7 +137,7 @@ class TestTopologies:
         classes = {one.metadata.name: one for one in lists}
         assert len([*searches.of_claim(claim, classes, known.policies, known.offers)]) == 2
 
-    def test_what_is_not_found_in_time_is_not_warned_of(self) -> None:
+    def test_a_search_without_time_left_yields_no_warning(self) -> None:
         nodes = reporting(scene(VFS, interfaces=card(8, 16)), scene(VFS, interfaces=card(8, 15)))
         new = rails(8)
         known = cluster(nodes, searches.asked_by_topology(new), VFS)
@@ -146,7 +146,7 @@ class TestTopologies:
             found = searches.of_topology(new, known.policies, known.offers, left)
             assert len([*found]) == expected
 
-    def test_what_reports_do_not_tell_is_not_guessed(self) -> None:
+    def test_attributes_missing_from_reports_are_not_guessed(self) -> None:
         nodes = reporting(scene(VFS, interfaces=card(8, 16)))
         new = rails(0, *(f'{VF} && {OURS}.mac == "02:00:00:00:00:0{pf}"' for pf in range(8)))
         assert warned(new, nodes, VFS) == ()
@@ -157,7 +157,7 @@ class TestTopologies:
 
 
 class TestNodes:
-    def test_equal_nodes_are_looked_at_once_and_those_with_most_devices_first(self) -> None:
+    def test_equal_nodes_are_checked_once_and_nodes_with_the_most_devices_first(self) -> None:
         small, large = scene(VFS, interfaces=card(2, 3)), scene(VFS, interfaces=card(8, 16))
         nodes = reporting(*[small] * 50, *[large] * 50)
         offers = asyncio.run(nodes.offers(frozenset(), named=True))
@@ -171,7 +171,7 @@ class TestNodes:
         offers = asyncio.run(nodes.offers(frozenset(), named=True))
         assert ([offer.node for offer in offers.nodes], offers.are_all) == (["n50", "n1"], True)
 
-    def test_no_more_is_looked_at_than_a_worker_has_time_for(self) -> None:
+    def test_offers_are_truncated_to_the_node_and_device_limits_of_a_worker(self) -> None:
         many = [scene(VFS, interfaces=card(1, 1 + number)) for number in range(MOST_NODES + 5)]
         offers = asyncio.run(reporting(*many).offers(frozenset(), named=True))
         assert (len(offers.nodes), offers.are_all) == (MOST_NODES, False)
@@ -222,7 +222,7 @@ class TestClaims:
         warnings = review(request_of(long), narrowed(request_of(long), known)).warnings
         assert [text.startswith(f'{kind} "c"') for text in warnings] == [True, True]
 
-    def test_a_count_is_not_called_too_large_while_some_nodes_are_not_looked_at(self, request_of: Request) -> None:
+    def test_a_count_is_not_warned_of_while_some_nodes_are_unchecked(self, request_of: Request) -> None:
         classes = known_classes([rails(1)], [])
         new = claim_for(1, count=2)
         nodes = reporting(scene(pooled(), interfaces=card(1, 16)))
@@ -306,7 +306,7 @@ class TestFacts:
         node = 'node "n0"' if named else "a node"
         assert f'of {node} (and 3 more): interface name "longer-name-p0v' in warning
 
-    def test_what_suits_all_devices_is_not(self) -> None:
+    def test_an_interface_name_that_fits_all_devices_is_not_warned_of(self) -> None:
         assert self.warned(self.vf("name: 'vf{{ device.attributes.vfIndex }}'"), VFS) == []
 
     def test_an_attribute_that_reports_do_not_have_is_not_known(self) -> None:
@@ -316,7 +316,7 @@ class TestFacts:
         added = policy("vfs", VF, additionalAttributes={"rail": "x" * 20}, supportedCNIPlugins=[{"name": "sriov"}])
         assert len(self.warned(self.vf("name: 'r{{ device.attributes.rail }}'"), added)) == 1
 
-    def test_pooled_vfs_are_not_told_apart(self) -> None:
+    def test_an_interface_name_from_a_pooled_vf_is_not_warned_of(self) -> None:
         assert self.warned(self.vf("name: '{{ device.ifName }}'"), pooled(2)) == []
 
     def test_the_review_has_them(self, request_of: Request) -> None:

@@ -28,12 +28,14 @@ def test_an_error_that_was_there_before_is_a_warning(request_of: Request, topolo
     assert verdict.warnings == (f"admitted, because the stored object has the same error: {refused.errors[0]}",)
 
 
-def test_a_new_error_is_refused_and_it_alone_is_told(request_of: Request, topology: Topology) -> None:
+def test_only_the_new_error_of_an_update_is_reported(request_of: Request, topology: Topology) -> None:
     (error,) = review(request_of(topology("t", WORSE), topology("t", OLD)), Cluster()).errors
     assert "6000" in error
 
 
-def test_what_a_newer_rule_refuses_can_be_corrected_while_pods_have_it(request_of: Request, topology: Topology) -> None:
+def test_an_object_rejected_by_a_newer_rule_can_be_corrected_while_pods_use_it(
+    request_of: Request, topology: Topology
+) -> None:
     assert review(request_of(topology("t", RIGHT), topology("t", OLD)), USED).allowed
     (frozen,) = review(request_of(topology("t", OLD), topology("t", RIGHT)), USED).errors
     assert "is used by 1 ResourceClaim of attached pods" in frozen

@@ -152,7 +152,7 @@ def test_requests_that_wait_do_not_fill_the_memory_and_the_largest_client_pays(
     play(story)
 
 
-def test_who_goes_while_it_waits_leaves_nothing_behind() -> None:
+def test_a_request_cancelled_while_it_waits_leaves_no_state() -> None:
     async def story() -> None:
         scene = Scene(1)
         first = scene.ask(ATTACKERS[0])
@@ -174,7 +174,7 @@ def test_who_goes_while_it_waits_leaves_nothing_behind() -> None:
     play(story)
 
 
-def test_what_was_used_is_forgotten_and_so_are_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_used_time_decays_and_excess_clients_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "MAX_CLIENTS", 3)
     monkeypatch.setattr(turns, "HALF_LIFE", 0.05)
 

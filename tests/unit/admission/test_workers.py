@@ -49,7 +49,7 @@ def test_objects_are_reviewed_one_after_the_other_and_side_by_side(
     [(DEAF, "cannot be checked within 0.2 s"), (DEAD, "in the available memory"), (GREEDY, "in the available memory")],
     ids=["deaf", "dead", "greedy"],
 )
-def test_what_no_worker_can_review_is_refused_and_the_next_is_not(
+def test_an_object_that_no_worker_can_review_is_rejected_and_the_next_is_reviewed(
     request_of: Request, command: tuple[str, ...], message: str
 ) -> None:
     async def story() -> None:
@@ -92,7 +92,7 @@ def test_a_worker_opens_nothing_that_it_has_not_opened_before(
     assert not any("memory" in error for each in asyncio.run(story()) for error in each.errors)
 
 
-def test_a_worker_that_had_no_memory_left_goes_and_the_policy_is_not_told_to_be_wrong(
+def test_a_bad_alloc_of_the_engine_raises_memory_error_instead_of_a_policy_error(
     request_of: Request, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The engine states so in the words of C++, as if the expression were not good."""
@@ -135,7 +135,7 @@ def test_no_process_is_left(request_of: Request) -> None:
     asyncio.run(story())
 
 
-def test_what_is_reviewed_before_the_first_object_is_sound_and_compiles_expressions() -> None:
+def test_worker_samples_are_allowed_and_compile_expressions() -> None:
     compiled = engine._compiled.cache_info().currsize
     for sample in worker.samples():
         assert worker.answer(msgspec.json.encode(sample)).allowed

@@ -49,7 +49,7 @@ def test_a_benchmark_works(name: str, tmp_path: Path) -> None:
     assert not (tmp_path / "build" / "bench.json").exists(), "figures of a quick run are not kept with the others"
 
 
-def test_one_that_fails_is_told_and_the_others_figures_are_kept(tmp_path: Path) -> None:
+def test_a_failing_benchmark_is_reported_and_the_figures_of_others_are_kept(tmp_path: Path) -> None:
     # A folder in its place keeps the first from being read.
     (tmp_path / "bench").mkdir()
     for path in BENCH.glob("*.py"):
@@ -65,7 +65,7 @@ def test_one_that_fails_is_told_and_the_others_figures_are_kept(tmp_path: Path) 
     assert "first pass" in found.stdout
 
 
-def test_what_became_slower_is_shown_as_a_ratio_before_what_became_faster(tmp_path: Path) -> None:
+def test_slower_figures_are_listed_before_faster_figures_with_a_ratio(tmp_path: Path) -> None:
     first = bench(tmp_path, "--quick", "--output=json", "exposure")
     figures = json.loads(first.stdout)
     names = [figure["name"] for figure in figures["exposure"]]
@@ -79,7 +79,7 @@ def test_what_became_slower_is_shown_as_a_ratio_before_what_became_faster(tmp_pa
     assert shown.index(lines[names[1]]) < shown.index(lines[names[0]])
 
 
-def test_a_file_to_compare_with_that_is_none_is_an_error_and_nothing_is_run(tmp_path: Path) -> None:
+def test_an_invalid_or_missing_compare_file_is_an_error_and_nothing_runs(tmp_path: Path) -> None:
     (tmp_path / "old.json").write_text("[]")
     for name in ("old.json", "missing.json"):
         found = bench(tmp_path, f"--compare={name}", "exposure")

@@ -112,7 +112,7 @@ class TestMistakes:
         assert first.startswith("CEL expression is wrong at line 2, column 39: interfaces do not have")
         assert mark.index("^") == shown.index("ifNmae")
 
-    def test_a_mistake_is_told_once(self, vocabulary: Vocabulary) -> None:
+    def test_a_repeated_mistake_is_reported_once(self, vocabulary: Vocabulary) -> None:
         assert len(examine(f'{OURS}.ifNmae == "a" || {OURS}.ifNmae == "b"', vocabulary)) == 1
 
     @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ class TestMistakes:
             'device.capacity["example.org"].seats.isGreaterThan(quantity("1"))',
         ],
     )
-    def test_a_domain_that_nobody_uses_yet_is_warned_of(self, vocabulary: Vocabulary, expression: str) -> None:
+    def test_a_domain_that_no_device_uses_yet_is_warned_of(self, vocabulary: Vocabulary, expression: str) -> None:
         (warning,) = warned(expression, vocabulary)
         assert 'of domain "example.org"' in warning
         assert wrong(expression, vocabulary) == []
@@ -137,7 +137,9 @@ class TestMistakes:
             'device.attributes[?"example.org"].?rack.orValue("") == "a7"',
         ],
     )
-    def test_who_asks_first_whether_it_is_there_is_not_warned(self, vocabulary: Vocabulary, expression: str) -> None:
+    def test_a_selector_that_checks_first_for_the_key_is_not_warned_of(
+        self, vocabulary: Vocabulary, expression: str
+    ) -> None:
         assert examine(expression, vocabulary) == ()
 
 
@@ -151,7 +153,7 @@ class TestWhatPoliciesAdd:
         (remark,) = wrong('device.attributes["bctl"].fw == "1.2.3"', TOPOLOGY)
         assert 'write semver("1.2.3")' in remark
 
-    def test_what_nothing_adds_yet_is_a_warning_with_what_may_be_meant(self) -> None:
+    def test_an_attribute_that_nothing_sets_yet_is_warned_of_with_a_suggestion(self) -> None:
         (warning,) = warned(f'{OURS}.rack == "a7"', of_devices())
         assert 'attribute "rack" of domain dra.networking is not set on any device yet' in warning
         (warning,) = warned(f'{OURS}.physicalNetwork == "net1"', TOPOLOGY)
@@ -174,7 +176,7 @@ class TestWhatPoliciesAdd:
         (remark,) = wrong(f'{CAPACITY}.macvlans == quantity("64")', POLICY)
         assert 'interfaces do not have a capacity "macvlans"' in remark
 
-    def test_a_topology_cannot_select_by_what_is_not_published(self) -> None:
+    def test_a_topology_cannot_select_by_an_unpublished_attribute(self) -> None:
         assert examine(f'{OURS}.ipv4.contains("10.0.0.1")', POLICY) == ()
         (remark,) = wrong(f'{OURS}.ipv4.contains("10.0.0.1")', TOPOLOGY)
         assert '"ipv4" is known for interfaces but not published; only policies can select by it' in remark
@@ -421,7 +423,7 @@ def test_sound_selectors_are_never_refused(vocabulary: Vocabulary) -> None:
     assert examined > count / 2
 
 
-def test_what_is_refused_for_its_types_is_true_on_no_device() -> None:
+def test_a_selector_rejected_for_its_types_is_true_on_no_device() -> None:
     device = device_variables(DRIVER, FACTS)
     refused = 0
     for number in range(draws.count(300, 3_000)):
@@ -450,5 +452,5 @@ def test_what_is_refused_for_its_types_is_true_on_no_device() -> None:
     ],
     ids=["parentheses", "chain", "loops", "lists", "choices", "names"],
 )
-def test_what_the_engine_takes_is_examined_however_deep_it_is(expression: str) -> None:
+def test_deep_expressions_that_the_engine_accepts_are_examined(expression: str) -> None:
     assert examine(expression, TOPOLOGY) == ()

@@ -85,7 +85,7 @@ QUOTED = f"strings.quote({'strings.quote(' * 20}{LETTERS}{')' * 20}).size() > 1"
         ),
     ],
 )
-def test_what_would_take_too_much_is_refused_before_it_is_asked(expression: str, message: str) -> None:
+def test_expressions_beyond_their_bounds_are_rejected_before_evaluation(expression: str, message: str) -> None:
     text = limited(expression)
     assert text.startswith("CEL expression does not compile: ")
     assert message in text
@@ -113,7 +113,7 @@ def test_a_pattern_that_makes_others_go_back_is_answered_in_time() -> None:
         " && ".join(f'{OURS}.name != "n{number}"' for number in range(200)),
     ],
 )
-def test_what_selectors_do_is_within_bounds(expression: str) -> None:
+def test_common_selectors_are_within_bounds(expression: str) -> None:
     device = device_variables("dra.net", {"name": "ens1f0np0", "names": ("mlx5_0", "ens1f0")})
     assert compile_selector(expression).matches(device) in {True, False}
 
@@ -137,7 +137,7 @@ NEAR = {
 
 
 @pytest.mark.parametrize("expression", NEAR.values(), ids=NEAR)
-def test_what_is_as_costly_as_is_allowed_takes_that_long_and_no_longer(expression: str) -> None:
+def test_the_costliest_allowed_expressions_finish_within_the_time_limit(expression: str) -> None:
     selector = compile_selector(expression)
     device = device_variables("dra.net", {"name": "a"})
     with within(LONG_SECONDS, "an evaluation"):
@@ -204,7 +204,7 @@ DRAWN = device_variables(
 @settings(max_examples=draws.count(300, 20_000), deadline=None)
 @given(EXPRESSIONS)
 @example(BACKTRACKING)
-def test_whatever_is_compiled_is_answered_in_its_time(expression: str) -> None:
+def test_any_expression_is_compiled_or_rejected_and_evaluated_within_its_time_bound(expression: str) -> None:
     begun = time.thread_time()
     try:
         selector = compile_selector(expression)

@@ -21,12 +21,12 @@ print(any(name.startswith("cel_expr_python.ext") for name in sys.modules))
 
 
 @pytest.mark.parametrize("name", [*STRINGS.split(), *OPTIONALS.split(), "bind", "a_name_that_nobody_knows"])
-def test_what_an_extension_has_needs_it(name: str) -> None:
+def test_extension_functions_and_unknown_names_require_the_extensions(name: str) -> None:
     assert needs_extensions({name})
 
 
 @pytest.mark.parametrize("name", ["compareTo", "intersects", "semver", "find", "size", "has"])
-def test_what_netdra_or_cel_itself_has_needs_none(name: str) -> None:
+def test_functions_of_netdra_or_cel_itself_require_no_extensions(name: str) -> None:
     assert not needs_extensions({name})
 
 

@@ -73,7 +73,7 @@ def test_each_key_is_asked_for_where_it_is_read(selector: str, expected: str) ->
     compile_selector(guarded(selector.replace("D", D)))
 
 
-def test_what_the_author_wrote_stays_as_it_was_written() -> None:
+def test_guarding_keeps_literals_as_written_and_drops_comments() -> None:
     written = f'{D}.name == r"""a"b""" // why\n  && {D}.c // and so on'
     assert guarded(written) == f'"name" in {D} && {D}.name == r"""a"b""" && "c" in {D} && {D}.c'
 
@@ -89,7 +89,7 @@ def test_what_the_author_wrote_stays_as_it_was_written() -> None:
         ("!(D.a == 1) // why", "!(D.a == 1) // why"),
     ],
 )
-def test_what_no_device_lacks_is_read_without_asking(selector: str, expected: str) -> None:
+def test_attributes_known_for_all_devices_are_read_without_a_guard(selector: str, expected: str) -> None:
     written = selector.replace("D", D)
     wanted = expected.replace("*", written).replace("D", D) if "*" in expected else expected.replace("D", D)
     assert guarded(written, known={"dra.networking/a"}) == wanted
@@ -114,14 +114,14 @@ TRUTHS = ("true", "false", "D.c", "D.a == 1", "D.a == 1 || D.c", "D.c ? true : D
 
 
 @given(texts=st.lists(st.sampled_from(TRUTHS), min_size=1, max_size=4), has_c=st.booleans(), has_a=st.booleans())
-def test_what_is_joined_is_true_where_all_are(texts: list[str], has_c: bool, has_a: bool) -> None:
+def test_joined_selectors_match_exactly_where_all_of_them_match(texts: list[str], has_c: bool, has_a: bool) -> None:
     one = device(**({"c": True} if has_c else {}), **({"a": 1} if has_a else {}))
     expressions = [guarded(text.replace("D", D)) for text in texts]
     every = all(compile_selector(expression).matches(one) for expression in expressions)
     assert compile_selector(joined(*expressions)).matches(one) == every
 
 
-def test_what_is_too_long_together_is_not_joined() -> None:
+def test_selectors_that_are_too_long_together_cannot_be_joined() -> None:
     with pytest.raises(CelCompileError):
         joined(f'device.driver == "{"a" * 6000}"', f'device.driver == "{"b" * 6000}"')
 
@@ -131,7 +131,7 @@ def test_names_in_backticks_are_names(attribute: str) -> None:
     assert guarded(f"{D}.{attribute} == 1").startswith(f'"{attribute.strip("`")}" in {D} && ')
 
 
-def test_a_selector_that_would_grow_too_long_is_refused_with_what_to_do() -> None:
+def test_a_selector_too_complex_to_guard_is_rejected_with_the_reason() -> None:
     selector = f"{D}.c"
     for _ in range(25):
         selector = f"({selector} ? {D}.c : {D}.d)"

@@ -43,7 +43,7 @@ def test_the_false_part_is_named_with_the_devices_values(expression: str) -> Non
 
 
 @pytest.mark.parametrize("expression", NO_REASON)
-def test_what_is_true_or_has_no_answer_has_no_reason(expression: str) -> None:
+def test_a_true_or_unanswerable_selector_has_no_reason(expression: str) -> None:
     assert why_false(expression, DRIVER, DEVICE) == ""
 
 

@@ -133,7 +133,9 @@ def test_no_answer_is_an_error(expression: str, message: str, device: DeviceVari
         ("'aaaa'.find('(') == ''", 0, 0, "missing )"),
     ],
 )
-def test_what_is_no_selector_is_refused_with_its_place(expression: str, line: int, column: int, message: str) -> None:
+def test_an_invalid_selector_is_rejected_with_line_and_column(
+    expression: str, line: int, column: int, message: str
+) -> None:
     with pytest.raises(CelCompileError) as caught:
         compile_selector(expression)
     error = caught.value
@@ -158,7 +160,7 @@ LOOP = "[0, 1].exists(n, n == 0)"
         f"{LOOP} && optional.of(5).optMap(x, x == 5).orValue(false)",
     ],
 )
-def test_what_the_engine_would_take_for_something_else_is_refused(expression: str) -> None:
+def test_a_binding_after_a_loop_that_the_engine_would_misread_is_rejected(expression: str) -> None:
     with pytest.raises(CelCompileError, match=r"binds a variable .* after all"):
         compile_selector(expression)
 
@@ -173,7 +175,7 @@ def test_what_the_engine_would_take_for_something_else_is_refused(expression: st
         "[0, 1].exists(n, cel.bind(v, n, v == 1))",
     ],
 )
-def test_bindings_and_loops_in_another_order_are_what_they_say(expression: str, device: DeviceVariables) -> None:
+def test_bindings_and_loops_in_a_supported_order_evaluate_correctly(expression: str, device: DeviceVariables) -> None:
     assert compile_selector(expression).matches(device)
 
 
@@ -183,7 +185,7 @@ def test_the_message_points_at_the_column() -> None:
     assert str(caught.value).splitlines()[1:] == ["    foo == 1", "    ^"]
 
 
-def test_a_missing_key_is_pointed_at_where_it_stands_once(device: DeviceVariables) -> None:
+def test_a_missing_key_is_located_only_when_it_occurs_once(device: DeviceVariables) -> None:
     with pytest.raises(CelEvaluationError) as caught:
         compile_selector(f"true &&\n  {OURS}.nope == 1").matches(device)
     assert (caught.value.line, caught.value.column) == (2, 39)
@@ -250,7 +252,7 @@ _EXPRESSIONS = st.recursive(
 
 
 @given(st.lists(_EXPRESSIONS, max_size=8))
-def test_what_is_no_candidate_is_false(expressions: list[str]) -> None:
+def test_selectors_outside_the_candidates_are_false(expressions: list[str]) -> None:
     selectors = {compile_selector(expression) for expression in expressions}
     device = device_variables("dra.networking", _FACTS)
     left_out = selectors - SelectorIndex(selectors).candidates(_FACTS)
@@ -268,5 +270,5 @@ def test_what_is_no_candidate_is_false(expressions: list[str]) -> None:
         (f'{OURS}.type == "vf"', True),
     ],
 )
-def test_most_selectors_are_no_candidates_by_one_attribute(expression: str, is_candidate: bool) -> None:
+def test_the_index_decides_on_candidates_by_one_attribute(expression: str, is_candidate: bool) -> None:
     assert bool(SelectorIndex([compile_selector(expression)]).candidates(_FACTS)) is is_candidate

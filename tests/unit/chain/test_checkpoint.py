@@ -65,7 +65,7 @@ def written(directory: Path) -> Path:
     return journal.path
 
 
-def test_what_is_appended_is_read_back(tmp_path: Path) -> None:
+def test_appended_checkpoint_entries_are_read_back(tmp_path: Path) -> None:
     journal = checkpoint.create(tmp_path, HEADER, 1)
     for entry in ENTRIES:
         journal.append(entry)
@@ -82,7 +82,7 @@ def test_what_is_appended_is_read_back(tmp_path: Path) -> None:
     assert saved.damaged == 0
 
 
-def test_cut_at_any_byte_it_says_what_was_written_whole(tmp_path: Path) -> None:
+def test_a_journal_cut_at_any_byte_yields_its_complete_entries(tmp_path: Path) -> None:
     text = written(tmp_path).read_bytes()
     ends = [place for place, byte in enumerate(text) if byte == ord("\n")]
     expected = [checkpoint.read(text[: end + 1], "it") for end in ends]
@@ -160,7 +160,7 @@ def test_a_sandbox_has_one_checkpoint(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_who_comes_second_waits_until_the_first_is_done(tmp_path: Path) -> None:
+def test_a_second_opener_waits_until_the_first_closes_the_checkpoint(tmp_path: Path) -> None:
     first = checkpoint.create(tmp_path, HEADER, 1)
     with pytest.raises(TemporaryError, match=r"still being attached or detached after 0\.1 s"):
         checkpoint.open_existing(tmp_path, "s1", 0.1)
@@ -172,7 +172,7 @@ def test_who_comes_second_waits_until_the_first_is_done(tmp_path: Path) -> None:
     second.close()
 
 
-def test_who_waited_for_a_checkpoint_that_is_then_removed_finds_none(tmp_path: Path) -> None:
+def test_a_waiting_opener_gets_none_when_the_checkpoint_is_removed(tmp_path: Path) -> None:
     first = checkpoint.create(tmp_path, HEADER, 1)
     ending = threading.Timer(0.1, first.remove)
     ending.start()
@@ -212,7 +212,7 @@ def test_a_program_that_undoes_a_step_is_waited_for_too(tmp_path: Path) -> None:
     again.close()
 
 
-def test_what_a_program_left_running_after_its_end_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_daemon_left_by_an_ended_program_is_not_waited_for(tmp_path: Path) -> None:
     journal = checkpoint.create(tmp_path, HEADER, 1)
     journal.hold()
     daemons = os.dup(journal.inherited)
@@ -232,7 +232,7 @@ def test_a_folder_where_a_checkpoint_should_be_stops_no_one(tmp_path: Path) -> N
     assert ["Is a directory" in problem.what for _, problem in unreadable] == [True]
 
 
-def test_no_checkpoint_is_no_error(tmp_path: Path) -> None:
+def test_a_missing_checkpoint_is_not_an_error(tmp_path: Path) -> None:
     assert checkpoint.open_existing(tmp_path / "nowhere", "s1", 0) is None
     assert checkpoint.load_all(tmp_path / "nowhere") == ([], [])
 
@@ -243,7 +243,7 @@ def test_a_sandbox_id_that_would_be_another_path_is_refused(tmp_path: Path, sand
         checkpoint.open_existing(tmp_path, sandbox, 0)
 
 
-def test_a_full_disk_is_told_and_leaves_the_journal_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_and_keeps_the_journal_intact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = checkpoint.create(tmp_path, HEADER, 1)
     before = journal.path.read_bytes()
     write = os.write
@@ -264,7 +264,7 @@ def test_only_root_can_read_it(tmp_path: Path) -> None:
     assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_an_empty_file_that_a_power_failure_left_says_that_nothing_was_begun(tmp_path: Path) -> None:
+def test_an_empty_checkpoint_after_a_power_failure_is_removed_and_treated_as_missing(tmp_path: Path) -> None:
     path = written(tmp_path)
     path.write_bytes(b"")
     assert checkpoint.open_existing(tmp_path, "s1", 1) is None
@@ -291,7 +291,7 @@ def test_checkpoints_of_every_former_version_are_read(tmp_path: Path) -> None:
         b'{"version": 7, "entry": "of-a-kind-that-nobody-here-knows", "plans": 3}',
     ],
 )
-def test_what_a_newer_netdra_wrote_is_left_for_it(tmp_path: Path, header: bytes) -> None:
+def test_a_checkpoint_of_a_newer_netdra_is_rejected_and_left_unchanged(tmp_path: Path, header: bytes) -> None:
     path = tmp_path / "s1.jsonl"
     path.write_bytes(header + b"\n")
     settings = ChainSettings(state=tmp_path)
@@ -306,7 +306,7 @@ def test_what_a_newer_netdra_wrote_is_left_for_it(tmp_path: Path, header: bytes)
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EROFS, errno.EIO], ids=errno.errorcode.get)
-def test_what_undoing_cannot_write_down_counts_in_this_process_and_is_written_later(
+def test_undo_records_that_cannot_be_written_count_in_process_and_are_written_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
     path = written(tmp_path)

@@ -37,7 +37,7 @@ def test_a_file_that_has_not_changed_is_decoded_once(
     assert decoded == [b"one"]
 
 
-def test_what_is_appended_or_put_in_its_place_counts_at_once(tmp_path: Path, cache: FileCache[str]) -> None:
+def test_an_appended_or_replaced_file_is_decoded_at_once(tmp_path: Path, cache: FileCache[str]) -> None:
     path, other = tmp_path / "a", tmp_path / "b"
     path.write_text("one")
     cache.of(path)
@@ -54,7 +54,7 @@ def test_what_is_appended_or_put_in_its_place_counts_at_once(tmp_path: Path, cac
         cache.of(path)
 
 
-def test_what_is_not_kept_is_decoded_again(tmp_path: Path, cache: FileCache[str], decoded: list[bytes]) -> None:
+def test_forgotten_files_are_decoded_again(tmp_path: Path, cache: FileCache[str], decoded: list[bytes]) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
     paths = [tmp_path / "a", folder / "a", folder / "b"]
@@ -68,7 +68,7 @@ def test_what_is_not_kept_is_decoded_again(tmp_path: Path, cache: FileCache[str]
     assert decoded == [b"a"]
 
 
-def test_what_was_just_written_is_not_decoded_and_what_another_wrote_after_it_is(
+def test_a_remembered_write_is_not_decoded_and_a_later_foreign_write_is(
     tmp_path: Path, cache: FileCache[str], decoded: list[bytes]
 ) -> None:
     path = tmp_path / "a"

@@ -24,7 +24,7 @@ def test_a_new_file_is_whole_private_and_locked(tmp_path: Path) -> None:
     os.close(other)
 
 
-def test_what_is_there_is_not_made_anew_but_can_be_replaced(tmp_path: Path) -> None:
+def test_create_fails_on_an_existing_file_and_replace_overwrites_it(tmp_path: Path) -> None:
     path = tmp_path / "a"
     files.replace(path, b"one", 1)
     with pytest.raises(files.ExistsError):
@@ -65,7 +65,7 @@ def test_it_has_its_name_only_once_its_bytes_are_on_the_disk(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("unnamed", [True, False], ids=["without a name at first", "where every file has one"])
-def test_a_file_that_appears_takes_the_others_place_and_who_reads_that_one_keeps_it(
+def test_appear_replaces_a_file_while_open_readers_keep_the_old_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unnamed: bool
 ) -> None:
     if not unnamed:
@@ -79,7 +79,7 @@ def test_a_file_that_appears_takes_the_others_place_and_who_reads_that_one_keeps
     assert [each.name for each in path.parent.iterdir()] == ["a"]
 
 
-def test_of_many_who_have_a_file_appear_at_once_one_has_it_whole_and_nothing_is_left_over(tmp_path: Path) -> None:
+def test_concurrent_appear_calls_leave_one_complete_file_and_no_leftovers(tmp_path: Path) -> None:
     path = tmp_path / "a"
     contents = [bytes([65 + number]) * 5000 for number in range(8)]
     with ThreadPoolExecutor(8) as threads:
@@ -115,7 +115,7 @@ def test_a_placed_file_has_its_name_only_once_it_is_whole(tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize("number", [0, errno.EOPNOTSUPP, errno.EISDIR])
-def test_a_file_is_placed_where_there_is_one_and_on_every_file_system(
+def test_place_replaces_an_existing_file_on_every_file_system(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     path = tmp_path / "a"
@@ -133,7 +133,7 @@ def test_a_file_is_placed_where_there_is_one_and_on_every_file_system(
     assert path.stat().st_mode & 0o777 == 0o644
 
 
-def test_two_who_place_files_in_a_folder_do_not_get_in_each_others_way(tmp_path: Path) -> None:
+def test_concurrent_place_calls_wait_for_the_folder_lock_and_write_complete_files(tmp_path: Path) -> None:
     held = os.open(tmp_path, os.O_RDONLY)
     assert files.locked(held, 0)
     with pytest.raises(TemporaryError, match="another process has locked"):
@@ -163,14 +163,14 @@ def test_one_file_is_written_in_a_folder_at_a_time(tmp_path: Path) -> None:
     ending.join()
 
 
-def test_a_file_where_the_folder_should_be_is_told(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "state").write_bytes(b"")
     for write in (files.create, files.replace):
         with pytest.raises(TemporaryError, match="cannot be written"):
             write(tmp_path / "state" / "a", b"", 1)
 
 
-def test_what_someone_else_has_put_aside_is_told(tmp_path: Path) -> None:
+def test_putting_aside_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(TemporaryError, match="cannot be renamed"):
         files.put_aside(tmp_path / "a")
 
@@ -182,7 +182,7 @@ def test_a_copy_for_a_person_is_as_private_as_the_file(tmp_path: Path) -> None:
     assert copy.stat().st_mode & 0o777 == 0o600
 
 
-def test_of_what_was_put_aside_the_newest_are_kept_and_nothing_else_goes(tmp_path: Path) -> None:
+def test_only_the_newest_files_put_aside_are_kept_and_other_files_remain(tmp_path: Path) -> None:
     for number in range(6):
         aside = tmp_path / f"{number}.jsonl.given-up-0"
         aside.touch()

@@ -79,7 +79,7 @@ def test_a_root_step_is_given_nothing() -> None:
     assert flow.previous(found["0/a"], found, {}) == StepResult()
 
 
-def test_of_an_interface_that_two_results_tell_of_the_last_change_is_taken() -> None:
+def test_previous_takes_the_latest_change_of_an_interface_in_two_results() -> None:
     found = flow.tasks([plan(step("dev"), step("tune", "dev"), step("end", "dev", "tune"))])
     results = {"0/dev": result(nic(mtu=1500)), "0/tune": result(nic(mtu=9000))}
     assert flow.previous(found["0/end"], found, results).interfaces == (nic(mtu=9000),)
@@ -96,7 +96,7 @@ def test_a_branch_that_passes_an_old_interface_on_does_not_bring_it_back() -> No
     assert flow.previous(found["0/end"], found, results).interfaces == (nic(mtu=9000), nic("net2"))
 
 
-def test_what_an_older_plugin_cannot_pass_on_is_kept() -> None:
+def test_fields_that_an_older_plugin_cannot_pass_on_are_kept() -> None:
     steps = (
         step("dev"),
         step("old", "dev", binary=True),
@@ -120,7 +120,7 @@ def test_the_final_result_of_a_chain_is_its_last() -> None:
         assert flow.final(key, found, results) == results["0/c"]
 
 
-def test_the_final_result_of_a_cut_off_chain_is_the_last_that_there_is() -> None:
+def test_the_final_result_of_an_incomplete_chain_is_the_last_available() -> None:
     found = flow.tasks([plan(step("a"), step("b", "a"), step("c", "b"))])
     results = {"0/a": result(nic())}
     assert flow.final("0/a", found, results) == results["0/a"]
@@ -134,13 +134,13 @@ def test_the_final_result_of_a_fork_is_the_merge_of_its_ends() -> None:
     assert flow.final("0/b", found, results) == results["0/b"]
 
 
-def test_other_plans_are_no_part_of_a_final_result() -> None:
+def test_the_final_result_does_not_include_other_plans() -> None:
     found = flow.tasks([plan(step("a")), plan(step("a", if_name="net2"))])
     results = {"0/a": result(nic()), "1/a": result(nic("net2"))}
     assert flow.final("0/a", found, results) == result(nic())
 
 
-def test_a_step_should_find_what_later_steps_made_of_its_work() -> None:
+def test_a_step_expects_the_changes_that_later_steps_made() -> None:
     found = flow.tasks([plan(step("dev"), step("tune", "dev"), step("drops", "tune", if_name="net2", binary=True))])
     results = {
         "0/dev": StepResult(interfaces=(nic(mtu=1500),), devices=(StepDevice(rdma_device="mlx5_0"),)),
@@ -153,14 +153,14 @@ def test_a_step_should_find_what_later_steps_made_of_its_work() -> None:
     assert expected.devices == (StepDevice(rdma_device="mlx5_0"),)
 
 
-def test_a_binary_that_changes_an_interface_need_not_tell_its_mtu() -> None:
+def test_the_mtu_is_not_expected_after_a_binary_changed_the_interface() -> None:
     found = flow.tasks([plan(step("dev"), step("tune", "dev", binary=True))])
     results = {"0/dev": result(nic(mtu=1500)), "0/tune": result(nic(mtu=1500))}
     assert flow.expected("0/dev", found, results).interfaces == (nic(mtu=0),)
 
 
 @pytest.mark.parametrize(("binary", "mtu"), [(False, None), (True, 1400)])
-def test_a_tuning_step_after_it_tells_the_mtu(binary: bool, mtu: int | None) -> None:
+def test_a_later_tuning_step_determines_the_expected_mtu(binary: bool, mtu: int | None) -> None:
     config = {} if mtu is None else {"mtu": mtu}
     tuned = msgspec.structs.replace(step("tune", "old", binary=binary), type="tuning", config=config)
     found = flow.tasks([plan(step("dev"), step("old", "dev", binary=True), tuned)])
@@ -226,7 +226,7 @@ def test_a_step_is_checked_with_no_route_that_a_later_one_moved_to_another_table
     assert flow.to_check("0/moves", found, results) == routed
 
 
-def test_what_a_later_step_has_made_of_an_interface_is_what_an_earlier_one_is_checked_with() -> None:
+def test_an_earlier_step_is_checked_with_an_interface_as_a_later_step_changed_it() -> None:
     steps = (step("a", binary=True), step("b", if_name="net2", binary=True), step("c", "a", "b", binary=True))
     found = flow.tasks([plan(*steps)])
     changed = CNIInterface(name="net1", mac="02:00:00:00:00:99", sandbox=POD)

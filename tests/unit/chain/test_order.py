@@ -111,7 +111,7 @@ def test_a_single_process_needs_no_thread() -> None:
     assert set(threads) == {threading.get_ident()}
 
 
-def test_what_is_running_when_another_fails_is_waited_for() -> None:
+def test_a_running_step_is_waited_for_when_another_fails() -> None:
     failed_first = threading.Event()
     ended: list[str] = []
 
@@ -129,7 +129,7 @@ def test_what_is_running_when_another_fails_is_waited_for() -> None:
     assert ended == ["apart"]
 
 
-def test_an_interruption_is_no_failure_of_a_step() -> None:
+def test_an_interrupt_is_not_treated_as_a_step_failure() -> None:
     def act(key: str) -> None:
         raise KeyboardInterrupt
 

@@ -57,7 +57,7 @@ def test_so_it_is_in_the_text_of_the_plugins_error_itself(stderr: str) -> None:
     assert len(str(failure)) <= MAX_TEXT
 
 
-def test_what_is_no_answer_is_in_one_line_too() -> None:
+def test_an_invalid_plugin_answer_is_reported_on_one_line() -> None:
     first, *middle, last = reported(b"rubbish\nundone: b\n", b"")
     assert "it printed: rubbish undone: b" in first
     assert (middle, last) == ([], "undone: a")

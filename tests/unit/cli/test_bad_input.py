@@ -82,7 +82,7 @@ def test_a_bad_file_is_named_with_its_fault(before: list[str], text: str, messag
         ["gc", "--plan"],
     ],
 )
-def test_a_file_that_cannot_be_used_is_told_with_the_next_step(before: list[str], tmp_path: Path) -> None:
+def test_an_unusable_file_is_reported_with_a_hint(before: list[str], tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\x00\xff" * 100)
     (tmp_path / "folder").mkdir()
     (tmp_path / "text").write_text("only a text")
@@ -130,7 +130,7 @@ def test_a_folder_without_files_to_read_is_an_error(tmp_path: Path) -> None:
     assert f"{tmp_path}: no file in this directory has the suffix .yaml, .yml, .json" in done.stderr
 
 
-def test_validate_says_that_it_has_checked_nothing(tmp_path: Path) -> None:
+def test_validate_reports_when_it_checked_nothing(tmp_path: Path) -> None:
     (tmp_path / "pod.yaml").write_text("apiVersion: v1\nkind: Pod\n")
     done = netdra("validate", str(tmp_path))
     assert (done.returncode, done.stderr) == (
@@ -155,7 +155,7 @@ def test_a_file_name_may_be_any_bytes(output: str, tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_what_was_found_instead_is_told() -> None:
+def test_graph_reports_the_kinds_found_instead_of_a_topology() -> None:
     done = netdra("graph", str(WORKER_1 / "policies"))
     assert done.returncode == 2
     assert done.stderr.endswith(
@@ -164,7 +164,7 @@ def test_what_was_found_instead_is_told() -> None:
     )
 
 
-def test_an_inventory_that_is_another_object_is_told_with_the_next_step() -> None:
+def test_an_inventory_of_another_kind_is_reported_with_a_hint() -> None:
     policies = str(WORKER_1 / "policies" / "20-pf0-macvlan.yaml")
     done = netdra("plan", "--policies", policies, "--inventory", policies)
     assert done.returncode == 2
@@ -189,19 +189,19 @@ def test_an_inventory_that_is_another_object_is_told_with_the_next_step() -> Non
         ([*PLAN, str(WORKER_1 / "policies"), "--feature", "DRADeviceTaints"], "use GATE=true or GATE=false"),
     ],
 )
-def test_a_bad_argument_is_told_with_the_next_step(arguments: list[str], message: str) -> None:
+def test_a_bad_argument_is_reported_with_a_hint(arguments: list[str], message: str) -> None:
     done = netdra(*arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert message in done.stderr
 
 
-def test_gc_says_that_it_knows_no_network(tmp_path: Path) -> None:
+def test_gc_reports_that_no_checkpoint_or_plan_contains_a_network(tmp_path: Path) -> None:
     done = netdra("gc", "--state", str(tmp_path))
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == f"netdra: nothing to collect: no checkpoint in {tmp_path} and no --plan contains a network\n"
 
 
-def test_gc_says_that_no_plugin_of_the_plans_has_it(tmp_path: Path) -> None:
+def test_gc_reports_that_no_plugin_supports_it(tmp_path: Path) -> None:
     topology = tmp_path / "topology.yaml"
     topology.write_text(
         "apiVersion: networking.dra.io/v1alpha1\nkind: NetworkTopology\nmetadata: {name: t}\n"
@@ -255,14 +255,14 @@ def test_an_address_that_cannot_be_used_is_named(arguments: list[str], words: st
 
 
 @pytest.mark.parametrize("arguments", [["--only", "cluster"], ["--context", "none"]])
-def test_a_cluster_that_is_asked_for_and_not_there_is_an_error(arguments: list[str], tmp_path: Path) -> None:
+def test_a_requested_but_missing_cluster_is_an_error(arguments: list[str], tmp_path: Path) -> None:
     nowhere = {"HOME": str(tmp_path), "KUBECONFIG": str(tmp_path / "none"), "KUBERNETES_SERVICE_HOST": ""}
     done = netdra("doctor", *arguments, environment=nowhere)
     assert (done.returncode, done.stdout) == (2, "")
     assert "none: not found; specify it with --kubeconfig" in done.stderr
 
 
-def test_a_namespace_that_is_not_there_is_bad_input(tmp_path: Path) -> None:
+def test_a_missing_namespace_is_bad_input(tmp_path: Path) -> None:
     topology = tmp_path / "topology.yaml"
     topology.write_text(
         "apiVersion: networking.dra.io/v1alpha1\nkind: NetworkTopology\nmetadata: {name: t}\n"
@@ -285,7 +285,7 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(before: list[str]) -> 
 
 
 @pytest.mark.parametrize("output", ["yaml", "table"])
-def test_a_full_disk_is_told(output: str) -> None:
+def test_output_to_a_full_disk_is_reported(output: str) -> None:
     with Path("/dev/full").open("wb") as full:
         done = netdra(*PLAN, str(WORKER_1 / "policies"), "-o", output, stdout=full.fileno())
     assert (done.returncode, done.stderr) == (3, "netdra: the output cannot be written: No space left on device\n")
@@ -311,7 +311,7 @@ def closed(stream: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     ],
     ids=lambda arguments: arguments[0],
 )
-def test_a_closed_stdout_is_told(arguments: list[str]) -> None:
+def test_a_closed_stdout_is_reported(arguments: list[str]) -> None:
     done = closed("1>", *arguments)
     assert done.returncode == 3
     assert done.stderr.endswith(
@@ -320,7 +320,7 @@ def test_a_closed_stdout_is_told(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize("before", [["validate", "-"], [*PLAN, "-"]])
-def test_a_closed_stdin_is_told(before: list[str]) -> None:
+def test_a_closed_stdin_is_reported(before: list[str]) -> None:
     done = closed("0<", *before)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("netdra: standard input: it is closed; specify a file")
@@ -388,7 +388,7 @@ def test_every_command_has_help() -> None:
         assert done.output.startswith(f"Usage: cli {name}")
 
 
-def test_every_option_says_what_it_takes() -> None:
+def test_every_option_with_a_value_has_a_metavar() -> None:
     for name in COMMANDS:
         with click.Context(cli) as context:
             found = cli.get_command(context, name)
@@ -452,7 +452,7 @@ def test_ctrl_c_has_an_exit_code_of_its_own(monkeypatch: pytest.MonkeyPatch) -> 
         ("/bin/false", 4, 'exec plugin "/bin/false": it failed with 1'),
     ],
 )
-def test_a_login_that_does_not_work_is_told_with_what_to_do(
+def test_a_failed_exec_login_is_reported_with_its_install_hint(
     tmp_path: Path, plugin: str, code: int, message: str
 ) -> None:
     login = {"apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never", "installHint": "get it at X"}

@@ -56,7 +56,7 @@ def differing(now: ClusterNow, *written: DeviceExposurePolicy, without: Sequence
     return [each for each in lines if each.differs]
 
 
-def test_what_stays_is_told_with_its_policy(now: ClusterNow) -> None:
+def test_unchanged_devices_are_listed_with_their_policy(now: ClusterNow) -> None:
     assert compare(now, [VFS])[0] == [
         line("p0", "pfs", "pfs"),
         line("p0v0", "vfs", "vfs"),
@@ -65,7 +65,7 @@ def test_what_stays_is_told_with_its_policy(now: ClusterNow) -> None:
     ]
 
 
-def test_what_is_hidden_offered_and_taken_over_is_told(now: ClusterNow) -> None:
+def test_hidden_offered_and_taken_over_devices_are_listed(now: ClusterNow) -> None:
     guard = exclude("guard", named("p0v1"))
     macvlans = shared("macvlans", f'{OURS}.type == "pf"', deviceNameSuffix="-macvlan")
     other = exclusive("aaa", named("p0"))
@@ -95,7 +95,7 @@ def test_a_policy_holds_on_the_nodes_that_it_selects(now: ClusterNow) -> None:
     assert len(differing(now, here)) == 4
 
 
-def test_what_is_unknown_is_said_and_not_guessed(now: ClusterNow) -> None:
+def test_an_unknown_result_is_reported_and_not_guessed(now: ClusterNow) -> None:
     lines, notes = compare(now, [exclude("guard", f'{OURS}.pciAddress == "0000:03:00.1"')])
     assert [each.after for each in lines] == ["pfs", "?", "vfs", "?"]
     assert notes == [f"node {NODE}: the report on 2 interfaces is incomplete, so the result is unknown"]
@@ -150,7 +150,7 @@ def now_of(scene: Scene, *policies: DeviceExposurePolicy) -> ClusterNow:
     return ClusterNow(labels={NODE: {}}, reports=(report,), policies=policies, slices=slices)
 
 
-def test_vfs_that_would_be_pooled_are_told_by_the_devices_that_they_would_be_pooled_as() -> None:
+def test_vfs_to_be_pooled_are_listed_with_their_pool_devices() -> None:
     vfs = replace(pooled_vfs("pooled", 2), spec=replace(pooled_vfs("pooled", 2).spec, priority=500))
     assert differing(reported(VFS, PFS), vfs) == [
         line("p0-vfs0", after="pooled"),
@@ -166,7 +166,7 @@ def test_pooled_vfs_that_stay_are_one_device_and_another_policy_does_not_change_
     assert (lines, notes) == ([line("p0", after="pfs"), line("p0-vfs", "pooled", "pooled")], [])
 
 
-def test_lanes_that_change_and_pools_that_go_are_told() -> None:
+def test_changed_lanes_and_removed_pools_are_listed() -> None:
     now = reported(pooled_vfs("pooled"))
     assert differing(now, pooled_vfs("pooled", 5)) == [
         line("p0-vfs", "pooled"),

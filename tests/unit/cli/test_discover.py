@@ -42,7 +42,7 @@ def test_json_is_a_list_of_attributes_by_name(tmp_path: Path) -> None:
     assert found["br0"]["lowerDevices"] == ["ens1v0"]
 
 
-def test_yaml_says_the_same_as_json(tmp_path: Path) -> None:
+def test_discover_prints_the_same_data_as_yaml_and_json(tmp_path: Path) -> None:
     root = str(sriov_machine(tmp_path))
     as_json, as_yaml = (netdra("discover", "--sysfs", root, "-o", each).stdout for each in ("json", "yaml"))
     assert yaml.safe_load(as_yaml) == json.loads(as_json)
@@ -69,7 +69,7 @@ def test_the_table_has_a_line_for_each_interface_also_without_netdev(tmp_path: P
     assert "4/7 VFs" in lines["ens1"]
 
 
-def test_what_could_not_be_read_is_told_on_stderr(tmp_path: Path) -> None:
+def test_unreadable_attributes_are_reported_on_stderr(tmp_path: Path) -> None:
     tree = sriov_machine(tmp_path)
     tree.write("class/net/ens1", mtu="many")
     done = netdra("discover", "--sysfs", str(tree), "-o", "json")

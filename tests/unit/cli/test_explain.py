@@ -103,7 +103,7 @@ def test_a_failing_expression_is_shown_with_its_place(tmp_path: Path) -> None:
     assert "Problems" not in lines  # the verdict has said it
 
 
-def test_a_policy_without_an_answer_is_no_policy_that_does_not_match(tmp_path: Path) -> None:
+def test_a_policy_that_cannot_be_evaluated_is_not_counted_as_unmatched(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(TROUBLED)
     arguments = ["br-data", "--policies", str(tmp_path), "--inventory", str(WORKER_1 / "inventory.json")]
     reason = CliRunner().invoke(command, arguments).stdout.splitlines()[1]
@@ -122,7 +122,7 @@ def test_an_interface_is_found_by_the_name_of_its_device() -> None:
     assert explain("enp3s0f0-passthrough").splitlines()[0] == "enp3s0f0 (0000:03:00.0)"
 
 
-def test_json_and_yaml_say_the_same() -> None:
+def test_explain_prints_the_same_data_as_json_and_yaml() -> None:
     (found,) = json.loads(explain("br-data", "-o", "json"))
     assert list(yaml.safe_load_all(explain("br-data", "-o", "yaml"))) == [found]
     assert found["decision"]["exposed"] == ["br-data"]
@@ -178,6 +178,6 @@ def test_a_device_of_pooled_vfs_can_be_asked_for_by_its_name(tmp_path: Path) -> 
     assert text.startswith('enp3s0f0-vfs\n  exposed as enp3s0f0-vfs by "pooled"\n\nDevice enp3s0f0-vfs')
 
 
-def test_a_vf_whose_pool_is_left_out_tells_the_reason(tmp_path: Path) -> None:
+def test_explain_of_a_vf_prints_the_reason_why_its_pool_is_not_offered(tmp_path: Path) -> None:
     text = explain_pooled(tmp_path, "enp3s0f1v0", capacity='{bandwidth: {value: "100000"}}')
     assert "enp3s0f1-vfs is not offered: its bandwidth of 100000 Mbit/s exceeds the link speed, 25000" in text

@@ -223,7 +223,7 @@ def test_simulate_places_claims_on_the_nodes_of_the_input(of_nodes: Any, node: s
     assert (done.exit_code, done.stdout.splitlines()[1].split()[:3]) == (0, ["c", "allocated", node])
 
 
-def test_simulate_without_any_node_says_what_is_missing(tmp_path: Path) -> None:
+def test_simulate_without_nodes_reports_that_they_are_missing(tmp_path: Path) -> None:
     path = write(tmp_path / "all.yaml", slice_of("s", nodeSelector=SELECTOR), *claim_for("any"))
     assert "the input does not contain a Node, and no ResourceSlice refers to a node; add the Nodes" in told(
         call("simulate", path)

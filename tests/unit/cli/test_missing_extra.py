@@ -15,7 +15,7 @@ HIDE = "import sys; sys.modules.update(dict.fromkeys(('aiohttp', 'cryptography',
 
 
 @pytest.mark.parametrize("command", ["controller", "webhook"])
-def test_what_is_missing_is_said(command: str) -> None:
+def test_a_daemon_command_reports_its_missing_dependencies(command: str) -> None:
     code = f"{HIDE}; sys.argv = ['netdra', '{command}']; from netdra.cli.main import main; main()"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=os.environ, capture_output=True, text=True)
     assert done.returncode == 3
@@ -24,7 +24,7 @@ def test_what_is_missing_is_said(command: str) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_doctor_says_what_to_install() -> None:
+def test_the_doctor_reports_how_to_install_missing_dependencies() -> None:
     code = f"{HIDE}; sys.argv = ['netdra', 'doctor', '-o', 'json']; from netdra.cli.main import main; main()"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=os.environ, capture_output=True, text=True)
     finding = next(entry for entry in json.loads(done.stdout) if entry["where"] == "cluster")

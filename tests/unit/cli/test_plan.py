@@ -45,7 +45,7 @@ def test_yaml_is_the_slices_themselves() -> None:
 
 
 @pytest.mark.parametrize("output", ["yaml", "json"])
-def test_what_is_printed_can_be_read_back(output: str) -> None:
+def test_printed_slices_can_be_read_back(output: str) -> None:
     read = list(documents.read(plan("--output", output).stdout, "stdout"))
     assert len(read) == 5
     assert all(isinstance(each, ResourceSlice) for each in read)
@@ -79,7 +79,7 @@ def test_gates_change_the_encoding() -> None:
     assert "gate DRAPartitionableDevices" in done.stderr
 
 
-def test_a_policy_that_cannot_be_used_is_told_and_the_others_are_used(tmp_path: Path) -> None:
+def test_an_unusable_policy_is_reported_and_the_others_are_used(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(BROKEN)
     done = plan("--policies", str(tmp_path))
     assert done.exit_code == 0
@@ -87,7 +87,7 @@ def test_a_policy_that_cannot_be_used_is_told_and_the_others_are_used(tmp_path: 
     assert len(list(yaml.safe_load_all(done.stdout))) == 5
 
 
-def test_a_plugin_that_is_called_almost_like_a_known_one_is_told(tmp_path: Path) -> None:
+def test_a_misspelled_plugin_name_is_reported_with_a_suggestion(tmp_path: Path) -> None:
     misspelt = BROKEN.replace("true &&", "true") + "  exposure: {supportedCNIPlugins: [{name: maclvan}]}\n"
     (tmp_path / "a.yaml").write_text(misspelt)
     done = plan(policies=tmp_path)
@@ -96,7 +96,7 @@ def test_a_plugin_that_is_called_almost_like_a_known_one_is_told(tmp_path: Path)
     assert 'did you mean "macvlan"?' in done.stderr
 
 
-def test_a_policy_that_fails_alike_on_many_interfaces_is_told_once(tmp_path: Path) -> None:
+def test_a_policy_that_fails_alike_on_many_interfaces_is_reported_once(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(BROKEN.replace("true &&", 'device.attributes["example.com"].speed > 5'))
     done = plan(policies=tmp_path)
     assert done.exit_code == 0

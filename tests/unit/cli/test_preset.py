@@ -49,7 +49,7 @@ def test_pooled_vfs_of_a_preset_are_offered_with_any_lanes(lanes: str, bandwidth
         (["shared", "--lanes", "2"], "the preset shared does not support --lanes"),
     ],
 )
-def test_what_a_preset_does_not_take_is_refused(arguments: list[str], said: str) -> None:
+def test_a_preset_rejects_options_that_it_does_not_support(arguments: list[str], said: str) -> None:
     done = CliRunner().invoke(command, arguments)
     assert done.exit_code == 2
     assert said in done.output

@@ -51,7 +51,7 @@ def offered(out: str) -> set[str]:
     return {device["name"] for each in slices for device in each["spec"].get("devices", ())}
 
 
-def test_a_plan_that_offers_nothing_says_why_and_what_lifts_it(run: Run) -> None:
+def test_a_plan_without_devices_reports_the_reason_and_the_option_that_lifts_it(run: Run) -> None:
     code, out, err = run("plan")
     assert (code, offered(out)) == (0, set())
     assert (
@@ -62,12 +62,12 @@ def test_a_plan_that_offers_nothing_says_why_and_what_lifts_it(run: Run) -> None
     assert "1 interface: not matched by any policy" in err
 
 
-def test_a_plan_without_interfaces_says_so(run: Run, tmp_path: Path) -> None:
+def test_a_plan_without_interfaces_reports_their_absence(run: Run, tmp_path: Path) -> None:
     (tmp_path / "tree.json").write_text(to_text(builders.inventory()))
     assert run("plan")[2] == "netdra: no devices are offered: the inventory does not contain interfaces\n"
 
 
-def test_explain_says_unknown_and_not_that_it_carries_traffic(run: Run) -> None:
+def test_explain_reports_node_traffic_as_unknown_and_not_as_present(run: Run) -> None:
     _, out, _ = run("explain", "enp3s0f0")
     assert "hidden: it is unknown whether it carries the node's traffic, and no matching policy" in out
     assert "set them with --uplink NAME, or --uplink none" in out
@@ -80,7 +80,7 @@ def test_none_lifts_it(run: Run) -> None:
     assert offered(out) == {"enp3s0f0", "enp3s0f0v0"}
 
 
-def test_a_named_uplink_is_kept_with_all_that_it_stands_on(run: Run) -> None:
+def test_a_named_uplink_and_the_interfaces_below_it_are_not_offered(run: Run) -> None:
     _, out, err = run("plan", "--uplink", "bond0")
     assert offered(out) == {"enp3s0f0", "enp3s0f0v0"}
     assert err == ""
@@ -97,14 +97,14 @@ def test_a_named_uplink_is_kept_with_all_that_it_stands_on(run: Run) -> None:
         (["--uplink", "none", "--inventory", "known.json"], "omit --uplink"),
     ],
 )
-def test_what_cannot_be_told_is_an_error(run: Run, arguments: list[str], said: str) -> None:
+def test_invalid_uplink_options_are_rejected(run: Run, arguments: list[str], said: str) -> None:
     code, out, err = run("plan", *arguments)
     assert (code, out) == (2, "")
     assert said in err
     assert "Traceback" not in err
 
 
-def test_a_capture_keeps_what_was_told(
+def test_a_capture_keeps_the_uplink_of_the_option(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     (tmp_path / "sys" / "class" / "net" / "eth0").mkdir(parents=True)
@@ -117,7 +117,7 @@ def test_a_capture_keeps_what_was_told(
     assert "host_uplink" not in interface.unreadable
 
 
-def test_what_the_host_uses_is_told_by_an_option_of_its_own(run: Run, tmp_path: Path) -> None:
+def test_unknown_host_use_is_reported_and_set_by_the_host_use_option(run: Run, tmp_path: Path) -> None:
     tree = documents.inventory((tmp_path / "tree.json").read_text(), "test")
     unread = [replace(each, unreadable=("host_use",)) for each in tree.interfaces]
     (tmp_path / "tree.json").write_text(to_text(replace(tree, interfaces=tuple(unread))))

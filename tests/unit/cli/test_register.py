@@ -44,7 +44,7 @@ def explain(folder: Path) -> str:
     return done.stdout
 
 
-def test_what_is_registered_is_listed_and_taken_back(folder: Path) -> None:
+def test_a_registration_is_listed_explained_and_removed(folder: Path) -> None:
     said = ("--attribute", "rdma=true", "--attribute", "n=3", "--attribute", 's="3"', "--capacity", "bandwidth=4096")
 
     async def story() -> None:
@@ -89,7 +89,7 @@ def test_what_is_registered_is_listed_and_taken_back(folder: Path) -> None:
         (("registrations", "--token-file", "/nowhere"), 2, "use the file of a projected token"),
     ],
 )
-def test_a_mistake_is_told_with_the_next_step(
+def test_a_failing_registry_command_reports_a_hint(
     folder: Path, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
     found, _, error = netdra(folder, *arguments)

@@ -32,9 +32,7 @@ DEVICE = """\
 """
 
 
-def test_render_shows_what_each_plugin_reads_with_the_devices_that_the_claim_would_get(
-    run: Run, tmp_path: Path
-) -> None:
+def test_render_prints_the_input_of_each_plugin_with_the_devices_the_claim_would_get(run: Run, tmp_path: Path) -> None:
     claim, slices = tmp_path / "claim.yaml", tmp_path / "slices.yaml"
     claim.write_text(CLAIM)
     devices = [("enp3s0f1v0", "enp3s0f1", "ens1", 4), ("enp3s0f0v2", "enp3s0f0", "ens2", 2)]
@@ -203,7 +201,7 @@ spec:
 """
 
 
-def test_a_program_is_rendered_in_its_own_words_and_validated_by_what_it_reads(run: Run, tmp_path: Path) -> None:
+def test_a_program_step_is_rendered_and_validated_by_the_parameters_it_reads(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "programs.yaml"
     path.write_text(PROGRAMS)
     assert run("validate", str(path))[0] == 0
@@ -272,7 +270,7 @@ def test_render_takes_the_first_choice_that_an_allocation_has_room_for(run: Run,
     assert [call["device"]["device"] for call in msgspec.json.decode(out)[:2]] == ["vf0/one-0", "vf1-0"]
 
 
-def test_a_rendered_plan_is_what_attach_takes(tmp_path: Path) -> None:
+def test_a_rendered_plan_can_be_read_as_input_of_attach(tmp_path: Path) -> None:
     text = """
 apiVersion: networking.dra.io/v1alpha1
 kind: NetworkTopology
@@ -310,7 +308,7 @@ spec:
 """
 
 
-def test_render_says_what_comes_from_neutron(run: Run, tmp_path: Path) -> None:
+def test_render_lists_the_fields_that_come_from_neutron(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "topology.yaml"
     path.write_text(WITH_PORT)
     code, out, _ = run("render", str(path))
@@ -334,7 +332,7 @@ def test_render_says_what_comes_from_neutron(run: Run, tmp_path: Path) -> None:
     assert "neutron" not in first["stdin"]
 
 
-def test_a_step_with_pooled_vfs_tells_that_the_node_chooses_one(tmp_path: Path) -> None:
+def test_render_reports_that_the_node_selects_a_pooled_vf(tmp_path: Path) -> None:
     folder = Path(__file__).parents[3] / "examples" / "pooled-vfs"
     policy, inventory = str(folder / "policy.yaml"), str(folder / "inventory.yaml")
     planned = CliRunner().invoke(cli, ["plan", "--policies", policy, "--inventory", inventory])

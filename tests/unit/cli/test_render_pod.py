@@ -150,7 +150,7 @@ def test_a_pods_claims_are_shown_in_its_order_with_the_interfaces_as_they_will_b
     assert [each["claim"] for each in found[::4]] == ["single", "web-first"]
 
 
-def test_what_is_known_beforehand_stands_in_its_place_and_the_rest_is_told(files: dict[str, str]) -> None:
+def test_references_known_beforehand_are_filled_in_and_the_rest_are_listed_as_unknown(files: dict[str, str]) -> None:
     found = {
         each["step"]: each for each in calls(files["topologies"], "--claim", files["claims"], "--pod", files["pod"])
     }
@@ -187,7 +187,7 @@ def test_with_slices_the_devices_are_known(files: dict[str, str]) -> None:
     assert len({found[step]["device"]["pciAddress"] for step in ("nic", "vf0", "vf1")}) == 3
 
 
-def test_the_table_tells_of_the_pod_and_of_what_only_running_shows(files: dict[str, str]) -> None:
+def test_the_table_lists_the_pods_claims_and_references_known_only_after_the_steps(files: dict[str, str]) -> None:
     done = render(files["topologies"], "--claim", files["claims"], "--pod", files["pod"])
     lines = done.stdout.splitlines()
     assert lines[0].split() == ["CLAIM", "OBJECT", "INTERFACES"]
@@ -285,9 +285,7 @@ def test_a_file_without_a_pod_that_can_be_shown_is_refused(files: dict[str, str]
     assert why in refused(*_all(files))
 
 
-def test_a_folder_of_manifests_may_hold_pods_and_what_is_no_concern_of_netdra_s(
-    files: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_folder_of_manifests_may_contain_pods_and_unrelated_objects(files: dict[str, str], tmp_path: Path) -> None:
     Path(files["slices"]).unlink()
     (tmp_path / "other.yaml").write_text(workload("Deployment", name="other"))
     (tmp_path / "config.yaml").write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n")
@@ -310,7 +308,9 @@ def test_one_file_may_hold_all_and_lists_each_claim_once(tmp_path: Path) -> None
     assert [(each["podClaim"], each["step"]) for each in found] == [("a", "nic"), ("a", "leased"), ("a", "tune")]
 
 
-def test_what_is_wrong_with_the_pod_is_told_beside_what_is_shown(files: dict[str, str], tmp_path: Path) -> None:
+def test_mistakes_in_the_pod_are_reported_on_stderr_without_failing_render(
+    files: dict[str, str], tmp_path: Path
+) -> None:
     path = tmp_path / "wrong.yaml"
     path.write_text(workload("Pod", POD_SPEC.replace("image: x", "resources: {claims: [{name: secnd}]}")))
     done = render(files["topologies"], "--claim", files["claims"], "--pod", str(path))

@@ -130,7 +130,7 @@ def test_admin_access_needs_its_namespace_to_be_named(run: Any) -> None:
         ([{"kind": "Pod"}], (), "kind 'Pod' is not known here"),
     ],
 )
-def test_bad_input_is_told_with_exit_code_2(run: Any, documents: Any, arguments: Any, message: str) -> None:
+def test_bad_input_exits_with_code_2_and_a_message(run: Any, documents: Any, arguments: Any, message: str) -> None:
     code, out, err = run(*documents, arguments=arguments)
     assert (code, out) == (2, "")
     assert message in err
@@ -146,7 +146,7 @@ def node(name: str, **labels: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "status": {"x": [1]}}
 
 
-def test_nodes_of_the_files_are_the_nodes_that_there_are(run: Any, tmp_path: Path) -> None:
+def test_simulate_uses_the_nodes_in_the_files_as_the_only_nodes(run: Any, tmp_path: Path) -> None:
     """A slice for the nodes of a rack is for those that have its label; a node that is not there gets nothing."""
     racks = written("racks", devices=[device()], nodeSelector=selector("rack", "a7"))
     file = tmp_path / "slices.yaml"
@@ -167,7 +167,7 @@ def selector(label: str, value: str) -> dict[str, Any]:
     return {"nodeSelectorTerms": [{"matchExpressions": [wanted]}]}
 
 
-def test_slices_of_another_layout_are_told_with_why_nothing_is_had_of_them(run: Any, tmp_path: Path) -> None:
+def test_slices_of_another_layout_are_reported_with_the_reason_they_are_skipped(run: Any, tmp_path: Path) -> None:
     counters = {"name": "pf0", "counters": {"slots": {"value": "2"}}}
     former = {"name": "v0", "basic": {"attributes": {"type": {"string": "vf"}}}}
     file = tmp_path / "slices.yaml"
@@ -181,7 +181,7 @@ def test_slices_of_another_layout_are_told_with_why_nothing_is_had_of_them(run: 
     assert len(json.loads(out)["problems"]) == 2
 
 
-def test_the_classes_of_topologies_are_there_and_one_that_is_written_stands_above_them(run: Any) -> None:
+def test_classes_of_topologies_exist_and_a_written_class_overrides_them(run: Any) -> None:
     wanted = claim("x", "net-nic")
     code, out, _ = run(topology("sriov"), wanted)
     assert code == 0

@@ -62,7 +62,7 @@ def test_a_word_without_end_is_broken(capsys: pytest.CaptureFixture[str], monkey
     assert [line.split()[1] for line in lines[1:3]] == ["two", "lines"]
 
 
-def test_what_a_terminal_would_obey_is_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+def test_terminal_control_characters_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     terminal.print_table(("A",), [("\x1b[2J",)])
     assert capsys.readouterr().out == "A\n\\x1b[2J\n"
 

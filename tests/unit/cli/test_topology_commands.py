@@ -72,7 +72,7 @@ items:
 """
 
 
-def test_everything_that_is_sound_is_said_to_be(run: Run) -> None:
+def test_validate_reports_valid_objects_as_free_of_problems(run: Run) -> None:
     sound = (TOPOLOGIES, str(ROOT / "claims"), str(ROOT / "schemas"), LOCALNET)
     code, out, err = run("validate", *sound)
     told = ('no CNIPluginSchema describes plugin "ovn-k8s-cni-overlay"', "allows more than netdra's built-in schema")
@@ -107,7 +107,7 @@ def test_a_policys_misspelt_plugin_is_a_warning_unless_a_schema_describes_it(run
     assert run("validate", str(tmp_path))[:2] == (0, "")
 
 
-def test_a_class_and_a_version_that_are_none_are_told_with_those_that_are_meant(run: Run, tmp_path: Path) -> None:
+def test_an_unknown_class_and_api_version_are_reported_with_a_suggestion(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     file.write_text(CLAIM.replace("bonded-vlan-topology-vf", "bonded-vlan-toplogy-vf"))
     _, out, _ = run("validate", str(file), BONDED)
@@ -164,7 +164,7 @@ def test_names_and_types_in_selectors_are_checked(run: Run, tmp_path: Path) -> N
     assert (code, err) == (1, "netdra: 2 objects checked, 2 problems\n")
 
 
-def test_each_problem_is_told_with_its_file_and_line(run: Run, tmp_path: Path) -> None:
+def test_each_problem_is_reported_with_its_file_and_line(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text(BAD)
     code, out, err = run("validate", str(file), TOPOLOGIES, LOCALNET)
@@ -186,7 +186,7 @@ def test_each_problem_is_told_with_its_file_and_line(run: Run, tmp_path: Path) -
     assert err.startswith("netdra: 11 objects checked, 8 problems")
 
 
-def test_what_a_class_says_wrongly_is_found_at_its_line(run: Run, tmp_path: Path) -> None:
+def test_an_invalid_class_parameter_is_reported_at_its_line(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "class.yaml"
     file.write_text(
         """\
@@ -231,7 +231,7 @@ def test_problems_are_data_too(run: Run, tmp_path: Path, output: str) -> None:
     }
 
 
-def test_a_schema_among_the_files_stands_above_the_shipped_one(run: Run, tmp_path: Path) -> None:
+def test_a_schema_in_the_files_overrides_the_shipped_schema(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "t.yaml"
     file.write_text(Path(BONDED).read_text().replace("id: 100", "vlanId: 100"))
     assert run("validate", str(file))[0] == 0
@@ -287,7 +287,9 @@ def test_a_plugin_schema_that_contradicts_itself_is_found_and_not_used(run: Run,
         ("- 1", 1),
     ],
 )
-def test_what_is_no_yaml_is_a_problem_with_a_line(run: Run, tmp_path: Path, text: str, line: int) -> None:
+def test_input_that_is_not_a_yaml_object_is_a_problem_with_a_line(
+    run: Run, tmp_path: Path, text: str, line: int
+) -> None:
     file = tmp_path / "x.yaml"
     file.write_text(text)
     code, out, _ = run("validate", str(file))
@@ -321,7 +323,7 @@ def test_graph_makes_pictures_for_documents(run: Run) -> None:
     assert run("graph", TOPOLOGIES, "--topology", "ovnk-localnet", "-o", "svg")[1].startswith("<svg xmlns=")
 
 
-def test_graph_refuses_what_it_cannot_draw(run: Run, tmp_path: Path) -> None:
+def test_graph_rejects_input_that_it_cannot_draw(run: Run, tmp_path: Path) -> None:
     code, _, err = run("graph", TOPOLOGIES, "-o", "svg")
     assert (code, "select one with --topology: ai-bonded-rdma, bonded" in err) == (2, True)
     code, _, err = run("graph", TUNED, "--topology", "other")

@@ -67,5 +67,5 @@ def test_mistakes(tmp_path: Path, mistake: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("ipam", RIGHT, ids=json.dumps)
-def test_what_is_right_has_no_warning(tmp_path: Path, ipam: dict[str, Any]) -> None:
+def test_valid_addresses_cause_no_warning(tmp_path: Path, ipam: dict[str, Any]) -> None:
     assert said(tmp_path, ipam) == []

@@ -79,13 +79,15 @@ def validate(run: Run, tmp_path: Path) -> Any:
 
 
 @pytest.mark.parametrize(("kind", "path", "value"), [entry[:3] for entry in BAD])
-def test_what_the_api_server_refuses_is_refused(kind: str, path: str, value: Any, validate: Any) -> None:
+def test_validate_rejects_values_that_the_api_server_rejects(kind: str, path: str, value: Any, validate: Any) -> None:
     code, said = validate(changed(kind, path, value))
     assert code == 1, said
 
 
 @pytest.mark.parametrize(("kind", "path", "value"), [*BOUNDS, *MORE])
-def test_what_a_definition_refuses_is_told_at_its_place(kind: str, path: str, value: Any, validate: Any) -> None:
+def test_a_value_rejected_by_a_definition_is_reported_at_its_path(
+    kind: str, path: str, value: Any, validate: Any
+) -> None:
     code, said = validate(changed(kind, path, value))
     place = re.sub(r"\.(\d+)", r"[\1]", f"spec.{path}")
     whole = f"[{place.rpartition('.')[0]}]"  # a parameter of a schema
@@ -94,7 +96,7 @@ def test_what_a_definition_refuses_is_told_at_its_place(kind: str, path: str, va
 
 
 @pytest.mark.parametrize("kind", GOOD)
-def test_what_a_definition_takes_is_taken(kind: str) -> None:
+def test_a_spec_allowed_by_a_definition_is_accepted(kind: str) -> None:
     assert crd_check.findings(manifest(kind, "good", spec=GOOD[kind])) == []
 
 
@@ -103,7 +105,7 @@ def test_every_kind_has_bounds() -> None:
     assert len(BOUNDS) > 30
 
 
-def test_a_number_of_nodes_is_what_a_daemon_set_takes(validate: Any) -> None:
+def test_max_unavailable_accepts_the_values_of_a_daemon_set(validate: Any) -> None:
     for value in (1, 3, "1%", "10%", "100%"):
         assert validate(changed(CNI_PLUGIN, "maxUnavailable", value))[0] == 0
     _, said = validate(changed(CNI_PLUGIN, "maxUnavailable", "110%"))
@@ -111,12 +113,12 @@ def test_a_number_of_nodes_is_what_a_daemon_set_takes(validate: Any) -> None:
     assert "[spec.maxUnavailable]" in said
 
 
-def test_a_place_is_told_once(validate: Any) -> None:
+def test_an_invalid_field_is_reported_only_once(validate: Any) -> None:
     _, said = validate(changed(POLICY, "exposure.deviceNameSuffix", "_x"))
     assert said.count("deviceNameSuffix") == 1
 
 
-def test_a_namespace_of_what_is_in_none_is_a_warning(validate: Any) -> None:
+def test_a_namespace_on_a_cluster_scoped_object_is_a_warning(validate: Any) -> None:
     bond = manifest(CNI_PLUGIN, "bond", spec=GOOD[CNI_PLUGIN])
     bond["metadata"]["namespace"] = "here"
     code, said = validate(bond)

@@ -21,7 +21,7 @@ PLACE = re.compile(r"\d+: (warning: )?.+", re.DOTALL)
 
 
 @pytest.mark.parametrize(("name", "of"), OBJECTS)
-def test_what_is_right_has_no_problem(tmp_path: Path, name: str, of: str) -> None:
+def test_valid_objects_cause_no_problem(tmp_path: Path, name: str, of: str) -> None:
     assert validation.lines(tmp_path, WRITTEN[name]["objects"][of]) == (0, [])
 
 
@@ -32,7 +32,7 @@ def test_mistakes(tmp_path: Path, name: str, written: dict[str, Any], mistake: d
     assert code == any(not re.match(r"\d+: warning: ", line) for line in said)
 
 
-def test_every_mistake_is_reported_at_a_line_and_names_who_reports_it() -> None:
+def test_every_mistake_is_reported_at_a_line_and_names_its_reporter() -> None:
     for name, _, mistake in MISTAKES:
         assert mistake["by"] in {"apiserver", "webhook", "prepare", "validate"}, mistake
         assert mistake["says"], mistake
@@ -70,6 +70,6 @@ def test_a_document_that_is_not_yaml_does_not_keep_others_from_being_checked(
     assert wrong <= {int(line.partition(":")[0]) for line in said}
 
 
-def test_there_are_many() -> None:
+def test_the_mistake_files_contain_at_least_400_mistakes() -> None:
     lists = [written if isinstance(written, list) else written["mistakes"] for written in FILES.values()]
     assert sum(map(len, lists)) >= 400

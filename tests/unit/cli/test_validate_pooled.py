@@ -52,7 +52,7 @@ def validate(tmp_path: Path, text: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_selectors_of_a_topology_a_class_and_a_claim_are_told(tmp_path: Path) -> None:
+def test_selectors_of_a_topology_a_class_and_a_claim_are_warned_of(tmp_path: Path) -> None:
     lines = validate(tmp_path, f"{POLICY}---{OBJECTS}")
     assert [line.rpartition(" [")[2] for line in lines] == [
         "spec.steps[0].selector.cel]",
@@ -62,5 +62,5 @@ def test_selectors_of_a_topology_a_class_and_a_claim_are_told(tmp_path: Path) ->
     assert all('never selects devices of pooledVFs (policy "pooled")' in line for line in lines)
 
 
-def test_without_pooled_vfs_nothing_is_told(tmp_path: Path) -> None:
+def test_without_pooled_vfs_no_warning_is_printed(tmp_path: Path) -> None:
     assert validate(tmp_path, OBJECTS) == []

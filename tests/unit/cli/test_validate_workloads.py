@@ -114,7 +114,7 @@ def kind_of(pod_spec: str, kind: str) -> str:
 
 
 @pytest.mark.parametrize("text", [POD, SET])
-def test_what_is_right_is_let_through(tmp_path: Path, text: str) -> None:
+def test_valid_pods_and_workloads_cause_no_problem(tmp_path: Path, text: str) -> None:
     assert said(tmp_path, text) == []
 
 
@@ -126,7 +126,7 @@ def test_mistakes(tmp_path: Path, mistake: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "DaemonSet", "ReplicaSet", "Job", "CronJob", "Rollout"])
-def test_all_that_makes_pods_is_looked_at(tmp_path: Path, kind: str) -> None:
+def test_all_workload_kinds_that_create_pods_are_checked(tmp_path: Path, kind: str) -> None:
     (line,) = said(tmp_path, kind_of(POD.replace("TemplateName: lan", "TemplateName: lam"), kind))
     place = "spec.jobTemplate.spec.template.spec" if kind == "CronJob" else "spec.template.spec"
     assert f'{kind} "web", claim "net": ResourceClaimTemplate "lam" not found' in line
@@ -144,7 +144,7 @@ def test_two_pods_that_name_a_claim_whose_device_goes_into_one(tmp_path: Path) -
     )
 
 
-def test_claims_of_other_drivers_are_none_of_its_business(tmp_path: Path) -> None:
+def test_claims_of_other_drivers_are_ignored(tmp_path: Path) -> None:
     gpu = POD.replace("resourceClaimTemplateName: lan", "resourceClaimName: gpu")
     host = gpu.replace("spec:", "spec:\n  hostNetwork: true")
     assert said(tmp_path, host.replace(", resources: {claims: [{name: net}]}", "")) == []

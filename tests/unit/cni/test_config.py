@@ -7,7 +7,7 @@ from netdra.model.errors import InvalidInputError
 from netdra.model.result import CNIInterface, StepResult
 
 
-def test_the_request_has_what_the_runtime_must_insert() -> None:
+def test_the_request_contains_the_version_name_and_type_of_the_runtime() -> None:
     network = NetworkConfig(network="net-a", type="macvlan", config={"mode": "bridge", "name": "eth7", "type": "x"})
     assert config.request(network, "1.0.0", None) == {
         "cniVersion": "1.0.0",
@@ -38,7 +38,7 @@ def test_the_previous_result_is_in_the_plugins_version() -> None:
     assert request["prevResult"] == {"cniVersion": "1.0.0", "interfaces": [{"name": "net1"}]}
 
 
-def test_gc_lists_what_is_still_attached() -> None:
+def test_gc_lists_the_attachments_that_are_still_valid() -> None:
     valid = [Attachment(container_id="a", if_name="net1"), Attachment(container_id="b", if_name="net2")]
     request = config.collection_request(NetworkConfig(network="n", type="t"), "1.1.0", valid)
     assert request["cni.dev/valid-attachments"] == [
@@ -90,7 +90,7 @@ def test_the_environment_is_ours_with_cni_parameters_of_this_call_only(monkeypat
         Attachment(container_id="a", if_name="net1", arguments={"a": "\0"}),
     ],
 )
-def test_attachments_that_cannot_be_told_to_a_plugin_are_refused(attachment: Attachment) -> None:
+def test_attachments_that_cannot_be_passed_to_a_plugin_are_rejected(attachment: Attachment) -> None:
     with pytest.raises(InvalidInputError):
         config.check_attachment(attachment)
 

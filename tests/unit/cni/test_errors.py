@@ -24,7 +24,7 @@ def failure(message: str, code: int = 999, kind: Kind = "error", details: str = 
         failure("failed", details="CHECK not implemented"),
     ],
 )
-def test_a_plugin_that_has_no_check_says_so(told: PluginFailure) -> None:
+def test_a_failure_that_reports_a_missing_check_is_unimplemented(told: PluginFailure) -> None:
     assert told.is_unimplemented
 
 
@@ -39,5 +39,5 @@ def test_a_plugin_that_has_no_check_says_so(told: PluginFailure) -> None:
         failure("CHECK is not implemented", kind="rubbish", code=0),
     ],
 )
-def test_what_else_it_says_is_about_the_pod(told: PluginFailure) -> None:
+def test_any_other_check_failure_is_not_taken_for_unimplemented(told: PluginFailure) -> None:
     assert not told.is_unimplemented

@@ -44,7 +44,7 @@ def program(path: Path) -> Path:
         "\ud800",
     ],
 )
-def test_a_type_that_is_no_plain_name_is_refused(name: str, tmp_path: Path) -> None:
+def test_a_plugin_type_must_be_a_plain_name(name: str, tmp_path: Path) -> None:
     program(tmp_path / "bridge")
     with pytest.raises(InvalidInputError, match="is not a valid CNI plugin name"):
         plugins.find(name, PluginPath(directories=(str(tmp_path),)))
@@ -63,7 +63,7 @@ def test_the_first_directory_that_has_it_wins(tmp_path: Path) -> None:
     assert plugins.find("bridge", where).path == str(tmp_path / "b" / "bridge")
 
 
-def test_what_is_no_regular_executable_file_is_passed_over(tmp_path: Path) -> None:
+def test_files_that_are_not_regular_executables_are_skipped(tmp_path: Path) -> None:
     (tmp_path / "a" / "bridge").mkdir(parents=True)
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "bridge").write_text("not executable")
@@ -112,7 +112,9 @@ def names(where: PluginPath) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("root", ["/", "/."])
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO], ids=errno.errorcode.get)
-def test_a_folder_that_cannot_be_looked_at_is_not_one_without_plugins(tmp_path: Path, number: int, root: str) -> None:
+def test_an_unreadable_folder_is_a_temporary_error_and_not_a_folder_without_plugins(
+    tmp_path: Path, number: int, root: str
+) -> None:
     program(tmp_path / "bridge")
     where = PluginPath(directories=(str(tmp_path),), root=root)
     for look in (lambda: plugins.find("bridge", where), lambda: plugins.installed(where)):
@@ -135,7 +137,7 @@ def test_all_programs_of_the_path_with_a_plain_name_are_installed_plugins(tmp_pa
     assert names(inside) == ("bridge", "host-device", "macvlan")
 
 
-def test_a_root_with_another_process_table_is_told_before_a_plugin_fails_in_it(tmp_path: Path) -> None:
+def test_a_root_with_another_process_table_is_reported_before_a_plugin_fails_in_it(tmp_path: Path) -> None:
     assert root_trouble("/") is None
     trouble = root_trouble(str(tmp_path))
     assert trouble is not None

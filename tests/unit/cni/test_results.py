@@ -33,7 +33,7 @@ def test_a_1_1_result_is_read_with_all_its_fields() -> None:
 
 
 @pytest.mark.parametrize("version", results.SUPPORTED_VERSIONS)
-def test_what_every_version_has_survives_the_way_there_and_back(version: str) -> None:
+def test_fields_of_every_version_survive_rendering_and_parsing(version: str) -> None:
     plain = StepResult(
         interfaces=(CNIInterface(name="net1", mac="99:88:77:66:55:44", sandbox="/run/netns/blue"),),
         ips=(CNIAddress(address="10.1.0.5/16", gateway="10.1.0.1", interface=0),),
@@ -60,12 +60,12 @@ def test_devices_of_ours_are_never_sent() -> None:
     assert "devices" not in results.render(results.parse(b'{"devices": [{"pciAddress": "0000:01:00.0"}]}'), "1.1.0")
 
 
-def test_what_go_programs_write_for_nothing_is_nothing() -> None:
+def test_null_and_empty_fields_of_go_programs_parse_as_an_empty_result() -> None:
     printed = b'{"cniVersion": "0.4.0", "interfaces": null, "ips": null, "routes": null, "dns": {}}'
     assert results.parse(printed) == StepResult()
 
 
-def test_what_cni_knows_of_no_result_is_dropped() -> None:
+def test_unknown_fields_of_a_result_are_dropped() -> None:
     printed = json.loads(json.dumps({**results.render(FULL, "1.1.0"), "secret": "of the node", "code": 0}))
     printed["interfaces"][1] |= {"kubeconfig": "of the node"}
     printed["dns"] |= {"resolvConf": "of the node"}
@@ -73,7 +73,7 @@ def test_what_cni_knows_of_no_result_is_dropped() -> None:
 
 
 @pytest.mark.parametrize("field", ["name", "mac", "sandbox", "socketPath", "pciID"])
-def test_an_interface_with_more_than_a_name_is_no_result(field: str) -> None:
+def test_an_interface_with_an_oversized_field_is_rejected(field: str) -> None:
     printed = {"interfaces": [{"name": "net1", field: "x" * 5000}]}
     with pytest.raises(ValueError, match="has more than"):
         results.parse(json.dumps(printed).encode())

@@ -132,7 +132,7 @@ def test_a_node_shows_nics_vfs_stacks_and_gpus_by_pcie_root_with_their_state() -
     assert {"/pod/default/db-0", "/why/claim/default/db-net", f"/why/device/{NODE}/enp3s0f0v0"} <= {*page.links}
 
 
-def test_a_device_that_is_gone_says_so() -> None:
+def test_a_gone_device_is_shown_as_gone_with_its_taint() -> None:
     taint = [{"key": "dra.networking/gone", "effect": "NoExecute"}]
     published = slices("dra.networking", f"{NODE}/pf", {"enp3s0f0v0": vf(0)}, taints=taint)
     (entry,) = placed_devices(cluster(slices=(published,), node_networks=()), NODE)

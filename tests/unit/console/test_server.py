@@ -68,7 +68,7 @@ def _run(scene: Callable[[Browser], Awaitable[None]], *, enter: bool = True) -> 
     asyncio.run(play())
 
 
-def test_without_the_token_there_is_no_page() -> None:
+def test_without_the_token_every_page_answers_401() -> None:
     async def scene(browser: Browser) -> None:
         for path in (*PAGES, "/live?of=/", "/enter", "/enter?token=guess", "/nothing"):
             answer, body = await browser.get(path)
@@ -158,7 +158,7 @@ def test_pages_are_complete_without_a_script() -> None:
         "/" + "?a=" + "x" * 5000,
     ],
 )
-def test_what_cannot_be_a_page_is_not_found(path: str) -> None:
+def test_invalid_page_paths_answer_404(path: str) -> None:
     async def scene(browser: Browser) -> None:
         assert (await browser.get(path))[0].status == 404
 

@@ -40,7 +40,7 @@ def test_the_palette_can_be_read(palette: dict[str, str]) -> None:
     assert not weak
 
 
-def test_the_sheet_and_the_script_ask_nobody_else() -> None:
+def test_the_stylesheet_and_the_script_contact_no_other_host_and_insert_no_html() -> None:
     script = (Path(netdra.console.__file__).parent / "console.js").read_text()
     for text in (SHEET, script):
         assert not re.search(r"url\(|@import|https?:|//[a-z]+\.", text)

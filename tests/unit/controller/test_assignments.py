@@ -111,7 +111,7 @@ def test_a_status_counts_and_a_second_one_changes_nothing() -> None:
     assert assignments.network_status(later, ledger, (), NOW + timedelta(hours=1)) == status
 
 
-def test_a_network_that_is_wrong_says_why() -> None:
+def test_an_invalid_pod_network_reports_the_reason_in_its_status() -> None:
     net = network("10.7.0.5/24")
     status = assignments.network_status(net, None, pod_networks.check(net), NOW)
 

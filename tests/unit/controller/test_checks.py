@@ -26,7 +26,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "PATIENCE", 60.0)
 
 
-def test_sound_objects_have_nothing_wrong_and_others_are_told() -> None:
+def test_valid_objects_pass_the_checks_and_invalid_objects_return_errors() -> None:
     async def story() -> None:
         async with Checks(seconds=60.0) as checks:
             assert await checks.policy(exclusive("p", "true")) == ()
@@ -39,7 +39,7 @@ def test_sound_objects_have_nothing_wrong_and_others_are_told() -> None:
     asyncio.run(story())
 
 
-def test_an_answer_stands_until_the_spec_or_a_schema_changes() -> None:
+def test_a_check_result_is_kept_until_the_spec_or_a_schema_changes() -> None:
     async def story() -> None:
         async with Checks(seconds=60.0) as checks:
             net = topology(steps="- {name: vf0, type: mine, config: {a: 1}}")
@@ -59,7 +59,7 @@ def test_an_answer_stands_until_the_spec_or_a_schema_changes() -> None:
     asyncio.run(story())
 
 
-def test_what_is_too_slow_twice_is_too_slow() -> None:
+def test_a_check_that_is_too_slow_twice_is_an_error_of_the_object() -> None:
     async def story() -> None:
         async with Checks(seconds=0.2, command=DEAF) as checks:
             with pytest.raises(WorkersBusyError, match=r"within 0\.2 s"):
@@ -84,7 +84,7 @@ def test_a_worker_that_is_killed_marks_no_object_however_often() -> None:
     asyncio.run(story())
 
 
-def test_what_ends_a_worker_twice_takes_too_much_memory() -> None:
+def test_a_check_that_ends_a_worker_twice_exceeds_the_available_memory() -> None:
     async def story() -> None:
         async with Checks(seconds=60.0, command=DEAD) as checks:
             with pytest.raises(WorkersBusyError):
@@ -95,7 +95,7 @@ def test_what_ends_a_worker_twice_takes_too_much_memory() -> None:
     asyncio.run(story())
 
 
-def test_what_is_gone_is_forgotten() -> None:
+def test_checks_of_deleted_objects_are_forgotten() -> None:
     async def story() -> None:
         async with Checks(seconds=60.0) as checks:
             await checks.policy(exclusive("p", "true"))

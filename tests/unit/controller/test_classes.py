@@ -54,7 +54,7 @@ def test_when_all_is_as_it_should_be_nothing_is_done() -> None:
     assert changes(topology(), settled(topology()), Features()).done
 
 
-def test_drift_is_corrected_and_what_others_added_stays() -> None:
+def test_drift_of_a_class_is_corrected_and_labels_and_annotations_of_others_are_kept() -> None:
     there = settled(topology())
     right = there["net-vf0"]
     metadata = replace(right.metadata, labels={"team": "a"}, annotations={"note": "b"}, resource_version="7")
@@ -67,7 +67,7 @@ def test_drift_is_corrected_and_what_others_added_stays() -> None:
     assert mended.metadata.resource_version == "7"
 
 
-def test_classes_of_steps_that_are_no_more_are_deleted() -> None:
+def test_classes_of_removed_steps_are_deleted() -> None:
     left = changes(topology(steps="- {name: vf0, type: sriov}"), settled(topology()), Features())
     assert [each.metadata.name for each in left.delete] == ["net-vf1"]
     assert not left.create + left.replace
@@ -87,7 +87,7 @@ def test_the_class_of_another_topology_is_foreign() -> None:
     assert not left.delete
 
 
-def test_what_a_former_topology_of_the_name_left_behind_goes_first() -> None:
+def test_classes_of_a_former_topology_of_the_same_name_are_deleted_first() -> None:
     former = settled(topology(uid="old"))
     left = changes(topology(uid="new"), former, Features())
     assert [each.metadata.name for each in left.delete] == ["net-vf0", "net-vf1"]

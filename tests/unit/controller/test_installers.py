@@ -239,7 +239,7 @@ def test_a_node_that_is_gone_or_has_it_removed_has_no_binary() -> None:
     assert list(removing.binaries) == ["gone"]
 
 
-def test_a_deletion_that_waits_says_for_whom_and_one_that_goes_on_how_far_it_is() -> None:
+def test_a_waiting_deletion_names_its_users_and_a_running_deletion_its_remaining_nodes() -> None:
     waits = status(plugin(deleted=True), seen(pod("a"), pod("b"), users=("x", "y")), QUIET, NOW)
     assert said(waits, "InUse") == (
         "True",
@@ -251,7 +251,7 @@ def test_a_deletion_that_waits_says_for_whom_and_one_that_goes_on_how_far_it_is(
     assert said(goes) == ("False", "Removing", "it is being removed; 1 nodes remain")
 
 
-def test_without_an_image_it_says_what_is_missing() -> None:
+def test_without_an_image_the_status_names_the_missing_option() -> None:
     assert "started without --image" in said(status(plugin(), None, QUIET, NOW))[2]
 
 
@@ -315,7 +315,7 @@ def test_an_inline_schema_counts_before_the_images() -> None:
         ({"schema": {"cniType": "other"}}, None, None, (), "Contradictory"),
     ],
 )
-def test_what_is_said_of_its_schema(
+def test_the_schema_condition_reports_the_reason_when_no_write_is_planned(
     spec: dict[str, Any],
     told: DescribedPlugin | None,
     found: CNIPluginSchema | None,

@@ -254,7 +254,7 @@ def tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]
     return told
 
 
-def test_an_api_server_that_fails_ends_no_look_through_and_the_next_look_tells(
+def test_an_api_server_error_does_not_end_the_sweeps_and_a_later_sweep_reports_all_changes(
     tell: Callable[..., None], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story(scene: Scene) -> None:
@@ -283,7 +283,7 @@ def test_an_api_server_that_fails_ends_no_look_through_and_the_next_look_tells(
     assert [text for text in said if text.startswith("1 of the cluster's ports") and "apply status: 503" in text]
 
 
-def test_a_port_that_neutron_does_not_tell_of_keeps_no_other_from_its_look(tell: Callable[..., None]) -> None:
+def test_a_port_that_neutron_fails_to_return_does_not_block_the_check_of_other_ports(tell: Callable[..., None]) -> None:
     async def story(scene: Scene) -> None:
         scene.ask(network="blue")
         scene.allocate("vf0", "vf1")
@@ -393,7 +393,7 @@ def test_of_two_that_take_a_port_at_once_one_has_it(tell: Callable[..., None], p
     tell(story)
 
 
-def test_a_port_that_was_never_bound_follows_what_its_topology_asks_for_and_a_bound_one_stays(
+def test_an_unbound_port_follows_its_topology_and_a_bound_port_stays_unchanged(
     tell: Callable[..., None],
 ) -> None:
     async def story(scene: Scene) -> None:
@@ -575,7 +575,7 @@ def test_a_label_that_neutron_refuses_keeps_no_port_from_being_bound(tell: Calla
         ({"qos_policy_id": "gold"}, "maximum rate none changed to 5 Mbit/s"),
     ],
 )
-def test_a_change_in_neutron_is_told_by_the_next_look_for_changes(
+def test_a_change_in_neutron_is_reported_by_the_next_check_for_changes(
     tell: Callable[..., None], fields: dict[str, Any], told: str
 ) -> None:
     async def story(scene: Scene) -> None:
@@ -612,7 +612,7 @@ def test_a_change_in_neutron_is_told_by_the_next_look_for_changes(
     tell(story)
 
 
-def test_a_changed_policy_network_and_a_deleted_port_are_told_by_the_next_look_for_changes(
+def test_a_changed_policy_or_network_and_a_deleted_port_are_reported_by_the_next_check(
     tell: Callable[..., None],
 ) -> None:
     async def story(scene: Scene) -> None:
@@ -689,7 +689,7 @@ def test_two_hundred_ports_at_once_are_one_request_each(tell: Callable[..., None
     tell(story)
 
 
-def test_what_no_vf_can_be_set_up_for_is_told_and_forgotten_when_it_is_gone(tell: Callable[..., None]) -> None:
+def test_settings_that_no_vf_can_enforce_are_reported_until_they_are_removed(tell: Callable[..., None]) -> None:
     async def story(scene: Scene) -> None:
         rule = {"type": "bandwidth_limit", "direction": "ingress", "max_kbps": 5000}
         policy = {"id": "gold", "name": "gold", "shared": True, "revision_number": 1, "rules": [rule]}

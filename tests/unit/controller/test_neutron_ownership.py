@@ -106,7 +106,7 @@ def original() -> Cluster:
     return found
 
 
-def test_a_cluster_alone_writes_another_word_each_minute_whatever_process_leads(original: Cluster) -> None:
+def test_a_lone_cluster_writes_a_new_word_each_minute_across_leader_changes(original: Cluster) -> None:
     words = {original.neutron.record}
     for _ in range(3):
         assert original.confirms()
@@ -159,7 +159,7 @@ def test_an_answer_that_is_lost_takes_nothing_away(original: Cluster, process: s
     assert original.confirms()
 
 
-def test_a_record_that_somebody_deletes_or_writes_over(original: Cluster) -> None:
+def test_an_overwritten_record_is_not_confirmed_and_a_deleted_record_is_written_again(original: Cluster) -> None:
     neutron = original.neutron
     assert neutron.record is not None
     neutron.record = replace(neutron.record, description="mine")

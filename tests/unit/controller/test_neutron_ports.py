@@ -169,7 +169,7 @@ def test_a_claim_that_is_on_no_single_node_has_none(selector: Any) -> None:
     assert neutron_ports.node_of(msgspec.structs.replace(there, status=status)) == ""
 
 
-def test_what_is_known_of_a_port_stays_when_it_fails_and_the_time_is_of_the_change() -> None:
+def test_a_failed_port_keeps_its_known_settings_and_the_time_of_the_change() -> None:
     port = made()
     status = neutron_ports.bound(port, ANSWER, NETWORK, GIVEN, NOW)
     assert (status.port_id, status.network_name) == ("p1", "blue")
@@ -191,7 +191,7 @@ def test_what_is_known_of_a_port_stays_when_it_fails_and_the_time_is_of_the_chan
     assert neutron_ports.reason_of(port) == "Pending"
 
 
-def test_a_network_that_the_user_may_not_see_into_is_said_not_to_be_compared() -> None:
+def test_a_network_with_an_unreadable_physnet_is_reported_as_not_compared() -> None:
     hidden = msgspec.structs.replace(NETWORK, physnet=None)
     (condition,) = neutron_ports.bound(made(), ANSWER, hidden, GIVEN, NOW).conditions
     assert "not allowed to read whether network blue belongs to physnet2" in condition.message
@@ -200,7 +200,7 @@ def test_a_network_that_the_user_may_not_see_into_is_said_not_to_be_compared() -
 
 
 @pytest.mark.parametrize("problem", [UnreachableError("away"), CloudsError("clouds.yaml: no such file")])
-def test_users_are_told_of_a_problem_once_and_when_it_is_over(problem: Any) -> None:
+def test_users_are_notified_of_a_problem_once_and_of_its_end(problem: Any) -> None:
     port = made()
     failed = neutron_ports.failed(port, problem, NOW)
     (told,) = notices(REFERENCE, (), failed.conditions)
@@ -229,7 +229,7 @@ def test_users_are_told_of_a_problem_once_and_when_it_is_over(problem: Any) -> N
         ({"host": "host-8", "admin_state_up": False}, "host host-7 changed to host-8; admin state up changed to down"),
     ],
 )
-def test_what_was_changed_in_neutron_is_told_and_forgotten_when_it_is_as_before(fields: Any, what: str) -> None:
+def test_a_port_changed_in_neutron_is_reported_until_it_is_restored(fields: Any, what: str) -> None:
     port = made()
     status = neutron_ports.bound(port, ANSWER, NETWORK, GIVEN, NOW)
     known = msgspec.structs.replace(port, status=status)
@@ -254,7 +254,7 @@ def test_what_was_changed_in_neutron_is_told_and_forgotten_when_it_is_as_before(
         ({"unenforced": ("security groups",)}, ""),
     ],
 )
-def test_what_was_changed_in_the_network_its_subnets_and_the_qos_policy_is_told(fields: Any, what: str) -> None:
+def test_changes_of_the_network_its_subnets_and_the_qos_policy_are_reported(fields: Any, what: str) -> None:
     port = made()
     known = msgspec.structs.replace(port, status=neutron_ports.bound(port, ANSWER, NETWORK, GIVEN, NOW))
     now = msgspec.structs.replace(GIVEN, **fields)
@@ -263,7 +263,7 @@ def test_what_was_changed_in_the_network_its_subnets_and_the_qos_policy_is_told(
     assert "trust" not in neutron_changes.difference(known, unbound, now), "the profile goes with the host"
 
 
-def test_what_no_vf_can_be_set_up_for_is_a_condition_until_it_is_gone() -> None:
+def test_settings_that_no_vf_can_enforce_are_a_condition_until_they_are_removed() -> None:
     port = made(securityGroups=["g1"])
     limited = msgspec.structs.replace(GIVEN, unenforced=("rule dscp_marking of QoS policy gold",))
     bound = neutron_ports.bound(port, ANSWER, NETWORK, limited, NOW)

@@ -171,7 +171,7 @@ def test_another_choice_binds_the_same_port_to_the_other_vf(scene: Scene) -> Non
     run(scene, story)
 
 
-def test_a_vf_that_was_given_up_for_another_one_is_the_next_claims_at_once(scene: Scene) -> None:
+def test_a_vf_released_for_another_vf_is_available_to_the_next_claim_at_once(scene: Scene) -> None:
     async def story() -> None:
         allocate(scene, *SHARES)
         await scene.settle()

@@ -89,7 +89,7 @@ def test_a_policy_whose_problems_alone_are_others_has_changed() -> None:
     assert list(index.update(Change("n", before, after))) == ["a"]
 
 
-def test_a_node_that_has_not_reported_yet_says_nothing() -> None:
+def test_a_node_without_a_report_yet_yields_no_changes() -> None:
     index = ReportIndex(policies_of)
     bare = documents.convert({"metadata": {"name": "n"}}, NodeNetworkReport, "test")
     assert list(index.update(Change("n", None, bare))) == []
@@ -125,7 +125,7 @@ def looked_at(happens: Callable[[State], None]) -> dict[Key, float]:
     return virtual_time.run(main())
 
 
-def test_a_policy_has_those_of_its_rank_looked_at_and_no_other_of_thousands() -> None:
+def test_a_policy_change_enqueues_only_policies_of_its_rank() -> None:
     def happens(state: State) -> None:
         for number in range(3000):
             other = exclusive(f"p{number}", f"device.driver == '{number}'")
@@ -150,7 +150,7 @@ def schema(name: str, plugin: str, *, sound: bool) -> CNIPluginSchema:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(("", "x", "y", "x wrong"))), max_size=30))
-def test_the_schemas_that_count_are_those_that_comparing_all_says(changes: list[tuple[str, str]]) -> None:
+def test_the_index_of_first_schemas_matches_a_comparison_of_all_schemas(changes: list[tuple[str, str]]) -> None:
     index, present = FirstSchemas(), dict[str, CNIPluginSchema]()
     for name, what in changes:
         new = schema(name, what[0], sound=len(what) == 1) if what else None
@@ -201,7 +201,7 @@ def reference(topology: str) -> dict[str, Any]:
     return {"apiVersion": version, "kind": "NetworkTopology", "name": topology, "uid": topology, "controller": True}
 
 
-def test_a_change_of_a_policy_a_class_or_a_topology_costs_among_thousands_what_it_costs_among_few() -> None:
+def test_the_cost_of_a_change_does_not_grow_with_the_number_of_policies_classes_and_topologies() -> None:
     async def effort(number: int) -> int:
         state = State(cast(Client, None), WorkQueue[Key]("test", cast(Any, None)))
         names = [f"p{at:05}" for at in range(number)]

@@ -62,7 +62,7 @@ class TestTopologies:
         assert {each.last_transition_time for each in found.conditions} == {"2026-01-02T03:04:05Z"}
         assert found.device_classes == ("net-vf0",)
 
-    def test_saying_the_same_later_is_no_change(self) -> None:
+    def test_recomputing_an_unchanged_status_at_a_later_time_does_not_change_it(self) -> None:
         first = status.of_topology(topology(), READY, NOW)
         assert status.of_topology(replace(topology(), status=first), READY, LATER) == first
 
@@ -73,7 +73,7 @@ class TestTopologies:
         times = {each.type: each.last_transition_time for each in second.conditions}
         assert times == {"Compiled": "2026-01-02T03:04:05Z", "Ready": "2026-01-02T04:04:05Z"}
 
-    def test_an_unsound_one_says_why_and_keeps_the_names_of_its_classes(self) -> None:
+    def test_an_invalid_topology_reports_its_findings_and_keeps_its_device_class_names(self) -> None:
         before = status.of_topology(topology(), READY, NOW)
         seen = TopologyState(findings=("a; b", "c"))
         found = status.of_topology(replace(topology(), status=before), seen, NOW)
@@ -105,7 +105,7 @@ class TestTopologies:
             ),
         ],
     )
-    def test_what_keeps_it_from_being_ready_is_said(
+    def test_the_ready_condition_reports_the_reason_and_message_of_an_unready_topology(
         self, seen: TopologyState, metadata: dict[str, Any], reason: str, text: str
     ) -> None:
         found = status.of_topology(topology(**metadata), seen, NOW)
@@ -198,13 +198,13 @@ class TestPolicies:
         first = status.of_policy_rollout(exclusive("p", "true"), reports, NO_FAILURES, None, NOW)
         assert status.of_policy_rollout(exclusive("p", "true"), reversed(reports), NO_FAILURES, None, NOW) == first
 
-    def test_one_that_no_node_has_reported_of_is_not_said_to_be_well(self) -> None:
+    def test_degraded_is_false_with_reason_no_nodes_until_a_node_reports_the_policy(self) -> None:
         found = status.of_policy_rollout(exclusive("p", "true"), (), NO_FAILURES, None, NOW)
         holds, reason, message = said(found.conditions, "Degraded")
         assert (holds, reason) == ("False", "NoNodes")
         assert message == "no node has reported yet that it uses the policy"
 
-    def test_nodes_that_follow_an_older_generation_are_told_of(self) -> None:
+    def test_the_degraded_message_counts_nodes_that_still_use_an_older_policy_generation(self) -> None:
         changed = exclusive("p", "true")
         changed = replace(changed, metadata=replace(changed.metadata, generation=2))
         reports = [at("n1", generation=2), at("n2", generation=1)]
@@ -217,7 +217,7 @@ class TestPolicies:
         )
         assert said(failing.conditions, "Degraded")[2].startswith("on 1 nodes, e.g. n3: x; 1 of 3 nodes")
 
-    def test_one_whose_claims_fail_is_degraded_beside_what_nodes_report(self) -> None:
+    def test_failing_claims_degrade_a_policy_in_addition_to_the_problems_that_nodes_report(self) -> None:
         policy = exclusive("p", "true")
         found = status.of_policy_rollout(policy, [at("n1", 1)], FAILING, None, NOW)
         assert said(found.conditions, "Degraded") == ("True", "ClaimsFailed", FAIL)
@@ -230,7 +230,7 @@ class TestPolicies:
         text = "no node reports a problem, and no claim fails"
         assert said(well.conditions, "Degraded") == ("False", "NoProblems", text)
 
-    def test_one_whose_devices_another_takes_says_whose_and_how_many(self) -> None:
+    def test_the_overlapping_condition_names_each_outranking_policy_and_counts_its_devices(self) -> None:
         reports = [at("n1", outranked={"aaa": 1, "b": 1}), at("n2", outranked={"aaa": 1})]
         found = status.of_policy_rollout(exclusive("p", "true"), reports, NO_FAILURES, None, NOW)
         both = "that this policy also matches"
@@ -239,7 +239,7 @@ class TestPolicies:
         alone = status.of_policy_rollout(exclusive("p", "true"), [at("n1", 1)], NO_FAILURES, None, NOW)
         assert said(alone.conditions, "Overlapping")[:2] == ("False", "NoOverlap")
 
-    def test_one_that_cannot_be_used_says_why(self) -> None:
+    def test_an_invalid_policy_is_not_accepted_and_lists_its_errors(self) -> None:
         found = status.of_policy(exclusive("p", "true"), NO_RIVALS, ("a", "b"), NOW)
         holds, reason, message = said(found.conditions, "Accepted")
         assert (holds, reason, message) == ("False", "Invalid", "a\nb")
@@ -254,7 +254,7 @@ class TestPolicies:
         assert said(alone.conditions, "Conflicting")[0] == "False"
         assert said(alone.conditions, "Accepted")[0] == "True"
 
-    def test_one_of_many_of_its_rank_says_only_what_other_changes_do_not_touch(self) -> None:
+    def test_a_conflict_among_many_policies_of_one_rank_names_only_the_neighboring_policy(self) -> None:
         subject = '"b" and more policies have the same selector, priority and suffix'
         for name, use in (
             ("a", 'only "a" is used, because its name sorts first'),
@@ -263,7 +263,7 @@ class TestPolicies:
             found = status.of_policy(exclusive(name, "true"), Rivals(("b",), more=True), (), NOW)
             assert said(found.conditions, "Conflicting") == ("True", "SameRank", f"{subject}; {use}")
 
-    def test_saying_the_same_later_is_no_change(self) -> None:
+    def test_recomputing_an_unchanged_status_at_a_later_time_does_not_change_it(self) -> None:
         written = exclusive("p", "true")
         first = status.of_policy(written, NO_RIVALS, (), NOW)
         assert status.of_policy(replace(written, status=first), NO_RIVALS, (), LATER) == first
@@ -333,7 +333,7 @@ class TestSchemas:
             said(status.of_schema(wrong, first(wrong, {"a": wrong}), NOW).conditions, "Accepted")[1] == "Contradictory"
         )
 
-    def test_an_own_schema_of_a_type_that_netdra_describes_counts_and_its_status_names_what_it_permits(self) -> None:
+    def test_a_custom_schema_overrides_the_built_in_schema_and_its_status_lists_its_parameters(self) -> None:
         own = schema("vlan", "vlan", configParameters={"optional": [{"name": "vendorKey", "type": "integer"}]})
         accepted = said(status.of_schema(own, first(own, {"vlan": own}), NOW).conditions, "Accepted")
         assert accepted[:2] == ("True", "Valid")

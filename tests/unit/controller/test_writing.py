@@ -21,29 +21,29 @@ def told(before: Condition | None, after: Condition) -> list[tuple[str, str, str
 
 
 @pytest.mark.parametrize("before", [None, READY, PENDING], ids=["nothing", "ready", "pending"])
-def test_what_comes_about_is_told(before: Condition | None) -> None:
+def test_a_new_problem_condition_emits_a_warning_event(before: Condition | None) -> None:
     assert told(before, FOREIGN) == [("Warning", "ForeignDeviceClass", "WriteDeviceClasses", "x")]
 
 
-def test_what_is_over_is_told() -> None:
+def test_a_resolved_problem_emits_a_normal_event() -> None:
     assert told(FOREIGN, READY) == [("Normal", "DeviceClassesReady", "WriteDeviceClasses", "fine")]
 
 
 @pytest.mark.parametrize(
     ("before", "after"), [(None, READY), (None, PENDING), (PENDING, READY), (READY, READY), (FOREIGN, FOREIGN)]
 )
-def test_what_is_well_or_known_is_not_told(before: Condition | None, after: Condition) -> None:
+def test_healthy_pending_and_unchanged_conditions_emit_no_events(before: Condition | None, after: Condition) -> None:
     assert told(before, after) == []
 
 
-def test_other_words_are_told_when_the_object_changed_and_not_when_more_nodes_report() -> None:
+def test_a_changed_message_emits_an_event_only_if_the_generation_changed_too() -> None:
     more = Condition(type="Degraded", status="True", reason="FailsOnNodes", message="2 nodes", observed_generation=1)
     assert told(DEGRADED, more) == []
     changed = Condition(type="Degraded", status="True", reason="FailsOnNodes", message="2 nodes", observed_generation=2)
     assert told(DEGRADED, changed) == [("Warning", "FailsOnNodes", "Expose", "2 nodes")]
 
 
-def test_claims_that_fail_are_told_of_once_and_when_none_does_any_more() -> None:
+def test_failing_claims_emit_one_event_when_they_begin_and_one_when_they_end() -> None:
     failing = Condition(type="Degraded", status="True", reason="ClaimsFailed", message="1 claim", observed_generation=1)
     more = Condition(type="Degraded", status="True", reason="ClaimsFailed", message="9 claims", observed_generation=1)
     well = Condition(type="Degraded", status="False", reason="NoFailures", message="none", observed_generation=1)

@@ -59,7 +59,7 @@ def test_nothing_of_ones_own_is_left(inventory: Inventory) -> None:
         assert secret not in text
 
 
-def test_what_was_equal_stays_equal_and_what_differed_differs(inventory: Inventory) -> None:
+def test_anonymizing_keeps_equal_values_equal_and_different_values_different(inventory: Inventory) -> None:
     nic, bridge, infiniband, loopback = anonymize(inventory).interfaces
     assert nic.mac == nic.permanent_mac == bridge.mac
     assert nic.alias == bridge.alias

@@ -38,7 +38,7 @@ def nic(tree: Tree, name: str = "ens1", address: str = "0000:41:00.0", **files: 
         ("mv0", {"iflink": 1}, "virtual"),
     ],
 )
-def test_what_stands_on_a_nic_is_known_by_its_link_to_it(
+def test_a_lower_link_to_a_nic_makes_an_interface_an_upper_device_of_the_nic(
     tree: Tree, name: str, files: dict[str, Any], kind: str
 ) -> None:
     nic(tree)
@@ -74,7 +74,7 @@ def test_the_loopback_is_known_also_without_its_type(tree: Tree) -> None:
     assert "encapsulation" in lo.unreadable
 
 
-def test_a_tree_of_pci_devices_alone_tells_of_network_functions_and_of_nothing_that_interfaces_have(
+def test_a_tree_of_only_pci_devices_yields_network_functions_without_interface_attributes(
     tmp_path: Path,
 ) -> None:
     tree = Tree(tmp_path)
@@ -98,7 +98,7 @@ def test_a_tree_of_pci_devices_alone_tells_of_network_functions_and_of_nothing_t
     assert inventory.unreadable["ifName: not recorded"] == 3
 
 
-def test_a_driver_that_a_tree_does_not_tell_is_not_said_to_be_none(tree: Tree) -> None:
+def test_an_unrecorded_driver_is_unreadable_and_its_attribute_is_omitted(tree: Tree) -> None:
     tree.pci("0000:41:00.0")
     tree.netdev("ens1", "0000:41:00.0")
     tree.netdev("usb0")
@@ -110,7 +110,7 @@ def test_a_driver_that_a_tree_does_not_tell_is_not_said_to_be_none(tree: Tree) -
     assert "numa_node" in interfaces["usb0"].unreadable
 
 
-def test_a_speed_that_a_tree_does_not_tell_is_unknown_where_a_cable_is_in(tree: Tree) -> None:
+def test_an_unrecorded_link_speed_is_unreadable_only_on_a_nic_that_is_up(tree: Tree) -> None:
     for name, bus, state in (("ens1", "41", "up"), ("ens2", "42", "down")):
         tree.pci(f"0000:{bus}:00.0", driver="ice")
         tree.netdev(name, f"0000:{bus}:00.0", operstate=state)
@@ -129,9 +129,7 @@ def test_whether_a_nic_has_vfs_is_unknown_in_a_tree_without_any_file_of_sriov(tr
 
 
 @pytest.mark.parametrize("file", ["driver_override", "other"])
-def test_a_nic_without_vfs_is_known_to_have_none_where_the_tree_has_what_a_kernel_with_sriov_has(
-    tree: Tree, file: str
-) -> None:
+def test_sriov_capability_is_readable_if_the_tree_contains_files_of_an_sriov_kernel(tree: Tree, file: str) -> None:
     nic(tree)
     if file == "other":
         tree.pci("0000:42:00.0", sriov_totalvfs=8, sriov_numvfs=0)
@@ -153,7 +151,9 @@ def test_a_nic_without_vfs_is_known_to_have_none_where_the_tree_has_what_a_kerne
         ("bus/pci/devices/0000:41:00.0", "numa_node", 10**23, "numa_node"),
     ],
 )
-def test_a_number_that_cannot_be_one_is_no_fact(tree: Tree, place: str, file: str, value: int, field: str) -> None:
+def test_an_out_of_range_number_in_sysfs_makes_its_field_unreadable(
+    tree: Tree, place: str, file: str, value: int, field: str
+) -> None:
     nic(tree, sriov_totalvfs=8, sriov_numvfs=0)
     tree.write(place, **{file: value})
     inventory = scan_recorded(str(tree))

@@ -71,7 +71,7 @@ def database(tmp_path: Path) -> Iterator[Path]:
         thread.join()
 
 
-def test_ports_are_told_by_bridge(database: Path) -> None:
+def test_the_database_maps_each_port_to_its_bridge(database: Path) -> None:
     assert ovs.bridges(str(database)) == {
         "br-ex": "br-ex",
         "eno1": "br-ex",
@@ -81,7 +81,7 @@ def test_ports_are_told_by_bridge(database: Path) -> None:
     }
 
 
-def test_no_database_means_that_nothing_is_known(tmp_path: Path) -> None:
+def test_bridges_are_unknown_without_a_database_socket(tmp_path: Path) -> None:
     assert ovs.bridges(str(tmp_path / "absent.sock")) is None
 
 
@@ -130,7 +130,7 @@ def ovs_machine(bridges: dict[str, str] | None) -> dict[str, Interface]:
     return {facts.links[index].name: assemble.interface(facts, index, uplinks) for index in facts.links}
 
 
-def test_the_database_tells_bridges_from_internal_ports() -> None:
+def test_the_database_distinguishes_bridges_from_internal_ports() -> None:
     found = ovs_machine({"br-ex": "br-ex", "eno1": "br-ex", "br-int": "br-int", "mp0": "br-int", "gnv0": "br-int"})
     assert {name: (each.type, each.bridge_type) for name, each in found.items()} == {
         "ovs-system": ("openvswitch", ""),

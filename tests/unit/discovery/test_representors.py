@@ -46,7 +46,7 @@ def decision(result: ExposureResult, name: str) -> Decision:
     return next(each for each in result.decisions if each.device_name == name)
 
 
-def test_representors_are_told_from_the_pf_whose_function_they_hang_on(machine: Inventory) -> None:
+def test_representors_are_distinguished_from_the_pf_of_their_pci_function(machine: Inventory) -> None:
     types = {each.device_name: each.type for each in machine.interfaces if each.device_name.startswith(("e", "c"))}
     assert types == {
         "ens1": "pf",
@@ -63,7 +63,7 @@ def test_representors_are_told_from_the_pf_whose_function_they_hang_on(machine: 
     }
 
 
-def test_a_vf_names_its_pf_and_its_representor_whatever_their_indexes(machine: Inventory) -> None:
+def test_a_vf_names_its_pf_and_its_representor_independent_of_interface_indexes(machine: Inventory) -> None:
     vfs = [named(machine, f"ens1v{index}") for index in range(2)]
     assert [(vf.pf_name, vf.representor) for vf in vfs] == [("ens1", "eth0"), ("ens1", "eth1")]
     assert named(machine, "enp4s0f0v0").representor == ""
@@ -99,7 +99,7 @@ def test_names_of_ports_on_a_switch(name: str, expected: tuple[int, int, int] | 
     assert (None if found is None else (found.controller, found.pf, found.vf)) == expected
 
 
-def test_a_bare_number_means_a_representor_only_on_a_switch() -> None:
+def test_a_bare_port_number_without_a_switch_is_not_a_representor() -> None:
     assert switch_port("7", False) is None
 
 

@@ -34,7 +34,7 @@ def test_every_vf_is_found_with_its_netdev_or_through_its_pf(machine: Inventory)
     }
 
 
-def test_a_pf_is_what_could_have_vfs(machine: Inventory) -> None:
+def test_an_sriov_capable_nic_is_a_pf_even_without_vfs(machine: Inventory) -> None:
     with_vfs, without = named(machine, "ens1"), named(machine, "ens2")
     assert (with_vfs.type, with_vfs.sriov_capable, with_vfs.num_vfs, with_vfs.total_vfs) == ("pf", True, 4, 7)
     assert (without.type, without.sriov_capable, without.num_vfs, without.total_vfs) == ("pf", True, 0, 64)
@@ -57,7 +57,7 @@ def test_relations_between_interfaces(machine: Inventory) -> None:
     assert named(machine, "bond0").type == "bond"
 
 
-def test_the_file_of_the_bonding_module_is_no_interface(machine: Inventory) -> None:
+def test_the_bonding_masters_file_is_not_an_interface(machine: Inventory) -> None:
     assert "bonding_masters" not in {each.if_name for each in machine.interfaces}
 
 
@@ -68,7 +68,7 @@ def test_rdma_numa_and_alias(machine: Inventory) -> None:
     assert named(machine, "ens1").iommu_group == "17"
 
 
-def test_what_sysfs_cannot_tell_is_absent_and_counted(machine: Inventory) -> None:
+def test_fields_missing_from_sysfs_are_omitted_and_counted_as_unreadable(machine: Inventory) -> None:
     links = sum(1 for each in machine.interfaces if each.if_name)
     for field, name in (("host_uplink", "hostUplink"), ("ipv4", "ipv4"), ("ipv6", "ipv6")):
         assert field in named(machine, "ens1").unreadable
@@ -97,7 +97,7 @@ def test_a_file_that_cannot_be_read_costs_one_fact_of_one_interface(tmp_path: Pa
     assert named(inventory, "ens1v3").vendor == "8086"
 
 
-def test_a_value_that_is_no_number_is_unreadable_not_zero(tmp_path: Path) -> None:
+def test_a_non_numeric_value_is_unreadable_instead_of_zero(tmp_path: Path) -> None:
     tree = sriov_machine(tmp_path)
     tree.write("class/net/ens1", mtu="many")
     inventory = scan_recorded(str(tree))
@@ -207,7 +207,7 @@ def test_a_uevent_that_cannot_be_read_hides_nothing(tmp_path: Path) -> None:
     assert {"vendor", "product", "driver"}.isdisjoint(eth0.unreadable)
 
 
-def test_a_vlan_of_an_old_kernel_names_what_it_stands_on_by_index_alone(tmp_path: Path) -> None:
+def test_a_vlan_of_an_old_kernel_finds_its_lower_device_by_index_and_a_veth_does_not(tmp_path: Path) -> None:
     tree = Tree(tmp_path)
     tree.pci("0000:03:00.0")
     tree.netdev("eth0", "0000:03:00.0")
@@ -230,6 +230,6 @@ def test_interfaces_with_the_same_index_are_kept_apart(tmp_path: Path) -> None:
     ]
 
 
-def test_a_folder_that_is_no_sysfs_tree_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_sysfs_tree_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="is not a sysfs tree"):
         scan_recorded(str(tmp_path))

@@ -32,7 +32,7 @@ def below(schema: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 @charts
-def test_values_and_readme_are_what_the_schema_says(chart: Path) -> None:
+def test_values_yaml_and_readme_are_up_to_date_with_the_schema(chart: Path) -> None:
     """After a change of the schema: `make docs`."""
     assert (chart / "values.yaml").read_text() == chart_page.values(chart)
     assert (chart / "README.md").read_text() == chart_page.readme(chart)
@@ -81,7 +81,7 @@ def expressions(value: Any) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", ["alerts.yaml", "dashboard.json"])
-def test_alerts_and_dashboard_ask_for_what_netdra_serves(name: str) -> None:
+def test_alerts_and_dashboard_query_only_metrics_and_labels_that_netdra_serves(name: str) -> None:
     asked = list(expressions(yaml.safe_load((FILES / name).read_text())))
     assert len(asked) > 10
     for expression in asked:
@@ -110,7 +110,7 @@ def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
         assert all(f"**{part}:**" in section for part in ("Impact", "Check", "Fix")), section
 
 
-def test_every_alert_says_what_it_is_and_what_to_do() -> None:
+def test_every_alert_defines_severity_and_annotations_and_uses_only_labels_of_its_expression() -> None:
     (group,) = yaml.safe_load((FILES / "alerts.yaml").read_text())["groups"]
     for rule in group["rules"]:
         assert rule["labels"]["severity"] in ("critical", "warning")

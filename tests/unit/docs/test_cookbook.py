@@ -68,7 +68,7 @@ def rebuilt(page: str, folder: Path) -> str:
 
 
 @pytest.mark.parametrize(("page", "folder"), PAGES, ids=lambda path: path.name)
-def test_a_page_shows_its_files_and_what_its_commands_print(
+def test_a_cookbook_page_shows_its_files_and_the_output_of_its_commands(
     page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
@@ -79,7 +79,7 @@ def test_a_page_shows_its_files_and_what_its_commands_print(
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_a_page_has_a_policy_a_class_a_claim_and_what_plan_and_simulate_print(folder: Path) -> None:
+def test_a_cookbook_page_contains_a_policy_a_class_a_claim_and_the_plan_and_simulate_commands(folder: Path) -> None:
     page = (folder / "README.md").read_text()
     for file in ("policies.yaml", "classes.yaml", "claims.yaml"):
         assert f"```yaml {file}" in page
@@ -88,7 +88,9 @@ def test_a_page_has_a_policy_a_class_a_claim_and_what_plan_and_simulate_print(fo
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_what_a_page_shows_is_valid_and_its_selectors_are_meant(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cookbook_files_pass_validation_and_their_class_selectors_raise_no_findings(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(folder)
     done = CliRunner().invoke(cli, ["validate", "policies.yaml", "classes.yaml", "claims.yaml"])
     assert (done.exit_code, done.stdout) == (0, "")

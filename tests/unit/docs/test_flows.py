@@ -26,7 +26,7 @@ def has(path: Path, dotted: str) -> bool:
 
 
 @pytest.mark.parametrize(("path", "dotted"), NAMED, ids=lambda value: str(value))
-def test_what_the_page_names_is_there(path: str, dotted: str) -> None:
+def test_every_file_and_definition_named_on_the_page_exists(path: str, dotted: str) -> None:
     assert (ROOT / path).is_file()
     assert not dotted or has(ROOT / path, dotted)
 

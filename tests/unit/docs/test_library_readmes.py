@@ -39,7 +39,7 @@ def test_each_library_has_a_page() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=package)
-def test_a_page_names_what_its_library_takes_from_netdra(page: Path) -> None:
+def test_a_library_readme_names_each_netdra_module_that_the_library_imports(page: Path) -> None:
     text = page.read_text()
     for source, _, target in (entry.partition(" -> ") for entry in CONTRACT["ignore_imports"]):
         if source.startswith(package(page)) and not target.endswith("*"):

@@ -80,7 +80,7 @@ def test_every_parameter_of_a_step_is_on_the_page_and_no_other(kind: str) -> Non
     assert named <= known | common
 
 
-def test_the_topologies_page_lists_what_can_be_referenced_and_which_types_have_a_name() -> None:
+def test_the_topologies_page_lists_reference_fields_and_types_with_their_own_interface_names() -> None:
     text = page("topologies.md")
     assert set(re.findall(r"`([A-Za-z\[\].]+)`", section(text, "References"))) >= set(FIELDS)
     listed = re.search(r"These types get a name of their own: (.*?)\.", section(text, "Interface names"), re.DOTALL)

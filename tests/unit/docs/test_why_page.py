@@ -18,7 +18,7 @@ EXAMPLE = re.compile(r"(<!-- written by .* -->\n```\n)(.*?)(```\n)", re.DOTALL)
 DECISION = "0/2 nodes are available: 1 cannot allocate all claims, 1 node(s) had untolerated taint(s)."
 
 
-def test_the_example_is_what_the_command_prints() -> None:
+def test_the_example_on_the_page_matches_the_output_of_the_command() -> None:
     status = f"""conditions:
   - {{type: PodScheduled, status: 'False', message: '{DECISION}', lastTransitionTime: '2026-11-27T10:00:01Z'}}"""
     state = cluster(

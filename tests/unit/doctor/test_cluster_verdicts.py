@@ -203,7 +203,7 @@ def trusts(end: datetime | None) -> WebhookFacts:
         ),
     ],
 )
-def test_what_is_missing_is_told_with_what_to_do(
+def test_each_cluster_problem_is_reported_with_a_level_and_a_fix(
     changed: dict[str, Any], check: str, level: str, seen: str, fix: str
 ) -> None:
     found = [
@@ -249,7 +249,9 @@ def test_the_users_of_topologies_are_named_where_every_policy_is_well() -> None:
         ("", "ok", ""),
     ],
 )
-def test_each_runtime_is_told_with_what_it_lacks(runtime: str, level: str, word: str) -> None:
+def test_each_container_runtime_version_is_reported_with_its_missing_features(
+    runtime: str, level: str, word: str
+) -> None:
     facts = msgspec.structs.replace(WELL, nodes=(node("n1", "v1.37.1", runtime),))
     (found,) = [each for each in verdicts(facts, "0.1.0", NOW) if each.check == "container runtimes"]
     assert found.level == level
@@ -258,7 +260,7 @@ def test_each_runtime_is_told_with_what_it_lacks(runtime: str, level: str, word:
     assert bool(found.fix) is (level != "ok")
 
 
-def test_nodes_of_several_runtimes_are_told_apart() -> None:
+def test_container_runtime_findings_group_nodes_by_problem() -> None:
     runtimes = ("containerd://2.4.2", "cri-o://1.28.1", "containerd://2.1.9", "cri-o://1.28.1", "containerd://2.2.9")
     nodes = tuple(node(f"n{at}", "v1.37.1", runtime) for at, runtime in enumerate(runtimes))
     found = [
@@ -274,7 +276,7 @@ def test_nodes_of_several_runtimes_are_told_apart() -> None:
 
 
 @pytest.mark.parametrize("part", ["dra", "features", "definitions", "webhook", "lacking", "nodes", "components"])
-def test_what_could_not_be_seen_is_said_and_is_no_error(part: str) -> None:
+def test_an_unreadable_part_of_the_cluster_is_a_warning_and_not_an_error(part: str) -> None:
     found = verdicts(msgspec.structs.replace(WELL, **{part: Unseen("forbidden")}), "0.1.0", NOW)
     assert [each.seen for each in found if each.level != "ok"] == ["could not be read: forbidden"]
     assert worst(found) == "warning"
@@ -305,7 +307,7 @@ def test_a_definition_differs_where_it_lacks_something_and_not_where_the_server_
     assert set(differing(wanted, older)) == {"spec.versions[0].additionalPrinterColumns", "spec.versions[0].storage"}
 
 
-def test_what_a_configuration_trusts_ends_with_the_first_that_trusts_nobody() -> None:
+def test_a_webhook_configuration_is_trusted_until_expiry_unless_one_webhook_lacks_a_valid_ca() -> None:
     made = certificates.make(["localhost"], NOW)
     bundle = ClientConfig(base64.b64encode(made.authorities.encode()).decode())
 
@@ -318,7 +320,7 @@ def test_what_a_configuration_trusts_ends_with_the_first_that_trusts_nobody() ->
         assert trusted_until(configuration(bundle, without)) is None
 
 
-def test_what_an_installation_is_without_needs_no_rights() -> None:
+def test_lacking_all_rights_of_an_option_is_ok_and_lacking_only_some_is_an_error() -> None:
     def found(process: str, *lacking: str) -> tuple[str, str]:
         facts = msgspec.structs.replace(WELL, lacking={process: lacking})
         (told,) = (each for each in verdicts(facts, "0.1.0", NOW) if each.check == f"rights of netdra {process}")

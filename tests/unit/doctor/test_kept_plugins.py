@@ -53,7 +53,7 @@ def test_where_the_nodes_processes_cannot_be_seen_nothing_is_claimed(node: Place
     assert all("it is unknown whether a pod maintains it" in each.seen for each in found)
 
 
-def test_what_a_forced_removal_left_in_the_store_is_named_too(node: Places) -> None:
+def test_a_plugin_left_in_the_store_after_a_forced_removal_is_listed_as_absent(node: Places) -> None:
     (node.root / "opt/cni/bin/ovs").unlink()
     assert KeptPlugin("ovs", "/opt/cni/bin", "absent") in kept_plugins(node)
 

@@ -156,14 +156,16 @@ def told(facts: PortFacts) -> list[Diagnosis]:
         ({"controllers": Unseen("forbidden")}, "warning", "could not be read: forbidden", "--kubeconfig"),
     ],
 )
-def test_what_a_clusters_ports_mean(facts: dict[str, Any], level: str, seen: str, fix: str) -> None:
+def test_each_state_of_neutron_ports_yields_one_finding_with_its_level_and_fix(
+    facts: dict[str, Any], level: str, seen: str, fix: str
+) -> None:
     (finding,) = told(PortFacts(**{"topologies": ("t",)} | facts))
     assert finding.level == level
     assert seen in finding.seen
     assert fix in finding.fix
 
 
-def test_ports_are_told_by_reason_the_oldest_first_and_not_all() -> None:
+def test_unbound_ports_are_grouped_by_reason_oldest_first_and_truncated_after_five() -> None:
     quota = condition("Bound", "False", "Quota", "used up")
     newer = msgspec.structs.replace(quota, last_transition_time=JUST_NOW, message="other")
     agent = condition("Bound", "False", "NoAgent", "dead")
@@ -348,7 +350,7 @@ def test_a_cloud_that_has_everything_has_no_trouble() -> None:
         ),
     ],
 )
-def test_what_a_cloud_lacks_is_told_with_what_to_do(
+def test_each_cloud_problem_is_reported_with_a_level_and_a_fix(
     changed: dict[str, Any], check: str, level: str, seen: str, fix: str
 ) -> None:
     findings = [finding for finding in of_cloud(replace(WELL, **changed), NODES) if finding.level != "ok"]
@@ -357,7 +359,7 @@ def test_what_a_cloud_lacks_is_told_with_what_to_do(
     assert fix in findings[0].fix
 
 
-def test_agents_whose_physical_networks_are_crossed_are_told_of() -> None:
+def test_an_agent_with_swapped_physical_networks_is_reported_as_an_error() -> None:
     agents = (agent("host-1", physnet2=["eth3"], physnet3=["eth2"]), agent("n2"))
     (finding,) = [finding for finding in of_cloud(replace(WELL, agents=agents), NODES) if finding.level != "ok"]
     assert (finding.check, finding.level) == ("NIC switch agents", "error")
@@ -367,7 +369,7 @@ def test_agents_whose_physical_networks_are_crossed_are_told_of() -> None:
     )
 
 
-def test_a_warning_about_agents_leaves_those_that_are_alive_told() -> None:
+def test_a_warning_about_an_agent_keeps_the_ok_finding_about_live_agents() -> None:
     agents = (agent("host-1"), agent("n2", physnet2=["eth2"], physnet9=["eth9"]))
     nodes = (NODES[0], replace(NODES[1], interfaces=frozenset({"eth2"})))
     findings = [finding for finding in of_cloud(replace(WELL, agents=agents), nodes) if finding.check.startswith("NIC")]
@@ -375,7 +377,7 @@ def test_a_warning_about_agents_leaves_those_that_are_alive_told() -> None:
     assert findings[1].seen.endswith("physnet9:eth9 on n2")
 
 
-def test_without_the_clusters_nodes_what_they_would_tell_is_said_to_be_unseen() -> None:
+def test_unreadable_nodes_skip_the_agent_check_and_without_physnets_agents_are_not_needed() -> None:
     findings = of_cloud(WELL, Unseen("no kubeconfig"))
     (finding,) = [finding for finding in findings if finding.level != "ok"]
     assert finding.seen == "could not be compared with the nodes: no kubeconfig"
@@ -383,14 +385,14 @@ def test_without_the_clusters_nodes_what_they_would_tell_is_said_to_be_unseen() 
     assert (idle.level, idle.seen) == ("warning", "not needed yet: no node publishes devices with physnet")
 
 
-def test_nothing_is_asked_of_a_cloud_that_nobody_can_log_in_to_or_that_does_not_answer() -> None:
+def test_checks_stop_at_a_failed_login_or_an_unreachable_neutron() -> None:
     assert [finding.check for finding in of_cloud(CloudFacts(account=GONE), NODES)] == ["login"]
     gone = CloudFacts(account=ACCOUNT, extensions=GONE)
     assert [finding.check for finding in of_cloud(gone, NODES)] == ["login", "Neutron"]
     assert worst(of_cloud(gone, NODES)) == "error"
 
 
-def test_where_nobody_logs_in_no_role_is_missing() -> None:
+def test_roles_are_not_checked_without_a_login() -> None:
     nobody = Account(user="", project="", roles=(), url="http://neutron")
     findings = {finding.check: finding for finding in of_cloud(replace(WELL, account=nobody), NODES)}
     assert "roles" not in findings

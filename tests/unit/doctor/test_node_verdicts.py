@@ -109,7 +109,7 @@ def test_a_node_that_has_everything_has_no_trouble_and_nothing_to_do() -> None:
         ({"user_namespaces": -1}, "user namespaces", "warning", "unknown", "sysctl"),
     ],
 )
-def test_what_is_missing_is_told_with_what_to_do(
+def test_each_node_problem_is_reported_with_a_level_and_a_fix(
     changed: dict[str, Any], check: str, level: str, seen: str, fix: str
 ) -> None:
     found = finding(check, **changed)
@@ -118,7 +118,7 @@ def test_what_is_missing_is_told_with_what_to_do(
     assert fix in found.fix
 
 
-def test_what_a_node_does_not_need_is_no_trouble() -> None:
+def test_a_node_without_sriov_nics_and_rdma_devices_is_still_ok() -> None:
     found = verdicts(msgspec.structs.replace(WELL, sriov=(), rdma_devices=(), rdma_mode=""))
     assert worst(found) == "ok"
 
@@ -128,6 +128,6 @@ def test_a_cdi_folder_that_can_be_made_is_well() -> None:
     assert worst(found) == "ok"
 
 
-def test_what_the_container_forbids_is_an_error_with_what_to_do() -> None:
+def test_a_restriction_of_the_container_is_an_error_with_a_fix() -> None:
     found = finding("container", troubles=(Trouble("no step can set a sysctl", "give it CAP_SYS_ADMIN"),))
     assert (found.level, found.seen, found.fix) == ("error", "no step can set a sysctl", "give it CAP_SYS_ADMIN")

@@ -36,7 +36,7 @@ def given(role: dict[str, Any]) -> Iterator[Right]:
 
 
 @pytest.mark.parametrize("process", PROCESSES)
-def test_what_is_asked_about_is_what_the_chart_gives(process: str) -> None:
+def test_the_checked_rights_match_the_rights_that_the_chart_grants(process: str) -> None:
     held = [
         right
         for role in ROLES
@@ -50,7 +50,7 @@ def test_what_is_asked_about_is_what_the_chart_gives(process: str) -> None:
     assert len(needed(process)) == len(set(needed(process)))
 
 
-def test_a_right_is_told_as_kubectl_takes_it() -> None:
+def test_a_right_is_printed_in_kubectl_syntax() -> None:
     told = {str(right) for right in needed("node")}
     assert "patch resourceclaims.resource.k8s.io --subresource=status" in told
     assert "list pods" in told

@@ -147,7 +147,7 @@ def test_of_many_findings_the_first_are_shown_and_the_others_counted() -> None:
     assert found[-1].seen == "3 more warnings of this kind"
 
 
-def test_what_was_read_in_part_or_not_at_all_is_said() -> None:
+def test_partially_read_and_unreadable_slices_are_reported() -> None:
     (found,) = verdicts(SchedulingFacts(slices=rails(2, 2), is_part=True))
     assert found.seen.endswith("on the first 2 ResourceSlices")
     (found,) = verdicts(Unseen("you may not list resourceslices"))

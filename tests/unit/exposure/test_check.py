@@ -48,7 +48,7 @@ def ports(value: object = "64", **request_policy: object) -> dict[str, Any]:
         {"capacity": {"bandwidth": {"value": "9000", "requestPolicy": {"default": "9k"}}}},
     ],
 )
-def test_what_can_be_used(exposure: dict[str, Any]) -> None:
+def test_valid_exposures_are_accepted(exposure: dict[str, Any]) -> None:
     assert check(policy("p", "true", **exposure)) == ()
 
 
@@ -139,7 +139,7 @@ def test_what_can_be_used(exposure: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_what_cannot_be_used(exposure: dict[str, Any], message: str) -> None:
+def test_invalid_exposures_are_rejected_with_the_field_and_the_reason(exposure: dict[str, Any], message: str) -> None:
     errors = check(policy("p", "true", **exposure))
     assert any(message in error for error in errors), errors
     assert all(error.startswith("spec.exposure") for error in errors)
@@ -189,7 +189,7 @@ def test_labels_that_nodes_can_have_are_asked_for() -> None:
     assert check(policy("p", "true", spec={"nodeSelector": {"matchLabels": labels}})) == ()
 
 
-def test_an_exclude_policy_says_how_in_vain() -> None:
+def test_an_exposure_of_an_exclude_policy_is_reported_as_not_supported() -> None:
     assert check(policy("x", "true", spec={"action": "exclude"}, deviceNameSuffix="-a")) == (
         "spec.exposure: not supported with action: exclude",
     )

@@ -43,7 +43,7 @@ def test_a_device_carries_the_chosen_facts_and_those_that_identify_it() -> None:
         assert facts == {f"{OWN}vendor", f"{OWN}mtu", *(IDENTIFYING - {f"{OWN}deviceFile"})}
 
 
-def test_facts_that_do_not_apply_are_left_out_and_zero_is_no_such_fact() -> None:
+def test_disabling_empty_facts_omits_empty_and_false_values_but_keeps_zero() -> None:
     (before,) = carried(VETH, policies=[every()]).values()
     (after,) = carried(VETH, policies=[every(emptyFacts=False)]).values()
     assert after[f"{OWN}numaNode"] == 0
@@ -54,7 +54,7 @@ def test_facts_that_do_not_apply_are_left_out_and_zero_is_no_such_fact() -> None
     assert after.items() <= before.items()
 
 
-def test_what_other_policies_of_the_node_add_is_not_repeated_without_a_value() -> None:
+def test_disabling_empty_facts_omits_facts_added_by_other_policies_of_the_node() -> None:
     adding = exclusive("adding", 'device.attributes["dra.networking"].ifName == "p0"', additionalFacts=["ipv4"])
     vfs = exclusive("vfs", f'{OURS}.type == "vf"')
     sparse = exclusive("vfs", f'{OURS}.type == "vf"', emptyFacts=False)
@@ -120,7 +120,7 @@ def test_devices_are_legal_and_no_generated_class_fails_on_them(facts: set[str],
                 assert selector.matches(device_variables(names.DRIVER, values)) == (plain in values)
 
 
-def test_a_driver_that_begins_anew_knows_what_it_has_published() -> None:
+def test_a_restarted_driver_keeps_a_held_vf_without_netdev_until_it_leaves_the_bus() -> None:
     """A held VF whose netdev is in its pod is only away, with any facts in its slice."""
     policies = (exclusive("vfs", f'{OURS}.type == "vf"', "sriov", facts=[], emptyFacts=False),)
     first = Scene(*policies)

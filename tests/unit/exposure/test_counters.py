@@ -54,7 +54,7 @@ def test_the_suffix_comes_first_where_two_personas_have_a_capacity_of_one_name()
     assert len(found) == 3
 
 
-def test_names_of_counters_are_dns_labels_whatever_the_capacity_is_called() -> None:
+def test_counter_names_are_dns_labels_even_if_capacity_names_are_not() -> None:
     policies = [
         shared("a", "true", capacity="example.org/macVLANs"),
         shared("b", "true", capacity="mac_vlans", deviceNameSuffix="-b"),
@@ -95,7 +95,7 @@ def test_a_vf_takes_a_fair_share_and_passthrough_the_whole_link() -> None:
     assert shares(result) == {"ens1": 100_000, "ens1v0": 33_333, "ens1v1": 33_333, "ens1v2": 33_333}
 
 
-def test_a_claim_can_ask_for_the_bandwidth_of_a_vf_whatever_its_policy_says() -> None:
+def test_vfs_publish_a_bandwidth_share_whether_their_policy_is_exclusive_or_shared() -> None:
     whole, some = [exclusive("vfs", VFS)], [shared("vfs", VFS)]
     assert lent(expose(inventory(*sriov("ens1", 2)), whole)) == {"ens1v0": "50000", "ens1v1": "50000"}
     assert lent(expose(inventory(*sriov("ens1", 2)), some)) == {"ens1v0": "50000", "ens1v1": "50000"}
@@ -104,14 +104,14 @@ def test_a_claim_can_ask_for_the_bandwidth_of_a_vf_whatever_its_policy_says() ->
     assert policy == CapacityRequestPolicy(default="0"), "who asks for none leaves all to the others"
 
 
-def test_a_vf_has_and_takes_what_its_policy_gives() -> None:
+def test_a_vf_publishes_and_consumes_the_bandwidth_that_its_policy_defines() -> None:
     given = [exclusive("vfs", VFS, capacity={"bandwidth": {"value": "30000"}})]
     result = expose(inventory(*sriov("ens1", 2)), given)
     assert shares(result) == {"ens1v0": 30_000, "ens1v1": 30_000}
     assert lent(result) == {"ens1v0": "30000", "ens1v1": "30000"}
 
 
-def test_what_a_claim_of_its_shared_pf_gets_by_default_is_no_vfs_share() -> None:
+def test_the_default_bandwidth_of_a_shared_pf_does_not_change_the_shares_of_its_vfs() -> None:
     macvlan = policy("pf", named("ens1"), allowMultipleAllocations=True, **bandwidth("750"))
     result = expose(inventory(*sriov("ens1", 2)), [exclusive("vfs", VFS), macvlan])
     assert shares(result) == {"ens1": 100_000, "ens1v0": 50_000, "ens1v1": 50_000}
@@ -122,7 +122,7 @@ def test_what_a_claim_of_its_shared_pf_gets_by_default_is_no_vfs_share() -> None
     assert shares(slow) == {"ens1v0": 500, "ens1v1": 500}
 
 
-def test_what_shared_devices_of_a_pf_lend_is_not_shared_out_among_its_vfs() -> None:
+def test_vfs_split_only_the_bandwidth_left_by_the_shared_devices_of_their_pf() -> None:
     capacity = {"bandwidth": {"value": "40000", "requestPolicy": {"default": "0"}}, "ports": PORTS}
     lenders = [
         policy(name, named("ens1"), deviceNameSuffix=f"-{name}", allowMultipleAllocations=True, capacity=capacity)
@@ -134,7 +134,7 @@ def test_what_shared_devices_of_a_pf_lend_is_not_shared_out_among_its_vfs() -> N
 
 
 @pytest.mark.parametrize("several", [True, False])
-def test_what_stands_on_a_link_takes_what_it_has_of_it_from_the_link(several: bool) -> None:
+def test_an_interface_on_top_of_a_link_consumes_its_bandwidth_from_the_link(several: bool) -> None:
     capacity = {"bandwidth": {"value": "60000", "requestPolicy": {"default": "60000"}}}
     vlans = [Interface(if_name=f"vlan{number}", type="vlan", lower_devices=("ens1",)) for number in (5, 6)]
     parent = pf("ens1", upper_devices=("vlan5", "vlan6"), host_use=("vlan-parent",))
@@ -145,7 +145,7 @@ def test_what_stands_on_a_link_takes_what_it_has_of_it_from_the_link(several: bo
     assert counters(result)["ens1-counters"]["bandwidth"] == 100_000
 
 
-def test_a_device_that_would_lend_more_than_its_link_has_is_left_out_unless_its_policy_says_so() -> None:
+def test_a_device_exceeding_its_link_bandwidth_is_omitted_unless_its_policy_allows_overcommit() -> None:
     capacity = {"bandwidth": {"value": "50000", "requestPolicy": {"default": "1000"}}}
     given: dict[str, Any] = {"allowMultipleAllocations": True, "capacity": capacity}
     links = inventory(*sriov("ens1", 2, speed=25_000))
@@ -200,7 +200,7 @@ def test_more_counters_than_a_set_takes_are_spread_over_two() -> None:
     assert max(len(device.consumes) for device in result.devices) == 2
 
 
-def test_what_does_not_fit_into_two_sets_is_left_out_and_told() -> None:
+def test_devices_beyond_two_counter_sets_are_omitted_and_reported() -> None:
     policies = [shared(f"p{i:02}", "true", deviceNameSuffix=f"-{i}", spec={"priority": i}) for i in range(65)]
     result = expose(inventory(NIC), policies)
     assert len(result.devices) == 62

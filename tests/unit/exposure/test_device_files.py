@@ -41,7 +41,7 @@ def result(
     return expose(inventory(ETH, *devices), policies, registered=registered)
 
 
-def test_it_is_published_with_its_file_and_what_its_provider_says() -> None:
+def test_a_device_file_is_published_with_its_path_and_its_registered_attributes() -> None:
     (device,) = result(FPGA).devices
     assert (device.name, device.pool, device.shared) == ("fpga0", "worker-1/device-file-fpga0", False)
     (packed,) = layout(result(FPGA), node="worker-1").slices
@@ -55,7 +55,7 @@ def test_it_is_published_with_its_file_and_what_its_provider_says() -> None:
     assert default_type(planned) == "device-file"
 
 
-def test_policies_say_whether_several_claims_have_it() -> None:
+def test_the_policy_decides_whether_claims_share_a_device_file() -> None:
     (device,) = result(FPGA, policies=[shared("s", f'{OURS}.registeredBy == "bctl"')]).devices
     assert (device.shared, device.attributes["dra.networking/supportedCNIs"]) == (True, ("device-file",))
 
@@ -75,7 +75,7 @@ def test_policies_say_whether_several_claims_have_it() -> None:
         (f"!{OURS}.hostUplink", False),
     ],
 )
-def test_only_a_policy_that_means_it_offers_it(cel: str, offered: bool) -> None:
+def test_only_a_policy_that_selects_the_type_or_the_provider_offers_a_device_file(cel: str, offered: bool) -> None:
     found = result(FPGA, policies=[exclusive("p", cel)])
     assert ("fpga0" in [device.name for device in found.devices]) is offered
     if not offered:
@@ -87,7 +87,7 @@ def test_an_exclude_hides_it() -> None:
     assert result(FPGA, policies=[OFFER, exclude("no", f'{OURS}.type == "device-file"')]).devices == ()
 
 
-def test_a_file_that_is_not_given_is_told_to_its_provider_and_in_the_decision() -> None:
+def test_a_missing_device_file_is_reported_to_its_provider_and_in_the_decision() -> None:
     found = result(FPGA, files={"/dev/fpga0": DeviceFile(problem="it is away", hint="wait", missing=True)})
     assert found.devices == ()
     (decision,) = (each for each in found.decisions if each.interface == "/dev/fpga0")
@@ -96,7 +96,7 @@ def test_a_file_that_is_not_given_is_told_to_its_provider_and_in_the_decision() 
     assert (outcome.meant, outcome.problem) == ("fpga0", "not a device: hidden: it is away; wait")
 
 
-def test_the_name_of_an_interface_is_none_for_a_file_and_the_interface_stays_as_it_is() -> None:
+def test_a_device_file_with_the_name_of_an_interface_is_rejected_and_the_interface_unchanged() -> None:
     clash = Registration(
         provider="bctl", device="eth7", adds=True, device_file="/dev/fpga0", attributes=FPGA.attributes
     )
@@ -119,7 +119,7 @@ def test_of_two_names_of_one_device_the_first_that_came_counts() -> None:
     assert [device.name for device in found.devices] == ["twin"]
 
 
-def test_another_provider_may_say_something_of_it_and_does_not_get_it() -> None:
+def test_another_provider_can_add_attributes_to_a_device_file_without_taking_it_over() -> None:
     said = Registration(provider="other", device="fpga0", attributes={"hot": DeviceAttribute(bool_=True)})
     registered = Registered((FPGA, said))
     devices = registered.file_devices((ETH,), lambda _: THERE)

@@ -25,7 +25,7 @@ POOLING = [pooled("pooled", ALL)]
         f'{ALL} && ({OURS}.ifName == "eth0v0")',
     ],
 )
-def test_a_selector_of_a_single_vf_is_told(expression: str) -> None:
+def test_a_selector_of_a_single_vf_is_reported_as_never_matching_pooled_vfs(expression: str) -> None:
     assert 'never selects devices of pooledVFs (policy "pooled")' in single_vf(expression, POOLING)
     assert single_vf(expression, [exclusive("vfs", ALL)]) == ""
     (device,) = expose(inventory(*sriov("eth0", 4)), POOLING).devices
@@ -48,7 +48,7 @@ def test_any_other_selector_is_not(expression: str) -> None:
     assert single_vf(expression, POOLING) == ""
 
 
-def test_a_policy_without_exposure_is_no_reason() -> None:
+def test_a_policy_without_exposure_yields_no_single_vf_warning() -> None:
     guard = msgspec.structs.replace(POOLING[0], spec=msgspec.structs.replace(POOLING[0].spec, exposure=None))
     assert single_vf(f"{OURS}.vfIndex == 3", [guard]) == ""
 
@@ -68,7 +68,9 @@ FEW = [exclusive("few", ALL, facts=["vendor"]), exclusive("all", "true", emptyFa
         ('device.attributes["example.com"].driver == "x"', ""),
     ],
 )
-def test_a_selector_of_a_fact_that_a_policy_leaves_out_is_told_with_the_policy(expression: str, name: str) -> None:
+def test_a_selector_that_reads_a_fact_omitted_by_a_policy_is_reported_with_the_policy(
+    expression: str, name: str
+) -> None:
     found = left_out_fact(expression, FEW)
     if not name:
         assert found is None

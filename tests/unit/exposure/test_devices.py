@@ -51,7 +51,7 @@ def test_a_fact_is_on_every_device_or_on_none_however_much_its_policy_adds() -> 
     assert facts & full.keys() == facts & plain.keys() == set(PUBLISHED_ATTRIBUTES) - PUBLISHED_IF_ANY
 
 
-def test_the_published_facts_and_what_policies_may_add_are_no_more_than_a_device_takes() -> None:
+def test_published_facts_and_attributes_added_by_policies_fit_into_a_device() -> None:
     assert len(set(PUBLISHED_ATTRIBUTES) - {DEVICE_FILE}) + len(["supportedCNIs"]) + ROOM <= 32
     root = {"additionalAttributes": {"device.k8s.io/pcieRoot": "pci0000:00", "a": 1, "b": 2, "c": 3}}
     file = Interface(type="device-file", device_file="/dev/fpga0", called="fpga0", registered_by="bctl")
@@ -63,14 +63,14 @@ def test_the_published_facts_and_what_policies_may_add_are_no_more_than_a_device
 
 
 @given(unread=st.lists(st.sampled_from([each.field for each in ATTRIBUTES])).map(tuple))
-def test_what_classes_read_without_asking_is_on_every_device_whatever_could_not_be_read(
+def test_always_known_attributes_are_published_even_if_their_fields_are_unreadable(
     unread: tuple[str, ...],
 ) -> None:
     found = attributes(replace(NIC, unreadable=unread))
     assert publishable(found).keys() >= ALWAYS_KNOWN
 
 
-def test_a_device_says_what_its_policy_says() -> None:
+def test_a_device_publishes_the_plugins_and_attributes_that_its_policy_defines() -> None:
     found = only(
         NIC, supportedCNIPlugins=[{"name": "b"}, {"name": "a"}], additionalAttributes={"rack": 7, "x.org/y": "z"}
     )
@@ -87,7 +87,7 @@ def test_a_device_says_what_its_policy_says() -> None:
         ("bad \udc80", "bad ?"),
     ],
 )
-def test_strings_are_cut_to_what_the_api_takes(value: str, published: str) -> None:
+def test_strings_are_truncated_to_64_bytes_and_invalid_characters_are_replaced(value: str, published: str) -> None:
     assert only(Interface(if_name="eth1", driver=value))["dra.networking/driver"] == published
 
 
@@ -95,7 +95,7 @@ ADDED: dict[str, Any] = {"network": "localnet1", "rack": 7, "gold": True, "x.org
 
 
 @pytest.mark.parametrize("name", ADDED)
-def test_what_one_policy_adds_all_devices_of_the_node_carry_with_a_neutral_value(name: str) -> None:
+def test_an_attribute_added_by_one_policy_is_published_empty_on_the_other_devices_of_the_node(name: str) -> None:
     adding = exclusive("adds", named("eth1"), additionalAttributes={name: ADDED[name]})
     result = expose(inventory(NIC, *sriov("ens1", 1)), [adding, exclusive("plain", f'{OURS}.type != "nic"')])
     found = {device.name: device.attributes[names.qualified(name)] for device in result.devices}
@@ -104,14 +104,14 @@ def test_what_one_policy_adds_all_devices_of_the_node_carry_with_a_neutral_value
     assert result.problems == ()
 
 
-def test_what_policies_of_other_nodes_add_is_not_published() -> None:
+def test_attributes_added_by_policies_of_other_nodes_are_not_published() -> None:
     elsewhere = {"nodeSelector": {"matchLabels": {"rack": "b"}}}
     policies = [exclusive("p", "true"), policy("q", "true", spec=elsewhere, additionalAttributes={"network": "x"})]
     (device,) = expose(inventory(NIC), policies).devices
     assert "dra.networking/network" not in device.attributes
 
 
-def test_what_devices_have_no_room_for_is_told_of_the_policy_that_adds_it() -> None:
+def test_an_added_attribute_without_space_on_a_device_is_reported_for_the_adding_policy() -> None:
     slots = {name: {"value": 8, "requestPolicy": {"default": 1}} for name in ("a", "b", "c")}
     full = policy("full", named("ens1"), allowMultipleAllocations=True, capacity=slots)
     result = expose(inventory(NIC, pf("ens1")), [exclusive("adds", named("eth1"), additionalAttributes={"n": 1}), full])
@@ -125,7 +125,7 @@ def test_what_devices_have_no_room_for_is_told_of_the_policy_that_adds_it() -> N
     assert max(len(device.attributes) + len(device.capacity) for device in result.devices) <= 32
 
 
-def test_policies_that_give_one_attribute_in_two_types_are_told() -> None:
+def test_an_attribute_with_different_types_in_two_policies_is_reported() -> None:
     policies = [
         exclusive(name, named(name), additionalAttributes={"n": value}) for name, value in (("a", 1), ("b", "1"))
     ]
@@ -142,7 +142,7 @@ def test_a_policy_can_name_the_pcie_root_that_counts_for_placement(name: str) ->
     assert [device.attributes[root] for device in devices for root in PCIE_ROOTS] == ["pci0001:20"] * 4
 
 
-def test_a_device_without_a_pcie_root_says_none() -> None:
+def test_a_device_without_a_pcie_root_omits_the_attribute_but_selectors_read_it_as_empty() -> None:
     devices = expose(inventory(NIC, pf("ens1"), pf("ens2", bus=4, pcie_root="")), [exclusive("p", "true")]).devices
     assert [device.name for device in devices if set(PCIE_ROOTS) & device.attributes.keys()] == ["ens1"]
     selecting = exclusive("p", 'device.attributes["device.k8s.io"].pcieRoot == ""')
@@ -151,7 +151,7 @@ def test_a_device_without_a_pcie_root_says_none() -> None:
     )
 
 
-def test_a_list_that_does_not_fit_into_a_string_is_cut_between_entries_and_told() -> None:
+def test_a_list_too_long_for_a_string_is_truncated_between_entries_and_reported() -> None:
     plugins = [{"name": f"plugin-number-{index}"} for index in range(6)]
     given = [policy("p", "true", supportedCNIPlugins=plugins)]
     strings = expose(inventory(NIC), given)
@@ -177,7 +177,9 @@ def test_exclusive_and_shared_plugins_make_two_devices() -> None:
     ("request_policy", "consumed", "default"),
     [({"default": "2"}, None, "2"), ({"default": "2"}, 3, "3"), (None, 3, "3")],
 )
-def test_what_a_plugin_consumes_becomes_the_default(request_policy: Any, consumed: Any, default: str) -> None:
+def test_the_amount_consumed_by_a_plugin_becomes_the_default_of_the_request_policy(
+    request_policy: Any, consumed: Any, default: str
+) -> None:
     plugin = {"name": "bridge", "consumePerAllocation": {"ports": consumed} if consumed else {}}
     capacity = {"ports": {"value": 64, "requestPolicy": request_policy} if request_policy else {"value": 64}}
     given = policy("p", "true", allowMultipleAllocations=True, capacity=capacity, supportedCNIPlugins=[plugin])
@@ -193,7 +195,7 @@ def test_an_exclusive_device_has_capacities_to_ask_for_but_not_to_consume() -> N
     assert device.capacity["dra.networking/ports"].request_policy is None
 
 
-def test_names_that_are_no_dns_labels_become_some_without_meeting() -> None:
+def test_interface_names_that_are_not_dns_labels_become_distinct_valid_device_names() -> None:
     interfaces = [Interface(if_name=name, type="vlan") for name in ("eth0.1", "eth0_1", "eth0-1", "ETH0-1")]
     result = expose(inventory(*interfaces), [exclusive("p", "true", deviceNameSuffix="-x"), shared("q", "true")])
     assert all(names.is_label(device.name) for device in result.devices)
@@ -229,7 +231,7 @@ def test_two_interfaces_never_share_a_pool_by_accident() -> None:
     assert len({device.pool for device in result.devices}) == 2
 
 
-def test_vfs_are_in_the_order_of_their_numbers_whatever_they_are_called() -> None:
+def test_vfs_are_sorted_by_vf_number_and_not_by_interface_name() -> None:
     parent = pf("ens1", vfs=11)
     vfs = [vf(parent, index, if_name="" if index % 2 else f"dev{20 - index}") for index in (10, 2, 9)]
     result = expose(inventory(*vfs, parent), [exclusive("p", "true")])

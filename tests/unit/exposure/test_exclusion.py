@@ -138,7 +138,9 @@ def greatest(devices: Sequence[ExposedDevice], nic: Drawn) -> list[ExposedDevice
 
 @settings(max_examples=120)
 @given(nic=drawn(), data=st.data())
-def test_devices_can_be_had_together_exactly_if_they_do_not_exclude_each_other(nic: Drawn, data: st.DataObject) -> None:
+def test_devices_can_be_allocated_together_exactly_if_they_do_not_exclude_each_other(
+    nic: Drawn, data: st.DataObject
+) -> None:
     result = exposed(nic)
     subsets: list[Sequence[ExposedDevice]] = [*combinations(result.devices, 1), *combinations(result.devices, 2)]
     if result.devices:
@@ -205,7 +207,7 @@ LENDERS = st.lists(
 
 
 @given(LENDERS, st.integers(0, 3), st.data())
-def test_devices_that_are_had_together_never_have_more_than_the_link(
+def test_devices_allocated_together_never_exceed_the_bandwidth_of_the_link(
     ways: list[tuple[str, str, str, int | None]], vfs: int, data: st.DataObject
 ) -> None:
     policies = []

@@ -35,7 +35,9 @@ def decision(interface: Interface, *policies: DeviceExposurePolicy) -> Decision:
         (msgspec.structs.replace(NIC, upper_devices=("a.7",)), "host-use", "hidden: the host uses it (parent a.7)"),
     ],
 )
-def test_what_the_host_uses_or_may_use_is_not_offered_whole(interface: Interface, hidden: str, reason: str) -> None:
+def test_an_interface_that_the_host_uses_or_may_use_is_not_offered_whole(
+    interface: Interface, hidden: str, reason: str
+) -> None:
     found = decision(interface, exclusive("p", "true"))
     assert (found.exposed, found.hidden) == ((), hidden)
     assert found.reason.startswith(reason)
@@ -50,7 +52,7 @@ def test_its_shares_are_offered(interface: Interface) -> None:
 
 
 @pytest.mark.parametrize("interface", [USED, UNKNOWN])
-def test_it_is_offered_whole_if_a_policy_says_so(interface: Interface) -> None:
+def test_allow_host_use_offers_a_used_interface_whole_unless_an_exclude_policy_matches(interface: Interface) -> None:
     plain = exclusive("plain", "true", spec={"priority": 900})
     allowed = exclusive("allowed", "true", allowHostUse=True)
     result = expose(inventory(interface), [plain, allowed])
@@ -75,7 +77,9 @@ def test_it_is_offered_whole_if_a_policy_says_so(interface: Interface) -> None:
         ({"supportedCNIPlugins": [{"name": "bridge"}, {"name": "ovs"}]}, True),
     ],
 )
-def test_whole_is_what_one_claim_has_through_a_plugin_that_takes_it(exposure: dict[str, Any], offered: bool) -> None:
+def test_a_used_interface_is_offered_to_one_claim_only_if_its_plugins_leave_it_on_the_host(
+    exposure: dict[str, Any], offered: bool
+) -> None:
     """One claim at a time through plugins that leave the interface where it is takes nothing from the host."""
     assert bool(names(expose(inventory(USED), [policy("p", "true", **exposure)]))) == offered
 
@@ -116,7 +120,7 @@ def test_host_use_does_not_lift_the_protection_of_the_uplink() -> None:
     assert decision(uplink, exclusive("p", "true", allowHostUplink=True, allowHostUse=True)).exposed == ("eth1",)
 
 
-def test_a_pf_whose_vfs_are_used_is_not_in_use_itself_but_cannot_be_had_whole() -> None:
+def test_a_pf_with_a_vf_in_host_use_is_offered_but_cannot_be_allocated_whole() -> None:
     parent = pf("ens1", vfs=2)
     used = vf(parent, 1, host_use=("address",))
     result = expose(inventory(parent, vf(parent, 0), used), [exclusive("p", "true")])
@@ -133,7 +137,7 @@ def test_the_loopback_interface_is_never_offered(exposure: dict[str, Any]) -> No
     assert (found.exposed, found.hidden) == ((), "loopback")
 
 
-def test_policies_select_by_what_the_host_uses_a_device_for() -> None:
+def test_policies_can_select_devices_by_their_host_use() -> None:
     matching = shared("p", f'{OURS}.hostUse.contains("bridge-port br0")')
     assert names(expose(inventory(USED, msgspec.structs.replace(NIC, if_name="eth2")), [matching])) == ["eth1"]
     assert attributes(USED)["dra.networking/hostUse"] == "bridge-port br0,address"

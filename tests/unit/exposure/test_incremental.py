@@ -60,7 +60,7 @@ def test_after_any_changes_the_answer_is_that_of_a_first_pass(steps: list[tuple[
         assert exposer.expose(node) == expose(node, POLICIES)
 
 
-def test_what_has_not_changed_is_not_made_again() -> None:
+def test_a_second_pass_reuses_the_devices_of_unchanged_interfaces() -> None:
     exposer = Exposer(POLICIES)
     before = exposer.expose(inventory(*start()))
     changed = [*start()[:-1], Interface(if_name="br2", type="bridge", mtu=9000)]
@@ -85,7 +85,7 @@ def test_labels_of_the_node_count_when_they_change() -> None:
     assert [len(exposer.expose(inventory(nic, labels={"zone": zone})).devices) for zone in "aba"] == [1, 0, 1]
 
 
-def test_what_has_gone_is_forgotten() -> None:
+def test_the_exposer_forgets_removed_interfaces() -> None:
     exposer = Exposer(POLICIES)
     for index in range(50):
         exposer.expose(Inventory(node=inventory().node, interfaces=(Interface(if_name=f"br{index}", type="bridge"),)))
@@ -109,7 +109,7 @@ EDITS = st.one_of(
 
 @settings(max_examples=60)
 @given(st.lists(EDITS, max_size=8))
-def test_what_was_known_of_other_policies_changes_no_answer(edits: list[tuple[str, int, Any]]) -> None:
+def test_answers_known_from_other_policies_do_not_change_the_result(edits: list[tuple[str, int, Any]]) -> None:
     policies, interfaces, labels = {each.name: each for each in POLICIES}, start(), {"rack": "b"}
     exposer = Exposer(policies.values())
     for kind, which, change in edits:

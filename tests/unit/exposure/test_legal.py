@@ -66,7 +66,7 @@ def nodes(draw: st.DrawFn) -> Inventory:
 
 @settings(max_examples=80)
 @given(nodes(), policies(), st.builds(Features, list_attributes=st.booleans(), partitionable_devices=st.booleans()))
-def test_what_is_exposed_can_be_published(
+def test_every_exposed_device_can_be_published_and_invalid_policies_are_reported(
     node: Inventory, given: list[DeviceExposurePolicy], features: Features
 ) -> None:
     result = expose(node, given, features=features)

@@ -55,7 +55,7 @@ def test_a_nic_that_is_wired_to_nothing_has_an_empty_one_so_that_no_selector_fai
     assert of(offered("physnet2=eth0")) == {"eth0v0": "physnet2", "eth0v1": "physnet2", "eth1v0": "", "eth1v1": ""}
 
 
-def test_a_node_that_is_told_nothing_publishes_nothing_of_it() -> None:
+def test_a_node_without_physnet_options_publishes_no_physnet_attribute() -> None:
     assert set(of(offered()).values()) == {None}
 
 
@@ -66,13 +66,13 @@ def test_several_nics_are_of_one_physical_network_and_a_pf_is_of_its_own() -> No
     assert {"eth0-whole", "eth1-whole"} < of(result).keys()
 
 
-def test_what_stands_for_a_vf_on_the_nics_switch_is_wired_to_nothing() -> None:
+def test_a_vf_representor_publishes_an_empty_physnet() -> None:
     port = Interface(if_name="eth0r0", type="representor", pf_name="eth0", pf_pci_address="0000:03:00.0")
     ports = exclusive("ports", f'{OURS}.type == "representor"')
     assert of(offered("physnet2=eth0", policies=(ports,), interfaces=(*CARDS, port))) == {"eth0r0": ""}
 
 
-def test_policies_select_by_what_the_node_was_told_and_what_they_say_goes_first() -> None:
+def test_policies_select_by_the_physnet_of_the_node_and_their_own_physnet_takes_precedence() -> None:
     second = exclusive("second", f'{OURS}.physnet == "physnet2"', additionalAttributes={"physnet": "physnet2-fast"})
     third = exclusive("third", f'{OURS}.physnet != "physnet2" && {OURS}.type == "vf"')
     assert of(offered("physnet2=eth0", "physnet3=eth1", policies=(second, third))) == {
@@ -93,7 +93,7 @@ def test_a_physical_network_is_a_text() -> None:
     )
 
 
-def test_a_device_without_room_lacks_it_and_the_node_says_so() -> None:
+def test_a_physnet_without_space_on_a_device_is_omitted_and_reported_for_the_node() -> None:
     full = exclusive("full", f'{OURS}.pfName == "eth0"', additionalAttributes={"a": "1", "b": "2", "c": "3"})
     other = exclusive("other", f'{OURS}.pfName == "eth1"')
     result = offered("physnet2=eth0,eth1", policies=(full, other))
@@ -135,7 +135,7 @@ def test_a_device_with_all_that_policies_may_add_still_fits_the_api() -> None:
         ),
     ],
 )
-def test_what_does_not_fit_the_node_is_a_problem_of_the_node_and_the_rest_counts(
+def test_a_physnet_option_that_does_not_fit_the_node_is_reported_and_the_others_apply(
     told: tuple[str, ...], said: str
 ) -> None:
     result = offered(*told)
@@ -162,7 +162,7 @@ def test_the_name_of_a_pf_that_is_away_is_known_by_its_vfs() -> None:
     ["physnet2", "physnet2:", ":eth0", "physnet2:eth0,eth1", "physnet2:a:b", "=eth0", "physnet2=", "physnet2=eth0,",
      "phys net=eth0", "a=b=c", "p=" + "e" * 16, "x" * 65 + "=eth0", "p=a/b", "-p=eth0", "p=a b"],
 )  # fmt: skip
-def test_what_is_written_otherwise_is_refused_with_how_it_is_written(text: str) -> None:
+def test_an_invalid_physnet_option_is_rejected_with_a_hint_on_the_format(text: str) -> None:
     with pytest.raises(InvalidInputError, match="is not valid") as refused:
         physnets.read([text])
     assert "use PHYSNET=NIC" in refused.value.hint
@@ -173,14 +173,14 @@ def test_a_nic_in_two_physical_networks_is_refused() -> None:
         physnets.read(["physnet2=eth0,eth1", "physnet3=eth0"])
 
 
-def test_selectors_may_ask_for_it_and_a_slip_of_the_pen_is_told() -> None:
+def test_selectors_can_use_physnet_and_a_misspelled_physnet_is_reported() -> None:
     for vocabulary in (of_devices(), of_interfaces()):
         assert examine(f'{OURS}.physnet == "physnet2"', vocabulary) == ()
         (finding,) = examine(f'{OURS}.phynset == "physnet2"', vocabulary)
         assert "physnet" in str(finding)
 
 
-def test_a_capture_tells_of_it() -> None:
+def test_physnet_options_are_recorded_in_the_inventory_and_cleared_by_empty_options() -> None:
     found = with_physnets(inventory(pf("eth0")), physnets.read(["physnet2=eth0"]))
     assert found.interfaces[0].physnet == "physnet2"
     assert found.node.wired == {"eth0": "physnet2"}

@@ -60,7 +60,7 @@ def test_the_vfs_of_a_pf_are_one_device_with_their_number_and_the_link() -> None
     assert len(device.lane.vfs) == 8
 
 
-def test_it_has_what_its_vfs_share_and_nothing_of_a_single_one() -> None:
+def test_a_pooled_device_publishes_shared_facts_of_its_vfs_and_no_facts_of_a_single_vf() -> None:
     (device,) = expose(inventory(*card(8)), [pooled("vfs")]).devices
     published = {name.rpartition("/")[2]: value for name, value in device.attributes.items()}
     assert published["type"] == "vf"
@@ -95,7 +95,7 @@ def test_the_most_that_a_claim_can_have_is_a_whole_step_of_its_lane() -> None:
         assert rule.valid_range.max == "33300"
 
 
-def test_a_lane_with_less_than_a_claim_gets_by_default_is_left_out_and_says_so() -> None:
+def test_a_lane_with_less_bandwidth_than_the_default_request_is_omitted_and_reported() -> None:
     result = expose(inventory(*card(16)), [pooled("vfs", lanes=16, capacity={"bandwidth": SEED})])
     assert not result.devices
     assert {problem.left_out for problem in result.problems} == {"limit"}
@@ -103,19 +103,19 @@ def test_a_lane_with_less_than_a_claim_gets_by_default_is_left_out_and_says_so()
     assert "6250" in result.problems[0].message
 
 
-def test_without_a_link_speed_there_is_no_bandwidth_to_ask_for() -> None:
+def test_pooled_vfs_publish_no_bandwidth_without_a_link_speed() -> None:
     (device,) = expose(inventory(*card(8, speed=0)), [pooled("vfs")]).devices
     assert device.capacity.keys() == {VFS}
 
 
-def test_whoever_asks_for_no_bandwidth_takes_none_unless_the_policy_says_so() -> None:
+def test_the_bandwidth_request_of_pooled_vfs_defaults_to_zero() -> None:
     (device,) = expose(inventory(*card(8)), [pooled("vfs")]).devices
     rule = device.capacity[BANDWIDTH].request_policy
     assert rule is not None
     assert rule.default == "0"
 
 
-def test_a_vf_that_the_host_uses_or_an_exclude_means_is_none_of_them() -> None:
+def test_excluded_and_host_used_vfs_are_not_pooled_and_host_use_blocks_the_whole_pf() -> None:
     interfaces = list(card(8))
     interfaces[3] = msgspec.structs.replace(interfaces[3], host_use=("bridge-port br0",))
     result = expose(inventory(*interfaces), [pooled("vfs"), exclude("no", f"{OURS}.vfIndex == 5")])
@@ -150,7 +150,7 @@ def test_a_pf_without_a_carrier_taints_the_device_and_takes_none_of_its_vfs() ->
     assert device.capacity[VFS].value == "8"
 
 
-def test_what_is_no_vf_is_not_pooled_and_the_verdict_says_why() -> None:
+def test_an_interface_that_is_not_a_vf_is_not_pooled_and_the_verdict_explains_it() -> None:
     result = expose(inventory(*card(2)), [pooled("vfs", "true")])
     assert parts(result) == {"eth0-vfs": 2}
     (verdict,) = next(decision for decision in result.decisions if decision.if_name == "eth0").verdicts
@@ -171,7 +171,7 @@ def test_a_vf_is_pooled_or_a_device_of_its_own_by_the_policies_priority() -> Non
     assert (verdicts["single"].outcome, verdicts["single"].by) == ("outranked", "vfs")
 
 
-def test_the_decisions_say_which_devices_a_vf_is_one_of() -> None:
+def test_the_decision_of_a_pooled_vf_names_its_pooled_device() -> None:
     result = expose(inventory(*card(2)), [pooled("vfs")])
     decisions = {decision.device_name: decision for decision in result.decisions}
     assert decisions["eth0v1"].pooled == ("eth0-vfs",)
@@ -207,7 +207,7 @@ def test_without_consumable_capacity_nothing_is_pooled() -> None:
         ),
     ],
 )
-def test_what_makes_no_sense_with_pooled_vfs_is_refused(exposure: dict[str, Any], said: str) -> None:
+def test_settings_that_conflict_with_pooled_vfs_are_rejected(exposure: dict[str, Any], said: str) -> None:
     assert any(said in error for error in check(pooled("vfs", **exposure)))
 
 
@@ -221,7 +221,7 @@ def held(result_of: Exposer, interfaces: tuple[Interface, ...], vfs: dict[str, s
     return result
 
 
-def test_a_vf_that_a_claim_has_counts_whatever_the_policy_says_of_it_in_the_pod() -> None:
+def test_a_vf_used_by_a_claim_counts_even_if_the_policy_no_longer_matches_it() -> None:
     interfaces = card(4)
     exposer = Exposer([pooled("vfs", f'{ALL} && {OURS}.driver == "iavf"')])
     away = (*interfaces[:-1], msgspec.structs.replace(interfaces[-1], if_name="", driver="vfio-pci"))
@@ -309,7 +309,7 @@ def reason(interfaces: list[Interface], number: int, vfs: dict[str, str] | None 
     return next(each.reason for each in result.decisions if each.device_name == f"eth0v{number}")
 
 
-def test_a_vf_that_is_no_part_of_a_device_says_why() -> None:
+def test_a_vf_that_is_not_pooled_reports_the_reason() -> None:
     interfaces = list(card(4))
     interfaces[1] = msgspec.structs.replace(interfaces[1], driver="")
     interfaces[2] = msgspec.structs.replace(interfaces[2], no_carrier=True)
@@ -327,7 +327,7 @@ def test_a_vf_that_lost_its_driver_is_not_offered_while_all_others_are_in_pods()
     assert parts(held(Exposer([pooled("vfs")]), tuple(interfaces), taken)) == {"eth0-vfs": 2}
 
 
-def test_a_pooled_vf_that_a_claim_has_is_no_device_after_the_last_pooling_policy_is_gone() -> None:
+def test_a_claimed_pooled_vf_is_not_a_device_after_the_last_pooling_policy_is_deleted() -> None:
     interfaces = card(3)
     singles = held(Exposer([exclusive("vfs", ALL)]), interfaces, {interfaces[3].identity: "eth0-vfs"})
     assert {device.name for device in singles.devices} == {"eth0v0", "eth0v1"}

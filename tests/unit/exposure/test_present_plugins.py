@@ -48,13 +48,13 @@ def supported(programs: tuple[str, ...] | None) -> dict[str, object]:
         (("macvlan", "ipvlan"), ("macvlan", "ipvlan", "tuning")),
     ],
 )
-def test_a_plugin_that_is_not_there_is_not_published_and_built_in_ones_are_always_there(
+def test_a_missing_plugin_is_not_published_and_built_in_plugins_always_are(
     programs: tuple[str, ...] | None, shared: tuple[str, ...]
 ) -> None:
     assert supported(programs) == {"eth0": shared, "eth0-exclusive": ("host-device",)}
 
 
-def test_devices_are_the_same_whatever_plugins_are_there_but_for_that_attribute() -> None:
+def test_present_plugins_change_only_the_supported_cnis_attribute_of_devices() -> None:
     everything = Exposer([MIXED]).expose(inventory(ETH))
     for count in range(3):
         for programs in itertools.combinations(("macvlan", "ipvlan"), count):
@@ -117,7 +117,7 @@ def test_a_generated_class_passes_over_nodes_that_lack_a_needed_program(
     assert all(compile_selector(each.cel.expression).matches(variables) for each in made.spec.selectors) is matches  # type: ignore[union-attr]
 
 
-def test_what_has_no_room_is_told_and_the_device_is_offered_all_the_same() -> None:
+def test_missing_plugins_without_space_are_reported_and_the_device_is_still_offered() -> None:
     bare = policy("bare", f'{OURS}.type == "veth"', supportedCNIPlugins=[{"name": "macvlan"}])
     lacked = tuple(sorted(f"a-plugin-with-a-long-name-{number}" for number in range(4)))
     result = Exposer([bare], programs=("macvlan",), lacked=lacked).expose(inventory(ETH))

@@ -27,7 +27,7 @@ def rivals(policy: DeviceExposurePolicy, present: dict[str, DeviceExposurePolicy
 
 
 @given(EDITS)
-def test_after_any_edits_the_index_is_what_comparing_all_policies_says(edits: list[tuple[str, str]]) -> None:
+def test_after_any_edits_the_rank_index_matches_a_comparison_of_all_policies(edits: list[tuple[str, str]]) -> None:
     index, present, known = RankIndex(), dict[str, DeviceExposurePolicy](), dict[str, Rivals]()
     for name, what in edits:
         new = None if not what else exclude(name, "x") if what == "hide" else exclusive(name, what)
@@ -53,7 +53,7 @@ def test_a_change_among_thousands_of_one_rank_concerns_two_others() -> None:
         assert len(index.update(name, new, None)) <= 2
 
 
-def test_taking_thousands_of_one_rank_costs_each_what_it_costs_among_few() -> None:
+def test_the_cost_per_policy_of_one_rank_does_not_grow_with_their_number() -> None:
     def effort(number: int) -> int:
         policies = [exclusive(f"p{at:04}", "true") for at in range(number)]
 

@@ -95,7 +95,7 @@ class TestRules:
             ("bctl", {f"a{at}": TRUE for at in range(20)}, {f"c{at}": amount(1) for at in range(13)}, "33 attributes"),
         ],
     )
-    def test_what_cannot_be_published_is_refused_with_the_rule(
+    def test_an_invalid_registration_is_rejected_with_the_violated_rule(
         self,
         provider: str,
         attributes: dict[str, DeviceAttribute],
@@ -113,7 +113,7 @@ class TestRules:
         st.booleans(),
     )
     @settings(deadline=None)
-    def test_what_is_let_through_can_always_be_published(
+    def test_every_accepted_registration_can_be_published(
         self,
         provider: str,
         attributes: dict[str, DeviceAttribute],
@@ -158,7 +158,9 @@ class TestDevices:
         )
     )
     @settings(deadline=None)
-    def test_what_netdra_publishes_stays_as_it_is_and_the_limit_holds(self, said: list[Registration]) -> None:
+    def test_registrations_never_change_published_attributes_or_exceed_the_device_limit(
+        self, said: list[Registration]
+    ) -> None:
         policies = (WHOLE, SHARED)
         without, found = result(policies=policies), result(*said, policies=policies)
         for before, after in zip(without.devices, found.devices, strict=True):
@@ -177,7 +179,7 @@ class TestDevices:
         reached = {(each.device, each.provider, each.custom_device) for each in found.outcomes}
         assert all(each.device == "other" or any(r[1] == each.provider for r in reached) for each in said)
 
-    def test_what_there_is_no_room_for_is_left_out_and_told(self) -> None:
+    def test_registered_attributes_without_space_are_omitted_and_reported(self) -> None:
         said = says(attributes={f"a{at:02}": TRUE for at in range(20)}, capacity={"bandwidth": amount(1)})
         found = result(said)
         (device,), (outcome,) = found.devices, found.outcomes
@@ -187,7 +189,7 @@ class TestDevices:
         assert any(outcome.problem in problem.message for problem in found.problems)
 
     @pytest.mark.parametrize("names", [("a.example.com", "b.example.com"), ("b.example.com", "a.example.com")])
-    def test_who_came_first_keeps_its_place_whatever_its_name(self, names: tuple[str, str]) -> None:
+    def test_the_first_provider_keeps_its_attributes_regardless_of_its_name(self, names: tuple[str, str]) -> None:
         first, later = (says(each, attributes={f"a{at}": TRUE for at in range(4)}) for each in names)
         (alone,) = result(first).devices
         (device,) = result(first, later).devices
@@ -217,13 +219,13 @@ class TestDevices:
         (device,) = result(says(capacity={"bandwidth": amount(9, default="2")})).devices
         assert device.capacity["bctl/bandwidth"] == amount(9), "the API takes a request policy on a shared device alone"
 
-    def test_the_name_of_an_interface_means_all_its_devices_and_that_of_a_device_only_it(self) -> None:
+    def test_an_interface_name_addresses_all_its_devices_and_a_device_name_only_that_device(self) -> None:
         both = (WHOLE, SHARED)
         assert [len(each.registered) for each in result(says(attributes={"a": TRUE}), policies=both).devices] == [1, 1]
         one = result(says(device="eth7-shared", attributes={"a": TRUE}), policies=both).devices
         assert {each.name: len(each.registered) for each in one} == {"eth7": 0, "eth7-shared": 1}
 
-    def test_a_vf_is_meant_by_its_devices_name_or_its_netdevs(self) -> None:
+    def test_a_registration_can_address_a_vf_by_its_device_name_or_netdev_name(self) -> None:
         interfaces = [
             msgspec.structs.replace(each, if_name="enp1") if each.type == "vf" else each for each in sriov("p0", 1)
         ]
@@ -241,14 +243,14 @@ class TestDevices:
         (device,) = result(said, features=Features(list_attributes=True)).devices
         assert [*device.registered] == ["bctl/ids", "bctl/nets"]
 
-    def test_a_device_in_another_pool_is_not_meant(self) -> None:
+    def test_a_registration_for_another_pool_does_not_apply(self) -> None:
         assert result(says(pool="worker-1/veth-eth9", attributes={"a": TRUE})).outcomes == ()
         (device,) = result(says(pool="worker-1/veth-eth7", attributes={"a": TRUE})).devices
         assert [*device.registered] == ["bctl/a"]
 
 
 class TestSources:
-    def test_an_object_wins_over_the_socket_and_it_is_said(self) -> None:
+    def test_a_custom_device_takes_precedence_over_the_socket_and_the_conflict_is_reported(self) -> None:
         of_object = says(custom_device="c", attributes={"a": TRUE})
         of_socket = says(attributes={"a": DeviceAttribute(bool_=False), "b": TRUE})
         found = result(of_socket, of_object)
@@ -301,7 +303,7 @@ class TestUnlisted:
         assert "not matched by any policy" in outcome.problem
         assert 'offered by a policy that selects registeredBy == "bctl"' in outcome.problem
 
-    def test_a_policy_finds_what_a_provider_registered(self) -> None:
+    def test_a_policy_can_select_a_device_by_the_provider_that_added_it(self) -> None:
         found = result(says(adds=True, attributes={"a": TRUE}), policies=(self.OFFER,))
         assert [each.name for each in found.devices] == ["eth7"]
         assert found.outcomes[0].problem == ""
@@ -321,7 +323,7 @@ class TestUnlisted:
         assert len(expose(inventory(WIRE), [self.OFFER], registered=registered).devices) == 1
 
 
-def test_what_nothing_is_said_of_is_the_same_object_in_the_next_pass() -> None:
+def test_pools_without_changed_registrations_are_reused_in_the_next_pass() -> None:
     other = Interface(if_name="eth8", type="veth")
     exposer = Exposer([exclusive("all", "true")])
     here = inventory(ETH, other)

@@ -33,7 +33,9 @@ def result(*said: Registration, policies: Any = (TOGETHER,)) -> ExposureResult:
 
 @pytest.mark.parametrize("name", ["eth0v1", "NETDEV"])
 @pytest.mark.parametrize("adds", [False, True])
-def test_a_pooled_vf_is_no_device_and_the_outcome_says_what_to_register(name: str, adds: bool) -> None:
+def test_registering_a_single_pooled_vf_fails_and_the_outcome_names_the_device_to_register(
+    name: str, adds: bool
+) -> None:
     vf = next(vf for vf in card(4) if vf.device_name == "eth0v1")
     name = vf.if_name if name == "NETDEV" else name
     found = result(says(name, attributes=RAIL, adds=adds))
@@ -47,7 +49,7 @@ def test_a_pooled_vf_is_no_device_and_the_outcome_says_what_to_register(name: st
     assert not device.registered
 
 
-def test_many_lanes_are_told_of_in_one_short_sentence() -> None:
+def test_the_outcome_for_a_vf_of_many_lanes_names_one_lane_and_counts_the_others() -> None:
     (outcome,) = result(says("eth0v1", attributes=RAIL), policies=(pooled("vfs", lanes=4),)).outcomes
     assert 'of device "eth0-vfs0" and 3 more and not' in outcome.problem
 
@@ -62,7 +64,7 @@ def test_a_pooled_vf_that_another_policy_offers_by_itself_as_well_is_that_device
 
 
 @pytest.mark.parametrize("lanes", [1, 3])
-def test_the_device_of_pooled_vfs_has_what_is_registered_under_its_name(lanes: int) -> None:
+def test_a_pooled_device_publishes_the_registration_made_under_its_name(lanes: int) -> None:
     name = "eth0-vfs" if lanes == 1 else "eth0-vfs1"
     said = says(name, attributes=RAIL, capacity={"flows": DeviceCapacity(value=64)})
     found = result(said, policies=(pooled("vfs", lanes=lanes),))
@@ -80,7 +82,7 @@ def test_a_suffix_is_part_of_the_devices_name_and_not_of_that_of_the_vfs_togethe
         assert [*device.registered] == ["bctl/rail"]
 
 
-def test_vfs_and_bandwidth_of_netdras_own_stay_whatever_a_provider_calls_his() -> None:
+def test_capacity_of_a_provider_does_not_replace_the_vfs_and_bandwidth_of_netdra() -> None:
     own = {"vfs": DeviceCapacity(value=9), "bandwidth": DeviceCapacity(value=1)}
     assert any("is reserved" in text for text in errors("dra.networking", {}, own))
     before, after = result(), result(says("eth0-vfs", capacity=own))
@@ -108,7 +110,7 @@ def test_vfs_and_bandwidth_of_netdras_own_stay_whatever_a_provider_calls_his() -
     ),
     lanes=st.integers(1, 3),
 )
-def test_whatever_is_said_pooled_devices_stay_what_they_are_and_can_be_published(
+def test_registrations_never_change_attributes_of_pooled_devices_and_stay_publishable(
     said: list[Registration], lanes: int
 ) -> None:
     policies = (pooled("vfs", lanes=lanes),)

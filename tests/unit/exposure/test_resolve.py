@@ -28,7 +28,7 @@ def names(result: ExposureResult) -> list[str]:
     return [device.name for device in result.devices]
 
 
-def test_what_no_policy_matches_is_hidden() -> None:
+def test_an_interface_that_no_policy_matches_is_hidden() -> None:
     result = expose(inventory(NIC), [exclusive("p", named("eth9"))])
     assert names(result) == []
     assert outcomes(result) == {"p": "no-match"}
@@ -90,7 +90,9 @@ def test_an_expose_policy_that_fails_on_a_device_does_not_match_it_and_only_it()
         pytest.param(f'{OURS}.ifName.split("-")[1] == "x"', ["eth1", "eth2"], id="so does a failing function"),
     ],
 )
-def test_an_exclude_policy_that_fails_hides_only_what_it_may_have_meant(selector: str, offered: list[str]) -> None:
+def test_a_failing_exclude_policy_hides_only_interfaces_that_its_corrected_selector_matches(
+    selector: str, offered: list[str]
+) -> None:
     result = expose(inventory(NIC, OTHER), [exclusive("p", "true"), exclude("guard", selector)])
     assert names(result) == offered
     assert {each.policy for each in result.problems} == {"guard"}
@@ -98,7 +100,7 @@ def test_an_exclude_policy_that_fails_hides_only_what_it_may_have_meant(selector
     assert len({each.cause for each in result.problems}) == 1, "of one cause"
 
 
-def test_why_an_exclude_policy_that_fails_hides_an_interface_is_told() -> None:
+def test_the_decision_explains_how_a_failing_exclude_policy_hides_an_interface() -> None:
     result = expose(inventory(NIC), [exclusive("p", "true"), exclude("guard", f'{OURS}.ifNmae == "eth1"')])
     reason = (
         'the expression of exclude policy "guard" fails on it; to be safe it is excluded: with '
@@ -109,13 +111,13 @@ def test_why_an_exclude_policy_that_fails_hides_an_interface_is_told() -> None:
     assert result.problems[0].message.startswith("eth1 is hidden: CEL expression fails on this device")
 
 
-def test_an_exclude_policy_hides_an_interface_of_which_it_asks_what_could_not_be_read() -> None:
+def test_a_failing_exclude_policy_hides_an_interface_whose_selected_fact_is_unreadable() -> None:
     unread = msgspec.structs.replace(NIC, unreadable=("if_name",))
     result = expose(inventory(unread, OTHER), [exclusive("p", "true"), exclude("guard", f'{OURS}.ifNmae == "eth9"')])
     assert names(result) == ["eth2"]
 
 
-def test_a_fact_that_could_not_be_read_is_no_false_fact() -> None:
+def test_an_unreadable_fact_is_not_false_for_an_exclude_policy_and_is_not_published() -> None:
     unread = msgspec.structs.replace(NIC, unreadable=("link_speed",))
     slow = exclude("slow", f"{OURS}.linkSpeed > 0 && {OURS}.linkSpeed < 1000")
     result = expose(inventory(unread, OTHER), [exclusive("p", "true"), slow])
@@ -133,7 +135,7 @@ def test_an_expose_policy_that_cannot_be_used_is_used_for_nothing() -> None:
     assert problem.interface == ""
 
 
-def test_an_exclude_policy_that_cannot_be_read_hides_nothing_and_is_told_of_on_its_nodes() -> None:
+def test_an_exclude_policy_with_an_invalid_expression_is_reported_and_hides_nothing() -> None:
     broken = exclude("x", "device.typo == 1", nodeSelector={"matchLabels": {"zone": "a"}})
     here = expose(inventory(NIC, labels={"zone": "a"}), [exclusive("p", "true"), broken])
     there = expose(inventory(NIC, labels={"zone": "b"}), [exclusive("p", "true"), broken])
@@ -150,7 +152,7 @@ def test_an_exclude_policy_with_a_broken_node_selector_holds_everywhere() -> Non
     assert [each.policy for each in result.problems] == ["x"]
 
 
-def test_an_exclude_policy_with_a_needless_exposure_still_excludes_just_what_it_says() -> None:
+def test_an_exclude_policy_with_an_unneeded_exposure_is_reported_and_excludes_its_matches() -> None:
     odd = policy("x", named("eth1"), spec={"action": "exclude"}, deviceNameSuffix="***")
     result = expose(inventory(NIC, OTHER), [exclusive("p", "true"), odd])
     assert names(result) == ["eth2"]

@@ -72,7 +72,7 @@ def pools(result: ExposureResult) -> dict[str, set[str]]:
 
 @settings(max_examples=200)
 @given(stack=stacks(), data=st.data())
-def test_devices_of_a_stack_can_be_had_together_exactly_if_they_do_not_exclude_each_other(
+def test_stacked_devices_can_be_allocated_together_exactly_if_not_mutually_exclusive(
     stack: Stack, data: st.DataObject
 ) -> None:
     result = stack.exposed()
@@ -105,7 +105,7 @@ def test_a_macvlan_persona_on_a_vlan_and_the_passthrough_of_its_nic_exclude_each
     assert not together(result, whole, second)
 
 
-def test_two_vlans_of_a_nic_get_along_also_if_each_is_had_whole() -> None:
+def test_two_vlans_of_a_nic_can_be_allocated_together_even_if_each_is_whole() -> None:
     vlans = tuple(Upper("vlan", f"ens1.{number}", ("ens1",)) for number in (7, 8))
     result = Stack({"ens1": 0}, vlans, {"ens1": (SHARED,), "ens1.7": (WHOLE,), "ens1.8": (WHOLE,)}).exposed()
     assert together(result, *(device.name for device in result.devices))
@@ -121,7 +121,7 @@ def test_a_bond_over_two_vfs_excludes_either_vf_and_the_pf() -> None:
     assert not together(result, other, over)
 
 
-def test_a_bond_over_two_nics_has_a_pool_of_its_own_and_keeps_both_from_being_had_whole() -> None:
+def test_a_bond_over_two_nics_uses_its_own_pool_and_blocks_whole_allocation_of_both() -> None:
     bond = Upper("bond", "bond0", ("ens1", "ens2"))
     vlan = Upper("vlan", "bond0.7", ("bond0",))
     ways = {"ens1": (WHOLE,), "ens2": (WHOLE, SHARED), "bond0": (SHARED,), "bond0.7": (SHARED,)}
@@ -150,7 +150,7 @@ def test_cables_of_pods_that_come_and_go_on_a_bridge_change_neither_its_pool_nor
     assert {device.name for device in before["worker-1/sriov-ens1"].devices} == {"br0", "ens1v0"}
 
 
-def test_a_bridge_with_cables_alone_stands_on_nothing() -> None:
+def test_a_bridge_with_only_veth_ports_keeps_its_own_pool() -> None:
     bridge = Interface(if_name="br0", type="bridge", lower_devices=("veth1",))
     cable = Interface(if_name="veth1", type="veth", master="br0", upper_devices=("br0",))
     exposer = Exposer([shared("bridges", f'{OURS}.type == "bridge"')])
@@ -159,7 +159,7 @@ def test_a_bridge_with_cables_alone_stands_on_nothing() -> None:
         assert pools(result) == {"bridge-br0": {"br0"}}
 
 
-def test_what_is_in_use_stays_in_its_pool_whatever_it_stands_on_by_now() -> None:
+def test_a_device_in_use_stays_in_its_pool_when_its_lower_devices_change() -> None:
     policies = [shared("bridges", f'{OURS}.type == "bridge"'), exclusive("whole", named("ens1"), allowHostUse=True)]
     exposer = Exposer(policies)
     alone = Interface(if_name="br0", type="bridge")
@@ -174,7 +174,7 @@ def test_what_is_in_use_stays_in_its_pool_whatever_it_stands_on_by_now() -> None
     assert "worker-1/bridge-br0" not in back
 
 
-def test_a_vlan_in_a_pod_keeps_its_nic_from_being_had_whole() -> None:
+def test_a_vlan_inside_a_pod_blocks_whole_allocation_of_its_nic() -> None:
     """The host does not see its lower device then; it is published as before, which does not show the lower device."""
     policies = [exclusive("vlans", f'{OURS}.type == "vlan"'), exclusive("whole", named("ens1"))]
     away = Interface(if_name="ens1.7", type="vlan")
@@ -211,7 +211,7 @@ def test_two_ports_of_one_function_with_vfs_exclude_each_others_passthrough() ->
     assert together(without, "ib0-whole", "ib1-whole"), "without VFs each port is moved by itself"
 
 
-def test_more_than_a_counter_set_has_room_for_leaves_out_what_is_had_whole_below() -> None:
+def test_exceeding_the_counters_of_a_set_omits_the_whole_device_below_the_stack() -> None:
     vlans = tuple(Upper("vlan", f"vlan{number}", ("ens1v0",)) for number in range(20))
     ways = {"ens1v0": (WHOLE,)} | {each.name: (SHARED, SHARED) for each in vlans}
     result = Stack({"ens1": 1}, vlans, ways).exposed()

@@ -40,7 +40,7 @@ def span(least: Any, most: Any = None, step: Any = None) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["host-device", "sriov", "vfio-pci", "rdma"])
-def test_a_plugin_that_moves_a_shared_device_is_told(name: str) -> None:
+def test_a_shared_device_with_a_plugin_that_moves_it_into_the_pod_is_reported(name: str) -> None:
     (text,) = told(of({"seats": some(4)}, {"name": name}))
     assert text.startswith(f'spec.exposure.supportedCNIPlugins["{name}"]: moves the device into the pod')
     assert text.endswith("set exclusive: true")
@@ -66,7 +66,7 @@ def test_a_plugin_that_moves_a_shared_device_is_told(name: str) -> None:
         ),
     ],
 )
-def test_shares_that_can_never_all_be_had_are_told(capacity: dict[str, Any], said: str) -> None:
+def test_capacity_that_can_never_be_fully_allocated_is_reported(capacity: dict[str, Any], said: str) -> None:
     (text,) = told(of(capacity))
     assert said in text
 
@@ -82,11 +82,11 @@ def test_shares_that_can_never_all_be_had_are_told(capacity: dict[str, Any], sai
         {"a": some(64), "b": some(10)},
     ],
 )
-def test_shares_that_can_be_had_are_not_told(capacity: dict[str, Any]) -> None:
+def test_capacity_that_can_be_fully_allocated_is_not_reported(capacity: dict[str, Any]) -> None:
     assert told(of(capacity)) == []
 
 
-def test_no_plugin_and_the_nodes_uplink_are_told() -> None:
+def test_missing_plugins_and_an_allowed_host_uplink_are_reported() -> None:
     assert [text.partition(":")[0] for text in told(policy("p", "true", allowHostUplink=True))] == [
         "spec.exposure.supportedCNIPlugins",
         "spec.exposure.allowHostUplink",
@@ -104,7 +104,7 @@ def test_no_plugin_and_the_nodes_uplink_are_told() -> None:
         ("a", ""),
     ],
 )
-def test_a_plugin_that_is_called_almost_like_a_known_one_is_told(name: str, meant: str) -> None:
+def test_a_plugin_name_similar_to_a_known_plugin_is_reported(name: str, meant: str) -> None:
     place = f'spec.exposure.supportedCNIPlugins["{name}"]'
     said = f'{place}: no CNIPluginSchema describes plugin "{name}"; did you mean "{meant}"?'
     made = of({}, {"name": name})
@@ -112,12 +112,12 @@ def test_a_plugin_that_is_called_almost_like_a_known_one_is_told(name: str, mean
     assert list(misspelt_plugins(made, {*shipped.types(), name})) == []
 
 
-def test_a_policy_of_the_same_rank_is_told() -> None:
+def test_a_policy_with_the_same_rank_as_another_policy_is_reported() -> None:
     (text,) = told(exclusive("p", "true "), exclusive("a", "true"), exclusive("b", "false"), exclude("c", "true"))
     assert text == 'spec: the same selector, priority and suffix as "a", so only "a" is used; change one of them'
 
 
-def test_what_is_said_to_be_out_of_reach_is_reached_by_no_claims() -> None:
+def test_capacity_reported_as_unreachable_is_reached_by_no_combination_of_claims() -> None:
     source = random.Random(draws.seed())
     for _ in range(draws.count(200, 5_000)):
         least, step = source.randint(1, 4), source.randint(1, 3)
@@ -142,20 +142,20 @@ VF = f'{OURS}.type == "vf"'
 
 
 @pytest.mark.parametrize("asked", ['pciAddress == "0000:03:00.2"', "vfIndex == 3", 'ifName=="p0v0"'])
-def test_a_single_vf_that_is_pooled_is_told(asked: str) -> None:
+def test_a_pooling_policy_that_selects_a_single_vf_is_reported(asked: str) -> None:
     (text,) = told(pooling(f"{VF} && {OURS}.{asked}"))
     assert text.startswith("spec.selector.cel: selects a VF by ")
     assert told(pooling(f"{VF} && {OURS}.vfIndex >= 4")) == []
     assert told(exclusive("p", f"{VF} && {OURS}.{asked}", "sriov")) == []
 
 
-def test_lanes_without_bandwidth_for_one_claim_are_told() -> None:
+def test_lanes_with_too_little_bandwidth_for_one_claim_are_reported() -> None:
     (text,) = told(pooling(VF, 16, bandwidth=some(100_000, 12_500)))
     assert "a PF has VFs for 16 lanes, each has 6250 of 100000, less than the default of 12500" in text
     assert told(pooling(VF, 8, bandwidth=some(100_000, 12_500))) == []
 
 
-def test_vfs_that_the_bandwidth_does_not_reach_for_are_told() -> None:
+def test_vfs_left_unused_for_lack_of_bandwidth_are_reported() -> None:
     seed = some(100_000, 12_500)
     assert list(of_lanes(expose(inventory(*sriov("eth0", 8)), [pooling(VF, bandwidth=seed)]))) == []
     (text,) = of_lanes(expose(inventory(*sriov("eth0", 64)), [pooling(VF, bandwidth=seed)]))
@@ -163,14 +163,14 @@ def test_vfs_that_the_bandwidth_does_not_reach_for_are_told() -> None:
     assert "56 of its 64 VFs remain unused" in text
 
 
-def test_as_many_lanes_as_vfs_are_told() -> None:
+def test_several_lanes_with_a_single_vf_each_are_reported() -> None:
     (text,) = of_lanes(expose(inventory(*sriov("eth0", 4)), [pooling(VF, 9)]))
     assert "eth0-vfs0 … eth0-vfs3 are as many devices as VFs (4)" in text
     assert list(of_lanes(expose(inventory(*sriov("eth0", 4)), [pooling(VF, 3)]))) == []
     assert list(of_lanes(expose(inventory(*sriov("eth0", 1)), [pooling(VF, 1)]))) == []
 
 
-def test_plugins_that_do_not_fit_into_a_text_are_told() -> None:
+def test_plugin_names_that_exceed_a_string_attribute_are_reported() -> None:
     several = ["macvlan", "ipvlan", "vlan", "host-device", "bandwidth", "tuning", "bridge"]
     (text,) = told(policy("p", "true", supportedCNIPlugins=[{"name": each} for each in [*several, "portmap", "sriov"]]))
     assert "the names have 71 bytes as text, but an attribute supports 64" in text

@@ -35,13 +35,13 @@ def offered(*policies: DeviceExposurePolicy, **allocatable: str) -> ExposureResu
 
 
 @pytest.mark.parametrize(("pods", "value"), [("110", "110"), ("250", "250"), ("1", "1")])
-def test_a_capacity_is_what_the_node_has(pods: str, value: str) -> None:
+def test_a_capacity_takes_its_value_from_the_allocatable_resources_of_the_node(pods: str, value: str) -> None:
     (device,) = offered(reads(), pods=pods).devices
     assert device.capacity["dra.networking/count"].value == value
     assert layout(offered(reads(), pods=pods), node="n").problems == ()
 
 
-def test_a_node_that_lacks_it_is_told_and_offers_nothing_by_it() -> None:
+def test_a_missing_node_resource_is_reported_and_the_policy_offers_no_devices() -> None:
     found = offered(reads(), cpu="4")
     assert found.devices == ()
     (problem,) = found.problems
@@ -49,7 +49,7 @@ def test_a_node_that_lacks_it_is_told_and_offers_nothing_by_it() -> None:
     assert problem.left_out == "policy-invalid"
 
 
-def test_what_a_node_has_too_little_of_is_told() -> None:
+def test_a_node_resource_below_the_default_request_is_reported() -> None:
     capacity = {"count": {**COUNT["count"], "requestPolicy": {"default": "5"}}}
     wants = policy("p", named("eth1"), allowMultipleAllocations=True, capacity=capacity)
     assert check(wants) == ()
@@ -65,23 +65,23 @@ def test_what_a_node_has_too_little_of_is_told() -> None:
         ({"value": "1", "valueFrom": {"nodeAllocatable": "pods"}}, "has both of value and valueFrom"),
     ],
 )
-def test_a_value_is_said_in_one_way(capacity: dict[str, Any], message: str) -> None:
+def test_a_capacity_requires_exactly_one_of_value_and_value_from(capacity: dict[str, Any], message: str) -> None:
     (error,) = check(policy("p", "true", allowMultipleAllocations=True, capacity={"count": capacity}))
     assert message in error
 
 
-def test_only_what_policies_read_of_a_node_counts() -> None:
+def test_only_node_resources_that_policies_read_are_collected() -> None:
     assert allocatable_of([reads(), exclusive("x", "true")]) == {"pods"}
 
 
-def test_a_fact_that_only_policies_ask_for_is_published_if_one_says_so_and_empty_elsewhere() -> None:
+def test_an_additional_fact_is_published_by_its_policy_and_empty_on_other_devices() -> None:
     found = offered(reads(additionalFacts=["ipv4"]), exclusive("q", named("eth2")), pods="9")
     shown = {device.name: device.attributes["dra.networking/ipv4"] for device in found.devices}
     assert shown == {"eth1": "10.0.0.1/24,10.0.0.2/24", "eth2": ""}
 
 
 @pytest.mark.parametrize("name", ["mtu", "ipv5", "dra.networking/ifName"])
-def test_another_name_is_no_such_fact(name: str) -> None:
+def test_an_additional_fact_that_is_not_optional_is_rejected(name: str) -> None:
     texts = check(reads(additionalFacts=[name]))
     assert any("is not one of the optional facts" in text for text in texts)
 

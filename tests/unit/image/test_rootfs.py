@@ -27,7 +27,7 @@ def test_a_program_names_its_interpreter_and_its_libraries() -> None:
     assert needed(Path(__file__)) == ("", [])
 
 
-def test_a_library_that_the_base_lacks_is_named_with_who_wants_it(tmp_path: Path) -> None:
+def test_a_library_missing_from_the_base_is_named_with_the_binary_that_needs_it(tmp_path: Path) -> None:
     target = tmp_path / "target"
     (target / "usr/bin").mkdir(parents=True)
     shutil.copy(PYTHON, target / "usr/bin/python3")

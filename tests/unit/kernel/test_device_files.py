@@ -36,7 +36,7 @@ def test_a_path_that_breaks_a_rule_is_refused_with_it(path: str, rule: str) -> N
 
 
 @given(st.text(max_size=80) | st.text("/.dev*", max_size=20))
-def test_any_path_is_looked_at_or_refused_and_nothing_else(path: str) -> None:
+def test_any_path_yields_either_a_device_number_or_a_problem(path: str) -> None:
     file = DeviceFiles(["/dev/*", "/dev/*/*"]).look(path)
     assert (file.number is None) is bool(file.problem)
     assert not path_error(path) or file.number is None
@@ -50,15 +50,15 @@ def test_nothing_is_allowed_by_default_and_the_refusal_names_the_option() -> Non
     )
 
 
-def test_what_is_allowed_and_there_is_given_by_its_numbers() -> None:
+def test_an_allowed_existing_device_file_yields_its_major_and_minor_number() -> None:
     assert DeviceFiles(["/dev/zer?"]).look("/dev/zero").number == (1, 5)
 
 
-def test_a_star_stands_for_no_slash() -> None:
+def test_a_star_in_an_allowed_path_does_not_match_a_slash() -> None:
     assert "is not allowed" in DeviceFiles(["/dev/*"]).look("/dev/net/tun").problem
 
 
-def test_one_that_is_not_there_is_waited_for() -> None:
+def test_a_device_file_that_does_not_exist_is_marked_missing() -> None:
     file = DeviceFiles(["/dev/*", "/dev/*/*"]).look("/dev/netdra-nothing")
     assert (file.number, file.missing) == (None, True)
     assert DeviceFiles(["/dev/*/*"]).look("/dev/zero/x").missing

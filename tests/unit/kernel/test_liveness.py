@@ -19,7 +19,7 @@ MISSING = (errno.ENOENT, errno.ENOTDIR, errno.ESRCH)
 
 
 @pytest.mark.parametrize("number", [*refusing.ERRNOS, *MISSING], ids=errno.errorcode.get)
-def test_only_what_the_kernel_says_is_not_there_is_gone(number: int, tmp_path: Path) -> None:
+def test_only_a_missing_namespace_counts_as_gone_and_other_errors_as_unknown(number: int, tmp_path: Path) -> None:
     own = f"/proc/{os.getpid()}/ns/net"
     netns.inode_at()
     with refusing.refusing(Refusal(number, first=1)):
@@ -32,7 +32,7 @@ def test_only_what_the_kernel_says_is_not_there_is_gone(number: int, tmp_path: P
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS], ids=errno.errorcode.get)
-def test_what_is_used_up_may_be_free_again(number: int) -> None:
+def test_exhausted_resources_are_a_temporary_kernel_error(number: int) -> None:
     problem = from_os_error(OSError(number, ""), "cannot open it")
     assert isinstance(problem, TemporaryError)
     assert isinstance(problem, KernelError)

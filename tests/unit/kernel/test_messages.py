@@ -56,7 +56,7 @@ def test_strange_bytes_in_a_name_become_printable() -> None:
         (22, KernelRefusedError, PermanentError),
     ],
 )
-def test_an_errno_becomes_the_type_that_says_whether_to_try_again(
+def test_an_errno_maps_to_a_temporary_or_permanent_error_type(
     number: int, expected: type[Exception], base: type[Exception]
 ) -> None:
     problem = kernel_error(number, 'cannot set mtu 5 of link "a"', "mtu less than device minimum")
@@ -124,7 +124,7 @@ def test_bond_options_have_the_widths_of_the_kernel() -> None:
 
 
 @pytest.mark.parametrize("options", [{"mode": "fast"}, {"mode": 9}, {"colour": 1}, {"lacp_rate": "sometimes"}])
-def test_what_the_kernel_does_not_know_is_refused_before_it_is_asked(options: dict[str, object]) -> None:
+def test_unknown_bond_options_are_rejected_before_the_kernel_is_called(options: dict[str, object]) -> None:
     with pytest.raises(InvalidInputError, match="unknown"):
         kinds.bond(**options)
 

@@ -108,11 +108,11 @@ def test_the_root_is_a_whole_part_of_the_path(path: str, expected: str) -> None:
         ("virtio0", False),
     ],
 )
-def test_pci_addresses_are_told_from_other_folders(text: str, expected: bool) -> None:
+def test_pci_addresses_are_distinguished_from_other_folder_names(text: str, expected: bool) -> None:
     assert pci.is_address(text) is expected
 
 
-def test_vfs_are_in_the_order_of_their_indexes_whatever_their_addresses(tmp_path: Path) -> None:
+def test_virtual_functions_are_numbered_by_vf_index_and_not_by_pci_address(tmp_path: Path) -> None:
     tree = Tree(tmp_path)
     tree.pci("0000:41:00.0")
     addresses = [f"0000:41:{10 + number // 8:02x}.{number % 8}" for number in range(12)]
@@ -121,7 +121,7 @@ def test_vfs_are_in_the_order_of_their_indexes_whatever_their_addresses(tmp_path
     assert found == dict(enumerate(addresses[::-1]))
 
 
-def test_what_is_no_vf_link_is_passed_over(tmp_path: Path) -> None:
+def test_invalid_virtfn_links_are_skipped(tmp_path: Path) -> None:
     tree = sriov_machine(tmp_path)
     folder = (tmp_path / "bus/pci/devices/0000:41:00.0").resolve()
     (folder / "virtfn9").symlink_to("../not-an-address")

@@ -185,7 +185,7 @@ def test_a_plugins_certificate_is_shown_and_changed_after_a_refusal(authority: A
     asyncio.run(story())
 
 
-def test_a_plugin_is_told_of_the_cluster_if_it_wants_to_be(authority: Authority, tmp_path: Path) -> None:
+def test_an_exec_plugin_receives_the_cluster_info_if_it_requests_it(authority: Authority, tmp_path: Path) -> None:
     text = "open(count + '.info', 'w').write(os.environ['KUBERNETES_EXEC_INFO']); said(token='t')"
 
     async def story() -> None:
@@ -219,7 +219,7 @@ def test_a_plugin_is_told_of_the_cluster_if_it_wants_to_be(authority: Authority,
         ("os.system('sleep 60')", UnavailableError, "timed out after 2 s"),
     ],
 )
-def test_a_plugin_that_fails_is_named_with_what_to_do_and_no_secret(
+def test_a_failing_exec_plugin_is_named_with_a_hint_and_without_secrets(
     authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, error: type[Exception], why: str
 ) -> None:
     monkeypatch.setattr(auth, "PLUGIN_SECONDS", 2.0)
@@ -241,7 +241,7 @@ def test_a_plugin_that_fails_is_named_with_what_to_do_and_no_secret(
     assert time.monotonic() - began < 30
 
 
-def test_a_plugin_that_is_missing_is_said_with_its_hint(authority: Authority, tmp_path: Path) -> None:
+def test_a_missing_exec_plugin_is_reported_with_its_install_hint(authority: Authority, tmp_path: Path) -> None:
     async def story(command: str) -> None:
         async with serving(authority) as server:
             user = User(
@@ -267,7 +267,7 @@ def test_a_plugin_that_needs_a_person_is_not_run_without_a_terminal(authority: A
     asyncio.run(story())
 
 
-def test_whoever_stops_waiting_leaves_the_plugin_to_others_and_the_end_leaves_none(
+def test_a_cancelled_request_keeps_the_plugin_for_others_and_closing_the_client_stops_it(
     authority: Authority, tmp_path: Path
 ) -> None:
     pid = tmp_path / "runs.pid"
@@ -350,7 +350,9 @@ def test_certificates_are_shown_from_files_and_from_data(authority: Authority) -
     asyncio.run(story())
 
 
-def test_a_server_of_another_name_is_taken_if_that_is_the_name_that_was_said(authority: Authority) -> None:
+def test_a_certificate_for_another_name_is_accepted_only_with_tls_server_name_or_skip_verify(
+    authority: Authority,
+) -> None:
     async def story() -> None:
         async with serving(authority, "kubernetes.example") as server:
             known = {"certificate_authority": str(authority.own.certificate)}
@@ -364,7 +366,7 @@ def test_a_server_of_another_name_is_taken_if_that_is_the_name_that_was_said(aut
     asyncio.run(story())
 
 
-def test_a_password_and_somebody_elses_name_are_sent(authority: Authority) -> None:
+def test_basic_credentials_and_impersonation_headers_are_sent(authority: Authority) -> None:
     async def story() -> None:
         async with serving(authority) as server:
             await version(config(server, authority, User(username="me", password="p:w")))
@@ -412,7 +414,7 @@ async def proxying(tls: ssl.SSLContext | None = None, *, silent: bool = False) -
         listening.close()
 
 
-def test_a_proxy_is_gone_through_with_its_password_and_no_error_tells_it(authority: Authority) -> None:
+def test_requests_use_the_proxy_with_its_password_and_errors_do_not_reveal_it(authority: Authority) -> None:
     async def story() -> None:
         async with serving(authority) as server, proxying() as (proxy, heads):
             known = {"certificate_authority": str(authority.own.certificate)}
@@ -433,7 +435,7 @@ def test_a_proxy_is_gone_through_with_its_password_and_no_error_tells_it(authori
     asyncio.run(story())
 
 
-def test_a_proxy_by_tls_is_gone_through_and_a_silent_one_is_given_up(
+def test_requests_use_a_tls_proxy_and_a_silent_proxy_times_out(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pair = authority.server("proxy", ["127.0.0.1"])
@@ -455,7 +457,9 @@ def test_a_proxy_by_tls_is_gone_through_and_a_silent_one_is_given_up(
     asyncio.run(story())
 
 
-def test_the_environments_proxy_is_for_what_it_does_not_except(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_proxy_applies_unless_no_proxy_or_the_cluster_overrides_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
     far = Config(cluster=ApiServer(server="https://10.1.2.3:6443"), context="c")
@@ -493,7 +497,7 @@ def test_the_environments_proxy_is_for_what_it_does_not_except(monkeypatch: pyte
         ("fd00::1", "[fd00::1]:6443", True),
     ],
 )
-def test_who_is_reached_without_a_proxy_is_what_go_says(host: str, without: str, direct: bool) -> None:
+def test_hosts_reached_without_a_proxy_match_the_no_proxy_rules_of_go(host: str, without: str, direct: bool) -> None:
     assert is_direct(host, 6443, without) is direct
 
 
@@ -506,14 +510,14 @@ def test_who_is_reached_without_a_proxy_is_what_go_says(host: str, without: str,
         (User(token=f"{SECRET}\n"), "line break"),
     ],
 )
-def test_what_cannot_be_used_is_said_and_not_shown(user: User, why: str) -> None:
+def test_unusable_credentials_are_reported_without_revealing_secrets(user: User, why: str) -> None:
     cluster = ApiServer(server="https://127.0.0.1:1")
     with pytest.raises(InvalidInputError, match=why) as told:
         connect(Config(cluster=cluster, user=user, context="c"))
     assert SECRET not in str(told.value)
 
 
-def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(authority: Authority, tmp_path: Path) -> None:
+def test_an_encrypted_client_key_is_rejected_without_a_password_prompt(authority: Authority, tmp_path: Path) -> None:
     from cryptography.hazmat.primitives import serialization
 
     pair = authority.client("locked", [])
@@ -545,6 +549,6 @@ def test_nothing_that_is_printed_of_a_configuration_is_secret(tmp_path: Path) ->
     assert SECRET not in f"{found!r} {found.user!r} {found.user.exec_!r} {found.user} {[found]}"
 
 
-def test_errors_of_aiohttp_are_said_in_words() -> None:
+def test_errors_of_aiohttp_are_reported_in_plain_words() -> None:
     assert reason(aiohttp.ServerDisconnectedError()) == "the server closed the connection without sending a response"
     assert reason(aiohttp.ClientOSError(104, "ApiConnection reset by peer")) == "ApiConnection reset by peer"

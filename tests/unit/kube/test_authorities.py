@@ -7,7 +7,7 @@ import importlib
 from aiohttp import connector
 
 
-def test_a_request_that_does_not_say_whom_to_trust_trusts_nobody() -> None:
+def test_the_default_tls_context_trusts_no_authority_and_checks_host_names() -> None:
     importlib.import_module("netdra.kube.connection")
     trusting = connector._SSL_CONTEXT_VERIFIED
     assert trusting is not None

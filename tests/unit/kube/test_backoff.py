@@ -22,7 +22,7 @@ def test_jitter_takes_at_most_half() -> None:
     assert Backoff(0.2, 3.0, chance=lambda: 0.0).next() == 0.1
 
 
-def test_what_the_server_asks_for_is_waited_and_jitter_comes_on_top() -> None:
+def test_the_delay_requested_by_the_server_is_a_minimum_and_jitter_is_added() -> None:
     assert Backoff(0.2, 3.0, chance=lambda: 0.0).next(at_least=2.0) == 2.1
 
 

@@ -52,7 +52,7 @@ def test_a_list_whose_next_page_is_gone_is_begun_anew_and_has_nothing_twice() ->
     assert server.asked == ["", "first", "", "second"]
 
 
-def test_a_list_that_never_comes_to_its_end_is_given_up() -> None:
+def test_a_list_that_expires_repeatedly_fails_after_a_limited_number_of_attempts() -> None:
     server = Pages(("ab", "first"), GONE, ("ab", "second"), GONE, ("ab", "third"), GONE)
     with pytest.raises(GoneError):
         server.names()

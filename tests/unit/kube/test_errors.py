@@ -57,7 +57,7 @@ def test_the_servers_words_are_kept_and_bounded() -> None:
     assert len(api_error("x", Status(code=422, message="y" * 10**6)).what) < 3000
 
 
-def test_no_answer_is_temporary_and_says_what_happened() -> None:
+def test_a_missing_answer_is_a_temporary_error_with_its_cause() -> None:
     problem = no_answer("list nodes", OSError("connection refused"))
 
     assert isinstance(problem, TemporaryError)

@@ -56,7 +56,7 @@ def test_a_series_ends_when_nothing_happened_for_minutes() -> None:
     assert book.dropped == 0
 
 
-def test_an_object_with_too_much_to_say_is_cut_short_and_others_are_not() -> None:
+def test_events_of_one_object_are_limited_without_affecting_other_objects() -> None:
     book = Book()
     note(book, *(with_note(str(number)) for number in range(100)))
     other = ObjectReference(api_version="v1", kind="Node", name="n")
@@ -75,7 +75,7 @@ def test_a_thousand_objects_do_not_fill_the_memory() -> None:
     assert book.dropped == 2000 - events.MAX_OPEN
 
 
-def test_what_could_not_be_written_for_minutes_counts_as_dropped() -> None:
+def test_events_that_stay_unwritten_for_minutes_count_as_dropped() -> None:
     book = Book()
     note(book, FAILED, FAILED)
     note(book, with_note("later"), now=events.SERIES_SECONDS)

@@ -95,7 +95,7 @@ def test_a_quantity_that_the_server_writes_in_its_own_way_is_not_lost() -> None:
     assert dropped(spec(FULL), spec(kept)) == ()
 
 
-def test_features_lose_what_was_dropped_and_nothing_comes_back() -> None:
+def test_dropped_fields_disable_their_features_and_no_feature_is_enabled_again() -> None:
     every = Features(list_attributes=True)
 
     assert without(every, ()) == every

@@ -67,7 +67,7 @@ def test_in_a_pod_the_service_account_comes_before_the_environment(
         (b"clusters: []\ncontexts: []\n", "No current context"),
     ],
 )
-def test_a_broken_file_is_bad_input_and_nothing_of_it_is_told(data: bytes, why: str, tmp_path: Path) -> None:
+def test_an_invalid_kubeconfig_is_rejected_without_revealing_its_content(data: bytes, why: str, tmp_path: Path) -> None:
     (tmp_path / "config").write_bytes(data)
 
     with pytest.raises(InvalidInputError, match=why) as caught:
@@ -85,7 +85,7 @@ def test_a_missing_file_or_context_is_bad_input(tmp_path: Path) -> None:
         find_config(written(tmp_path, current=None))
 
 
-def test_a_certificate_that_is_not_there_is_bad_input(tmp_path: Path) -> None:
+def test_a_missing_client_certificate_is_rejected_with_its_context(tmp_path: Path) -> None:
     user = {"client-certificate": "/nonexistent.crt", "client-key": "/nonexistent.key"}
 
     with pytest.raises(InvalidInputError, match='context "b"'):
@@ -150,7 +150,7 @@ SECRET = "hunter2"
         ({"as-groups": ["x"]}, "require `as`"),
     ],
 )
-def test_what_a_user_cannot_be_is_bad_input_and_no_secret_is_told(
+def test_an_invalid_kubeconfig_user_is_rejected_without_revealing_secrets(
     tmp_path: Path, user: dict[str, Any], why: str
 ) -> None:
     with pytest.raises(InvalidInputError, match=why) as told:
@@ -179,7 +179,7 @@ def test_a_server_may_be_written_short_and_must_be_one(tmp_path: Path) -> None:
         of_cluster(tmp_path, server="x", **{"insecure-skip-tls-verify": True, "certificate-authority": "ca"})
 
 
-def test_a_context_whose_cluster_or_user_is_missing_is_bad_input_that_names_those_there_are(tmp_path: Path) -> None:
+def test_a_context_with_an_unknown_cluster_or_user_is_rejected_with_the_known_names(tmp_path: Path) -> None:
     path = written(tmp_path)
     document = json.loads(path.read_text())
     for part in ("cluster", "user"):
@@ -191,7 +191,9 @@ def test_a_context_whose_cluster_or_user_is_missing_is_bad_input_that_names_thos
         assert told.value.hint == "it contains a, b"
 
 
-def test_who_names_a_context_means_a_file_also_in_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_explicit_context_uses_the_kubeconfig_even_inside_a_pod(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("KUBECONFIG", str(written(tmp_path)))
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     (tmp_path / "token").write_text("token")

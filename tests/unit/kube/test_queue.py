@@ -188,7 +188,7 @@ def test_when_it_is_stopped_no_task_is_left_and_nothing_is_lost_for_the_next_run
     assert {run.key for run in work.runs if run.end == "ok"} == set("abcd")
 
 
-def test_what_is_added_while_it_is_worked_on_is_worked_on_once_more() -> None:
+def test_a_key_added_while_it_is_processed_is_processed_once_more() -> None:
     work = Worker(lasts=(1.0,))
 
     async def tell(queue: WorkQueue[str]) -> None:
@@ -213,7 +213,7 @@ def test_keys_come_in_the_order_in_which_they_were_added() -> None:
     assert [run.key for run in work.runs] == ["b", "a", "d"]
 
 
-def test_of_several_waits_the_shortest_counts_and_what_is_urgent_waits_no_longer() -> None:
+def test_the_shortest_delay_wins_and_an_urgent_key_runs_at_once() -> None:
     work = Worker()
 
     async def tell(queue: WorkQueue[str]) -> None:
@@ -239,7 +239,7 @@ def test_a_server_that_is_away_is_not_asked_at_the_pace_of_the_changes() -> None
     story(work, tell)
 
 
-def test_what_was_refused_is_worked_on_at_once_when_it_changes() -> None:
+def test_a_permanently_failed_key_runs_at_once_when_it_is_added_again() -> None:
     work = Worker({"a": ["permanent"]})
 
     async def tell(queue: WorkQueue[str]) -> None:
@@ -251,7 +251,7 @@ def test_what_was_refused_is_worked_on_at_once_when_it_changes() -> None:
     assert [run.began for run in work.of("a")] == [0.0, 1.0]
 
 
-def test_what_is_added_before_the_gate_opens_is_one_run() -> None:
+def test_a_key_added_repeatedly_before_the_gate_opens_runs_once() -> None:
     work = Worker()
     gate = asyncio.Event()
 

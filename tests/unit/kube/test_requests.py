@@ -215,7 +215,7 @@ def test_a_stream_that_is_left_has_no_socket_once_the_connection_is_closed(autho
     asyncio.run(story())
 
 
-def test_what_is_larger_than_the_buffers_arrives_whole_in_both_directions(authority: Authority) -> None:
+def test_bodies_larger_than_the_buffers_are_transferred_completely_in_both_directions(authority: Authority) -> None:
     body, question = bytes(range(256)) * (LARGE // 256), bytes(range(255)) * (LARGE // 1024)
 
     async def story() -> None:
@@ -301,7 +301,7 @@ def sockets() -> set[str]:
     return {row[9] for row in rows if row[3] != "0A" and row[9] in own}
 
 
-def test_a_server_that_is_silent_is_given_up(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_to_a_silent_server_times_out(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "ANSWER_SECONDS", 0.05)
 
     async def story() -> None:
@@ -318,7 +318,7 @@ def test_a_server_that_is_silent_is_given_up(authority: Authority, monkeypatch: 
     asyncio.run(story())
 
 
-def test_who_takes_a_connection_and_shakes_no_hands_is_given_up(
+def test_a_server_that_never_completes_the_tls_handshake_times_out(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "CONNECT_SECONDS", 0.1)
@@ -340,7 +340,7 @@ def test_who_takes_a_connection_and_shakes_no_hands_is_given_up(
     asyncio.run(story())
 
 
-def test_a_name_that_nobody_resolves_in_time_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_name_resolution_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "CONNECT_SECONDS", 0.1)
 
     async def story() -> None:
@@ -356,7 +356,9 @@ def test_a_name_that_nobody_resolves_in_time_is_given_up(monkeypatch: pytest.Mon
     asyncio.run(story())
 
 
-def test_who_does_not_take_what_is_sent_is_given_up(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_does_not_read_the_request_times_out(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
     options = [each for each in connections._SOCKET_OPTIONS if each[1] != socket.TCP_USER_TIMEOUT]
     monkeypatch.setattr(connections, "_SOCKET_OPTIONS", (*options, (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000)))
     over = asyncio.Event()
@@ -394,7 +396,9 @@ def test_a_peer_that_vanishes_is_noticed_by_tcp(authority: Authority) -> None:
     asyncio.run(story())
 
 
-def test_connections_that_nobody_uses_are_closed(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_connections_are_closed_and_reopened_on_demand(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connections, "KEEP_IDLE_SECONDS", 0.2)
 
     async def story() -> None:
@@ -432,7 +436,7 @@ def test_requests_that_are_cancelled_at_any_moment_leave_no_socket(authority: Au
     assert [str(one.message) for one in told] == []
 
 
-def test_nobody_who_listens_and_nobody_whom_we_trust_are_errors(authority: Authority) -> None:
+def test_a_refused_connection_and_an_untrusted_certificate_are_errors(authority: Authority) -> None:
     async def story() -> None:
         async with serving(authority, of_bytes(b"{}")) as (server, connection):
             async with connected(server.url, None) as distrustful:
@@ -449,7 +453,7 @@ def test_nobody_who_listens_and_nobody_whom_we_trust_are_errors(authority: Autho
     asyncio.run(story())
 
 
-def test_what_is_no_answer_of_an_api_server_is_an_error(authority: Authority) -> None:
+def test_malformed_and_unexpected_responses_are_errors(authority: Authority) -> None:
     def of(data: bytes) -> Answer:
         async def answer(_: Server, __: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(data)
@@ -525,7 +529,7 @@ def test_paths_and_parameters_reach_the_server_behind_a_prefix(authority: Author
     asyncio.run(story())
 
 
-def test_no_answer_is_what_the_client_calls_unavailable(authority: Authority) -> None:
+def test_a_connection_closed_without_a_response_raises_unavailable_error(authority: Authority) -> None:
     async def story() -> None:
         async with serving(authority, _cut) as (_, http):
             with pytest.raises(UnavailableError, match="without sending a response"):

@@ -54,7 +54,7 @@ def test_an_object_that_became_unreadable_is_gone_until_it_can_be_read() -> None
     assert [change.new is not None for change in heard] == [True, False, True]
 
 
-def test_a_waiter_wakes_when_what_it_waits_for_is_true() -> None:
+def test_a_waiter_wakes_only_when_its_condition_becomes_true() -> None:
     async def story() -> None:
         store: Store[Thing] = Store()
         waiter = asyncio.create_task(store.until(lambda: "b" in store.objects))

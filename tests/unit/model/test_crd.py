@@ -19,7 +19,7 @@ SUMMARIES = (kinds.TOPOLOGY_USAGE, kinds.POLICY_ROLLOUT, kinds.CUSTOM_DEVICE_ROL
 CHART = Path(__file__).parents[3] / "charts" / "netdra" / "files" / "crds"
 
 
-def test_the_charts_files_are_what_the_types_say() -> None:
+def test_the_chart_contains_exactly_the_generated_crd_files() -> None:
     """After a change of the model: `make crds`."""
     expected = {f"{kind.name}.yaml": text(kind) for kind in kinds.KINDS}
 
@@ -77,13 +77,13 @@ def test_kubectl_explain_has_an_example_of_every_field(kind: crd.CustomKind, par
 
 @KINDS
 @pytest.mark.parametrize("part", ["spec", "status"])
-def test_kubectl_explain_says_of_every_optional_field_what_its_absence_means(kind: crd.CustomKind, part: str) -> None:
+def test_every_optional_field_documents_its_absence_for_kubectl_explain(kind: crd.CustomKind, part: str) -> None:
     found = explanations(kind, part)
     assert [path for path, text, is_required in found if not is_required and not says_absence(text)] == []
 
 
 @pytest.mark.parametrize("kind", [each for each in kinds.KINDS if "spec" in each.type.__annotations__])
-def test_there_are_fields_to_look_at(kind: crd.CustomKind) -> None:
+def test_every_kind_with_a_spec_explains_at_least_three_fields(kind: crd.CustomKind) -> None:
     assert len([*explanations(kind, "spec")]) >= 3
 
 
@@ -93,7 +93,9 @@ PLAIN: dict[str, type] = {"boolean": bool, "integer": int, "array": list, "objec
 
 @KINDS
 @pytest.mark.parametrize("part", ["spec", "status", "chosenVF"])
-def test_an_example_is_yaml_of_the_fields_type_with_fields_that_there_are(kind: crd.CustomKind, part: str) -> None:
+def test_examples_in_descriptions_are_yaml_of_the_field_type_and_use_existing_fields(
+    kind: crd.CustomKind, part: str
+) -> None:
     properties = crd.manifest(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
     unfit = [path for path, schema, _ in fields(properties.get(part, {}), part) if not _fits(schema)]
     assert unfit == []

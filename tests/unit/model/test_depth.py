@@ -30,7 +30,7 @@ def cut(value: object, most: int) -> object:
 
 
 @given(VALUES, st.integers(1, 5))
-def test_it_is_the_document_with_null_for_what_lies_deeper(value: object, most: int) -> None:
+def test_values_below_the_depth_limit_are_replaced_by_null(value: object, most: int) -> None:
     assert json.loads(shallow(json.dumps(value).encode(), most)) == cut(value, most)
 
 
@@ -44,6 +44,6 @@ def test_one_deep_object_does_not_keep_a_list_from_being_read() -> None:
 
 
 @pytest.mark.parametrize("text", [b"[" * 5000, b"]" * 3 + b"[" * 5000 + b"]"])
-def test_what_is_no_document_stays_none(text: bytes) -> None:
+def test_malformed_deeply_nested_json_raises_a_decode_error(text: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         decode(msgspec.json.Decoder(), text)

@@ -87,21 +87,21 @@ def test_a_few_aliases_are_read() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n---\n---\n"])
-def test_a_file_without_a_plan_or_an_inventory_says_how_to_make_one(text: str) -> None:
+def test_an_empty_file_is_rejected_with_a_hint_to_make_a_plan_or_an_inventory(text: str) -> None:
     with pytest.raises(InvalidInputError, match="f: no plan; make one with: netdra render"):
         documents.plans(text, "f")
     with pytest.raises(InvalidInputError, match="f: no documents, expected one inventory; record one with"):
         documents.inventory(text, "f")
 
 
-def test_what_is_no_plan_and_no_inventory_says_how_to_make_one() -> None:
+def test_a_text_instead_of_a_plan_or_an_inventory_is_rejected_with_a_hint() -> None:
     with pytest.raises(InvalidInputError, match="Expected `object`, got `str`; make one with: netdra render"):
         documents.plans("text", "f")
     with pytest.raises(InvalidInputError, match="Expected `object`, got `str`; record one with"):
         documents.inventory("text", "f")
 
 
-def test_what_is_wrong_below_a_field_whose_name_is_wrong_is_told() -> None:
+def test_errors_below_a_misspelled_field_are_also_reported() -> None:
     value = {
         "apiVersion": "networking.dra.io/v1alpha1",
         "kind": "NetworkTopology",
@@ -199,7 +199,7 @@ status: {ofANewerVersion: 1, conditions: []}
         (CLAIM % ", ".join(LAN.replace("n, ", f"n{at}, ") for at in range(33)), "spec.devices.requests", "33 requests"),
     ],
 )
-def test_what_the_api_server_refuses_is_refused_in_files_and_read_from_the_cluster(
+def test_objects_rejected_by_the_api_server_are_rejected_in_files_but_read_from_the_cluster(
     text: str, path: str, told: str
 ) -> None:
     with pytest.raises(InvalidInputError) as refused:
@@ -218,7 +218,7 @@ def test_what_the_api_server_refuses_is_refused_in_files_and_read_from_the_clust
         CLAIM % "{name: a, firstAvailable: [{name: a, deviceClassName: x, allocationMode: All}]}",
     ],
 )
-def test_what_the_api_server_takes_and_prints_is_read(text: str) -> None:
+def test_objects_accepted_or_printed_by_the_api_server_are_read(text: str) -> None:
     assert len(list(documents.read(text, "f"))) == 1
 
 
@@ -233,6 +233,6 @@ def test_what_the_api_server_takes_and_prints_is_read(text: str) -> None:
         ),
     ],
 )
-def test_a_value_out_of_bounds_is_told_in_plain_words(text: str, told: str) -> None:
+def test_missing_fields_and_out_of_range_values_are_reported_in_plain_words(text: str, told: str) -> None:
     with pytest.raises(InvalidInputError, match=told):
         list(documents.read(text, "f"))

@@ -63,7 +63,7 @@ def property_of(name: str) -> Any:
     return SCHEMA["properties"][name]
 
 
-def test_bounds_and_a_default_that_says_something_are_in_the_schema() -> None:
+def test_the_schema_contains_bounds_and_meaningful_defaults() -> None:
     assert property_of("number") == {
         "type": "integer",
         "format": "int64",
@@ -81,7 +81,7 @@ def test_bounds_and_a_default_that_says_something_are_in_the_schema() -> None:
     }
 
 
-def test_a_default_that_means_absent_is_not_written_into_objects() -> None:
+def test_a_default_equivalent_to_absence_is_omitted_from_the_schema() -> None:
     assert property_of("flag") == {"type": "boolean", "description": "A flag. Default: `false`."}
     assert "default" not in property_of("inners")
     assert property_of("words")["default"] == ["one"]
@@ -107,7 +107,7 @@ def test_a_quantity_is_an_integer_or_a_string_with_the_pattern_of_quantities() -
     assert "Gi" in size["pattern"]
 
 
-def test_an_integer_or_string_that_is_no_quantity_has_no_pattern() -> None:
+def test_the_schema_of_an_int_or_string_other_than_a_quantity_contains_no_pattern() -> None:
     assert property_of("share") == {
         "anyOf": [{"type": "integer"}, {"type": "string"}],
         "x-kubernetes-int-or-string": True,
@@ -116,7 +116,7 @@ def test_an_integer_or_string_that_is_no_quantity_has_no_pattern() -> None:
     }
 
 
-def test_what_a_structural_schema_cannot_say_is_left_free() -> None:
+def test_types_that_a_structural_schema_cannot_express_accept_any_value() -> None:
     assert property_of("anything") == {"x-kubernetes-preserve-unknown-fields": True, "description": "Anything."}
     assert property_of("mixed") == {
         "x-kubernetes-preserve-unknown-fields": True,
@@ -135,7 +135,7 @@ def test_descriptions_are_the_docstrings_with_their_lines_joined() -> None:
     assert property_of("inner")["properties"]["someSize"]["description"] == "How big it is."
 
 
-def test_what_a_base_describes_need_not_be_described_again() -> None:
+def test_a_derived_type_inherits_the_field_descriptions_of_its_base() -> None:
     class Derived(Inner, frozen=True, kw_only=True):
         """Has one more.
 
@@ -150,7 +150,7 @@ def test_what_a_base_describes_need_not_be_described_again() -> None:
     assert [properties[name]["description"] for name in ("someSize", "more")] == ["How big it is.", "One more."]
 
 
-def test_a_field_that_nobody_described_is_refused() -> None:
+def test_a_field_without_a_description_is_rejected() -> None:
     class Silent(msgspec.Struct):
         """Does not describe its field."""
 

@@ -30,7 +30,7 @@ def test_a_quantity_has_the_value_that_kubernetes_gives_it(text: str | int, valu
 
 
 @pytest.mark.parametrize("text", ["", "x", "1 Gi", "1GiB", "--1", "1e", "٣", "1" * 65, "NaN", "1\n"])
-def test_what_is_no_quantity_is_refused(text: str) -> None:
+def test_an_invalid_quantity_is_rejected(text: str) -> None:
     with pytest.raises(InvalidInputError, match="not a quantity"):
         parse(text)
 

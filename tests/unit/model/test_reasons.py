@@ -40,12 +40,12 @@ def said(value: Any, kind: type) -> str:
         ({**policy(), "kind": "Policy"}, DeviceExposurePolicy, '"DeviceExposurePolicy"'),
     ],
 )
-def test_a_word_that_is_none_of_a_few_is_told_with_those(value: Any, kind: type, words: str) -> None:
+def test_an_invalid_enum_value_is_reported_with_the_valid_values(value: Any, kind: type, words: str) -> None:
     told = said(value, kind)
     assert sorted(told.rpartition("; one of ")[2].split(", ")) == sorted(words.split(", ")), told
 
 
-def test_the_place_is_told_too() -> None:
+def test_an_invalid_enum_value_is_reported_with_its_path() -> None:
     assert said(policy(action="x"), DeviceExposurePolicy).startswith(
         "Invalid enum value 'x' - at `$.spec.action`; one of "
     )
@@ -57,7 +57,7 @@ def test_a_word_of_the_authors_own_choice_is_not_taken_for_a_place() -> None:
 
 
 @pytest.mark.parametrize("value", [policy(priority="high"), policy(exposure=[]), {"spec": {}}, []])
-def test_what_is_wrong_in_another_way_is_told_as_it_is(value: Any) -> None:
+def test_errors_other_than_invalid_enum_values_list_no_valid_values(value: Any) -> None:
     assert "one of" not in said(value, DeviceExposurePolicy)
 
 
@@ -68,7 +68,7 @@ def test_the_elements_of_lists_and_maps_are_found() -> None:
     assert "; one of " in said({"lists": {"a": [[policy(), policy(action="x")]]}}, Place)
 
 
-def test_documents_say_it_with_their_origin() -> None:
+def test_an_error_in_a_document_names_its_file_and_object() -> None:
     with pytest.raises(InvalidInputError, match=r'file: DeviceExposurePolicy "p": .*"expose"'):
         decode(policy(action="x"), "file")
 

@@ -47,7 +47,7 @@ from netdra.model.errors import InvalidInputError
         ("2001:db8::1", "2001:db8::1"),
     ],
 )
-def test_a_scalar_is_what_kubectl_takes_it_for(text: str, value: object) -> None:
+def test_a_yaml_scalar_is_read_as_kubectl_reads_it(text: str, value: object) -> None:
     (found,) = yaml_text.load(f"a: {text}\n", "f")
     assert (found["a"], type(found["a"])) == (value, type(value))
 
@@ -60,7 +60,7 @@ def test_keys_are_texts_as_in_json() -> None:
 @pytest.mark.parametrize(
     "text", ["y", "off", "1e3", "52:54:00:00:00:01", "2026-11-22", "0o17", "~", "", "12:30", "=", ".4_4"]
 )
-def test_what_would_be_read_as_something_else_is_quoted(text: str) -> None:
+def test_strings_that_would_be_read_as_another_type_are_quoted(text: str) -> None:
     assert yaml_text.dump([{"a": text}]) == f"{{a: '{text}'}}\n"
 
 
@@ -77,7 +77,7 @@ def test_what_would_be_read_as_something_else_is_quoted(text: str) -> None:
         ("a: {null: 1}\n", "f: line 1: a key is null, and every key is a text"),
     ],
 )
-def test_a_key_stands_once_in_a_mapping_and_is_a_text(text: str, told: str) -> None:
+def test_duplicate_and_non_string_keys_in_a_mapping_are_rejected_in_strict_mode(text: str, told: str) -> None:
     with pytest.raises(InvalidInputError) as refused:
         list(yaml_text.load(text, "f"))
     assert refused.value.what == told
@@ -85,7 +85,7 @@ def test_a_key_stands_once_in_a_mapping_and_is_a_text(text: str, told: str) -> N
     list(yaml_text.load(text, "f", strict=False))
 
 
-def test_a_merged_key_may_stand_in_the_mapping_too() -> None:
+def test_a_mapping_can_override_merged_keys() -> None:
     (found,) = yaml_text.load("a: &x {c: 1, d: 1}\nb: &y {<<: *x, c: 2}\ne: {<<: [*x, *y], d: 3}\n", "f")
     assert (found["b"], found["e"]) == ({"c": 2, "d": 1}, {"c": 1, "d": 3})
 
@@ -125,7 +125,7 @@ def test_a_text_that_is_certain_to_have_no_key_twice_has_none(value: Any, colon:
         assert yaml_text._repeated(text) is None
 
 
-def test_what_kubectl_prints_is_certain_to_have_no_key_twice() -> None:
+def test_json_printed_by_kubectl_is_recognized_as_free_of_duplicate_keys() -> None:
     value = {"kind": "List", "items": [{"a": {"b": 'x":y', "c": [{"d": "<&>"}]}}] * 3}
     for indent in (None, 4):
         text = json.dumps(value, indent=indent)

@@ -143,7 +143,7 @@ ACTS = st.lists(
 
 @settings(max_examples=200)
 @given(acts=ACTS, reserves=st.booleans())
-def test_whatever_happens_no_address_has_two_owners_and_the_figures_are_true(
+def test_random_acts_give_no_address_two_owners_and_keep_the_usage_figures_exact(
     acts: list[tuple[str, AddressOwner]], *, reserves: bool
 ) -> None:
     reserved = [{"address": "10.0.0.3", "namespace": "db", "name": "web-3"}] if reserves else []

@@ -43,13 +43,13 @@ def test_neither_the_subnets_own_addresses_nor_excluded_ones_are_assigned(
 
 
 @pytest.mark.parametrize("text", ["10.0.0.5/24", "10.0.0.0", "fe80::%eth0/64", "", "x/24"])
-def test_what_is_no_subnet_is_refused(text: str) -> None:
+def test_an_invalid_subnet_is_rejected(text: str) -> None:
     with pytest.raises(ValueError):
         network_of(text)
 
 
 @pytest.mark.parametrize("text", ["10.0.0.9-10.0.0.2", "::1", "10.0.0.1-::2", "10.0.0.1-", "2001:db8::/64"])
-def test_what_is_no_exclusion_is_refused(text: str) -> None:
+def test_an_invalid_exclusion_is_rejected(text: str) -> None:
     with pytest.raises(ValueError):
         exclusion(text, ipaddress.ip_network("10.0.0.0/24"))
 
@@ -62,7 +62,7 @@ LAST_BYTES = st.integers(min_value=0, max_value=255)
     excluded=st.lists(st.tuples(LAST_BYTES, LAST_BYTES).map(lambda pair: tuple(sorted(pair))), max_size=6),
     gateway=st.none() | LAST_BYTES,
 )
-def test_spans_are_what_enumerating_gives(
+def test_usable_spans_match_an_enumeration_of_the_addresses(
     bounds: tuple[int, int], excluded: list[tuple[int, int]], gateway: int | None
 ) -> None:
     first, last = min(bounds), max(bounds)
@@ -85,7 +85,7 @@ def test_spans_are_what_enumerating_gives(
     assert all(before.last + 1 < after.first for before, after in pairwise(spans))
 
 
-def test_an_address_has_one_name_whatever_its_spelling() -> None:
+def test_all_spellings_of_an_address_map_to_one_object_name() -> None:
     spelled = ["2001:db8::a", "2001:0db8:0:0::000A", "2001:DB8:0000::A"]
 
     assert {object_name("net", text) for text in spelled} == {"net.2001-db8-0-0-0-0-0-a"}

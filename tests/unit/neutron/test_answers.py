@@ -69,7 +69,7 @@ def port(**changes: Any) -> Port:
     return msgspec.convert(BOUND | {name.replace("__", ":"): value for name, value in changes.items()}, Port)
 
 
-def test_a_vf_gets_what_its_port_its_network_and_its_subnets_say() -> None:
+def test_a_vf_gets_the_settings_of_its_port_network_and_subnets() -> None:
     found = answers.settings(port(), NETWORK, SUBNETS, None)
     assert (found.mac, found.vlan, found.mtu) == ("fa:16:3e:0c:69:51", 214, 9000)
     assert found.addresses == ("10.20.0.123/16", "fd00:20::186/64")
@@ -106,7 +106,7 @@ def test_each_field_of_a_port_counts(changes: dict[str, Any], field: str, value:
         ((QosRule(type="dscp_marking"), QosRule(type="bandwidth_limit", max_kbps=5000)), (0, 5)),
     ],
 )
-def test_rates_are_whole_mbit_rounded_up_and_of_what_the_vf_sends(
+def test_qos_rates_are_rounded_up_to_mbit_and_apply_only_to_egress(
     rules: tuple[QosRule, ...], rates: tuple[int, int]
 ) -> None:
     found = answers.settings(port(), NETWORK, SUBNETS, QosPolicy(id="q", rules=rules))
@@ -145,7 +145,7 @@ MAC, OTHER_MAC = "fa:16:3e:0c:69:51", "fa:16:3e:00:00:99"
         ),
     ],
 )
-def test_what_no_vf_can_be_set_up_for_is_named(
+def test_port_settings_that_a_vf_cannot_enforce_are_listed(
     changes: dict[str, Any], rules: tuple[QosRule, ...], said: tuple[str, ...]
 ) -> None:
     policy = QosPolicy(id="q", name="gold", rules=rules)
@@ -185,14 +185,14 @@ def test_a_port_is_made_and_bound_by_one_request() -> None:
         ({}, msgspec.structs.replace(NETWORK, physnet=""), WrongPhysnetError, 'belongs to physical network "none"'),
     ],
 )
-def test_a_port_that_is_not_bound_as_it_is_wanted_is_no_port(
+def test_a_port_with_a_wrong_binding_or_physical_network_is_rejected(
     changes: dict[str, Any], network: NeutronNetwork, error: type[NeutronError], said: str
 ) -> None:
     with pytest.raises(error, match="^.*" + said.replace("(", r"\(")):
         answers.check_bound(port(**changes), WANTED, network)
 
 
-def test_what_the_user_may_not_see_of_a_network_is_not_held_against_it() -> None:
+def test_a_network_with_a_hidden_physical_network_is_accepted() -> None:
     answers.check_bound(port(), WANTED, msgspec.structs.replace(NETWORK, physnet=None))
 
 
@@ -225,7 +225,7 @@ def test_a_refusal_has_one_word_and_neutrons_own(
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>\n  502 Bad  Gateway</html>", b"[]", b'{"NeutronError": "x"}', b"\xff"])
-def test_an_answer_of_something_before_neutron_is_told_as_it_is(body: bytes) -> None:
+def test_an_error_answer_from_a_proxy_is_reported_as_unreachable_on_one_line(body: bytes) -> None:
     found = answers.refusal("GET ports", 502, body, "somebody")
     assert isinstance(found, UnreachableError)
     assert found.what.startswith("Neutron: GET ports: 502")
@@ -245,7 +245,7 @@ def test_a_text_without_end_is_cut() -> None:
         ({}, {}),
     ],
 )
-def test_what_an_agent_says_of_its_devices_in_another_form_is_left_out(
+def test_malformed_device_mappings_of_an_agent_are_ignored(
     configurations: dict[str, Any], devices: dict[str, Any]
 ) -> None:
     assert Agent(host="h", agent_type="NIC Switch agent", configurations=configurations).devices == devices

@@ -53,7 +53,7 @@ def test_an_answer_is_good_for_a_while_and_of_its_question() -> None:
     story(tell)
 
 
-def test_many_who_ask_at_once_are_one_request() -> None:
+def test_concurrent_lookups_of_one_key_share_a_single_request() -> None:
     async def tell(server: Server, cached: Cached[str, int]) -> None:
         assert set(await asyncio.gather(*(cached.get("a", server.answer) for _ in range(50)))) == {1}
         assert server.asked == 1
@@ -61,7 +61,7 @@ def test_many_who_ask_at_once_are_one_request() -> None:
     story(tell)
 
 
-def test_an_error_is_for_those_who_wait_for_it_and_is_not_kept() -> None:
+def test_an_error_is_returned_to_all_waiters_and_not_cached() -> None:
     async def tell(server: Server, cached: Cached[str, int]) -> None:
         server.refuses = True
         answers = await asyncio.gather(*(cached.get("a", server.answer) for _ in range(5)), return_exceptions=True)
@@ -73,7 +73,7 @@ def test_an_error_is_for_those_who_wait_for_it_and_is_not_kept() -> None:
     story(tell)
 
 
-def test_one_who_is_cancelled_leaves_the_answer_to_the_others() -> None:
+def test_a_cancelled_waiter_does_not_cancel_the_request_of_the_others() -> None:
     async def tell(server: Server, cached: Cached[str, int]) -> None:
         first, second = (asyncio.create_task(cached.get("a", server.answer)) for _ in range(2))
         await asyncio.sleep(0)
@@ -114,7 +114,7 @@ def test_no_span_of_time_has_more_requests_than_the_budget(
             assert last - first + 1 <= at_once + (begun[last] - begun[first]) * per_second + 1 + 1e-6
 
 
-def test_without_a_bound_nobody_waits() -> None:
+def test_a_request_budget_without_a_limit_never_waits() -> None:
     async def told() -> None:
         budget = RequestBudget(0, 1)
         await asyncio.wait_for(asyncio.gather(*(budget.take() for _ in range(1000))), 5.0)
@@ -180,7 +180,7 @@ def test_more_requests_are_under_way_again_when_answers_are_early() -> None:
     asyncio.run(told())
 
 
-def test_of_those_who_wait_one_who_is_cancelled_keeps_no_other_from_its_turn() -> None:
+def test_cancelled_waiters_do_not_block_the_turns_of_the_others() -> None:
     async def told() -> None:
         in_flight = InFlight(1, 10.0)
         ended = []

@@ -49,7 +49,7 @@ def test_ways_to_log_in(tmp_path: Path, auth: Any, kind: str | None, way: str) -
     assert (found.verify, found.interface, found.region_name) == (True, "public", "")
 
 
-def test_a_password_of_digits_is_a_text_and_what_netdra_does_not_read_is_no_error(tmp_path: Path) -> None:
+def test_a_numeric_password_is_read_as_text_and_unused_fields_are_ignored(tmp_path: Path) -> None:
     found = clouds.read(written(tmp_path, PASSWORD | {"password": 1234}, identity_api_version="3", compute={"a": 1}))
     assert found.auth.password == "1234"
 
@@ -91,7 +91,9 @@ def test_one_of_several_clouds_is_named(tmp_path: Path) -> None:
         ("s3cret", {}, "Expected `object`, got `str` - at `$.auth`"),
     ],
 )
-def test_what_is_missing_or_wrong_is_told_by_its_name(tmp_path: Path, auth: Any, cloud: Any, said: str) -> None:
+def test_a_missing_or_invalid_setting_is_reported_by_its_name_without_secrets(
+    tmp_path: Path, auth: Any, cloud: Any, said: str
+) -> None:
     with pytest.raises(CloudsError) as problem:
         clouds.read(written(tmp_path, auth, **cloud))
     assert said in str(problem.value)
@@ -112,7 +114,9 @@ def test_what_is_missing_or_wrong_is_told_by_its_name(tmp_path: Path, auth: Any,
         (b"# " + b"x" * clouds.MAX_BYTES, "longer than"),
     ],
 )
-def test_what_is_no_such_file_is_told_and_nothing_of_it(tmp_path: Path, content: bytes, said: str) -> None:
+def test_an_invalid_clouds_file_is_reported_without_revealing_its_content(
+    tmp_path: Path, content: bytes, said: str
+) -> None:
     path = tmp_path / "clouds.yaml"
     path.write_bytes(content)
     with pytest.raises(CloudsError) as problem:
@@ -122,7 +126,7 @@ def test_what_is_no_such_file_is_told_and_nothing_of_it(tmp_path: Path, content:
     assert "s3cret" not in str(problem.value)
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_clouds_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(CloudsError, match="No such file"):
         clouds.read(tmp_path / "clouds.yaml")
 

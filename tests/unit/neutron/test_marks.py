@@ -36,7 +36,7 @@ def test_a_claim_that_pods_share_is_named_by_itself() -> None:
 
 
 @given(UIDS, UIDS, st.text(max_size=400), st.text(max_size=400))
-def test_a_mark_is_read_as_it_was_written_whatever_people_read_after_it(
+def test_a_mark_is_read_as_written_with_any_description_text_and_port_name(
     cluster: str, port: str, text: str, name: str
 ) -> None:
     mark = Mark(cluster, port)
@@ -76,5 +76,5 @@ def test_tags_fit_neutron_and_can_be_filtered_by(cluster: str, namespace: str, c
 @pytest.mark.parametrize(
     ("tag", "own"), [("netdra", True), ("netdra:pod=a", True), ("netdrax", False), ("bill", False)]
 )
-def test_tags_of_operators_are_told_from_netdras(tag: str, own: bool) -> None:
+def test_tags_of_netdra_are_distinguished_from_tags_of_operators(tag: str, own: bool) -> None:
     assert marks.is_own_tag(tag) is own

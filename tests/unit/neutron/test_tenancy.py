@@ -29,7 +29,7 @@ def network(project: str = OTHER, **fields: Any) -> NeutronNetwork:
 
 
 @given(st.lists(NETWORKS, max_size=5, unique_by=lambda each: each.id), st.booleans())
-def test_a_network_is_chosen_only_if_it_may_be_used_and_no_foreign_one_changes_the_choice(
+def test_only_an_allowed_network_is_chosen_and_foreign_networks_do_not_change_the_choice(
     networks: list[NeutronNetwork], allows_first: bool
 ) -> None:
     listed = frozenset({networks[0].id}) if networks and allows_first else frozenset()
@@ -55,7 +55,7 @@ def test_a_network_is_chosen_only_if_it_may_be_used_and_no_foreign_one_changes_t
         assert choose(own + lent) == chosen
 
 
-def test_what_neutron_does_not_answer_with_is_unknown_and_not_refused() -> None:
+def test_an_object_without_a_project_id_is_unknown_and_not_refused() -> None:
     for thing in (network(""), Port(id="p", network_id="n-1"), SecurityGroup(id="g")):
         assert TENANCY.verdict(thing) == "unknown"
         with pytest.raises(UnknownProjectError, match=r'does not answer with its project_id; .* "kubernetes" \(own\)'):
@@ -87,12 +87,12 @@ def test_a_subnet_is_its_networks_owners_or_ones_own(project: str, owner: str, v
     Tenancy(project=OWN, name="", allowed=AllowedIds(networks=frozenset({"n-1"}))).check_subnet(subnet, lent)
 
 
-def test_without_a_login_all_is_present_unless_there_is_a_list() -> None:
+def test_without_a_login_every_object_is_present_unless_an_allow_list_exists() -> None:
     assert Tenancy(project="", name="").verdict(network()) == "present"
     listed = Tenancy(project="", name="", allowed=AllowedIds(projects=frozenset({LISTED})))
     assert [listed.verdict(network(project)) for project in (LISTED, OTHER, "")] == ["present", "refused", "unknown"]
 
 
-def test_an_id_is_no_name() -> None:
+def test_only_a_hyphenated_uuid_counts_as_an_id() -> None:
     assert is_id("e43048f3-c617-49b9-96d5-b4e84b4074dd")
     assert not any(map(is_id, ("blue", "e43048f3c61749b996d5b4e84b4074dd", "e43048f3-c617-49b9-96d5-b4e84b4074dd ")))

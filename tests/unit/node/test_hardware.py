@@ -186,7 +186,7 @@ def test_a_table_that_cannot_be_read_or_written_stops_nothing(tmp_path: Path) ->
     assert blocked.device("eth0")
 
 
-def test_what_a_slice_does_not_have_of_an_identity_is_read_back_from_the_table(tmp_path: Path) -> None:
+def test_identity_fields_missing_in_a_slice_are_read_back_from_the_hardware_table(tmp_path: Path) -> None:
     node = Node(tmp_path / "hardware.json")
     port = msgspec.structs.replace(NICS[0], if_name="p1", dev_port=1)
     usb = Interface(if_name="u0", bus="usb", bus_address="2-1:1.0", permanent_mac="52:54:00:00:01:01")

@@ -199,7 +199,7 @@ def _folder(path: Path) -> None:
 
 
 @pytest.mark.parametrize("foreign", [_file, _same, _link, _folder])
-def test_what_somebody_else_put_there_is_named_and_neither_replaced_nor_removed(
+def test_a_foreign_file_at_the_target_is_named_and_neither_replaced_nor_removed(
     scene: Scene, foreign: Callable[[Path], None]
 ) -> None:
     foreign(scene.target)
@@ -212,7 +212,7 @@ def test_what_somebody_else_put_there_is_named_and_neither_replaced_nor_removed(
     assert scene.target.lstat() == before
 
 
-def test_what_was_written_over_in_place_is_somebody_elses(scene: Scene) -> None:
+def test_a_binary_overwritten_in_place_counts_as_foreign(scene: Scene) -> None:
     install(scene.wanted())
     made(scene.target, "written over")
     with pytest.raises(PermanentError, match="is not netdra's"):
@@ -223,7 +223,7 @@ def test_what_was_written_over_in_place_is_somebody_elses(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "..", "../../etc/demo", "a/b", "a b", ".netdra", "é"])
-def test_a_path_is_no_name(scene: Scene, name: str) -> None:
+def test_an_invalid_plugin_name_is_rejected_on_install_and_remove(scene: Scene, name: str) -> None:
     with pytest.raises(InvalidInputError, match="is not a valid CNI plugin name"):
         install(PluginInstallation(source=scene.source, folder=scene.folder, name=name))
     with pytest.raises(InvalidInputError, match="is not a valid CNI plugin name"):
@@ -240,7 +240,7 @@ def test_removed_it_leaves_nothing_and_other_plugins_alone(scene: Scene) -> None
     assert list(scene.folder.iterdir()) == []
 
 
-def test_a_full_disk_leaves_what_was_there(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_keeps_the_installed_binary(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device", str(scene.folder))
 
@@ -254,7 +254,7 @@ def test_a_full_disk_leaves_what_was_there(scene: Scene, monkeypatch: pytest.Mon
     assert scene.tidy()
 
 
-def test_a_folder_or_a_binary_that_is_missing_is_told(scene: Scene) -> None:
+def test_a_missing_folder_or_source_binary_is_reported(scene: Scene) -> None:
     with pytest.raises(NetdraError, match="No such file or directory"):
         install(PluginInstallation(source=scene.source, folder=scene.folder / "missing" / "deep", name="demo"))
     with pytest.raises(NetdraError, match="No such file or directory"):
@@ -341,7 +341,7 @@ def test_killed_at_any_point_of_removing_calling_again_finishes(tmp_path: Path) 
     raise AssertionError("it never ends")
 
 
-def test_a_keeper_installs_again_what_was_deleted_and_ends_when_told(scene: Scene, tmp_path: Path) -> None:
+def test_a_keeper_reinstalls_a_deleted_binary_and_ends_on_sigterm(scene: Scene, tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     ready.write_text("of a container that is gone")
     command = [sys.executable, "-m", "netdra", "cni-plugin", "install", "demo", f"--source={scene.source}"]
@@ -363,7 +363,7 @@ def test_a_keeper_installs_again_what_was_deleted_and_ends_when_told(scene: Scen
         process.wait()
 
 
-def test_a_keeper_that_finds_somebody_elses_file_is_not_ready_and_says_so(scene: Scene, tmp_path: Path) -> None:
+def test_a_keeper_with_a_foreign_file_at_its_target_is_not_ready_and_reports_it(scene: Scene, tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     keeper = PluginKeeper(scene.wanted(), ready)
     keeper.check()
@@ -404,7 +404,7 @@ def test_a_description_has_the_schema_beside_the_binary_and_fits_a_containers_me
         ("spec:", "spec: [", "YAML"),
     ],
 )
-def test_a_schema_that_cannot_be_used_is_told(scene: Scene, old: str, new: str, why: str) -> None:
+def test_an_unusable_plugin_schema_is_reported(scene: Scene, old: str, new: str, why: str) -> None:
     (scene.image / "schema.yaml").write_text(SCHEMA.replace(old, new))
     with pytest.raises(NetdraError, match=why):
         describe(scene.wanted())

@@ -44,7 +44,7 @@ def shown(found: CNIPluginSchema) -> CNIPluginSchema:
 
 
 @pytest.mark.parametrize("known", [(), (schema("Auto"),)], ids=["none", "of the step"])
-def test_what_a_program_would_pass_over_is_refused_though_admission_let_it_through(
+def test_a_parameter_the_program_would_ignore_is_rejected_despite_admission(
     known: tuple[CNIPluginSchema, ...],
 ) -> None:
     with pytest.raises(InvalidInputError, match='"sriov-binary" does not accept parameter "mtu"'):
@@ -65,7 +65,7 @@ def test_a_program_that_nothing_describes_is_not_run_though_netdra_has_a_step_of
     NodePermits().check((plan(step("vf0", "vfio-pci", "net1", device=VF)),))
 
 
-def test_an_object_that_says_of_itself_that_netdra_ships_it_allows_nothing() -> None:
+def test_a_schema_that_claims_to_be_shipped_by_netdra_allows_nothing() -> None:
     permits = NodePermits(schemas=lambda: (shown(schema("Binary")),))
     with pytest.raises(InvalidInputError, match='"sriov-binary" does not accept parameter "mtu"'):
         permits.check(PLANS)
@@ -102,7 +102,7 @@ def test_a_claim_that_was_prepared_when_every_described_plugin_was_allowed_keeps
     assert NodePermits(plugins=("default",)).confirm(record) is record
 
 
-def test_a_driver_without_plugins_runs_none_whatever_allows_it() -> None:
+def test_a_driver_without_plugins_runs_none_even_if_permits_or_schemas_allow_them() -> None:
     binary = (plan(step("vf0", "sriov", "net1", device=VF, binary=True)),)
     ipam = (plan(step("vf0", "sriov", "net1", {"ipam": {"type": "host-local"}}, device=VF)),)
     for allows in (NodePermits(plugins=("*",)), NodePermits(schemas=lambda: (schema("Binary"),))):

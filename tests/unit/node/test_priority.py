@@ -11,7 +11,7 @@ from netdra.node.priority import MAX_SIDE_BY_SIDE, PriorityGate, Turns
 from testbed.waiting import PATIENCE
 
 
-def test_nothing_in_hand_holds_nobody_up() -> None:
+def test_an_idle_priority_gate_delays_no_caller() -> None:
     async def work() -> None:
         async with asyncio.timeout(PATIENCE):
             await PriorityGate().wait()
@@ -51,7 +51,7 @@ def test_one_that_begins_just_after_another_has_ended_is_let_go_first_too(monkey
     asyncio.run(work())
 
 
-def test_nobody_is_held_up_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_priority_gate_delays_a_caller_only_for_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
         shared = PriorityGate()
         async with asyncio.timeout(PATIENCE):

@@ -66,7 +66,7 @@ def imported(code: str) -> set[str]:
     return set(done.stdout.split())
 
 
-def test_publishing_begins_without_what_only_pods_need() -> None:
+def test_publishing_starts_without_importing_modules_only_pods_need() -> None:
     found = imported(BEGUN)
     assert "netdra.node.publishing.service" in found
     assert not found.intersection({*LATER, *NEVER})

@@ -101,6 +101,6 @@ def test_the_longest_message_is_taken_and_a_longer_one_is_refused_before_it_is_k
         (TTRPC_HEADER.pack(0, 2, 1, 0), "call 2 has an even number"),
     ],
 )
-def test_a_frame_that_is_no_request_is_refused_with_the_reason(header: bytes, reason: str) -> None:
+def test_a_frame_that_is_not_a_request_is_rejected_with_the_reason(header: bytes, reason: str) -> None:
     with pytest.raises(ProtocolError, match=reason):
         Reader(FrameKind.REQUEST).feed(header)

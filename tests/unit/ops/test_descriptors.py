@@ -24,11 +24,11 @@ assert (before.limit, after.limit, after.used - before.used) == (4096, 4096, 200
 """
 
 
-def test_the_soft_limit_becomes_the_hard_one_and_what_is_open_is_counted() -> None:
+def test_the_soft_limit_is_raised_to_the_hard_one_and_open_descriptors_are_counted() -> None:
     subprocess.run((sys.executable, "-c", RAISED), check=True, timeout=60)
 
 
-def test_a_process_without_a_free_descriptor_says_that_all_are_in_use() -> None:
+def test_a_process_without_a_free_descriptor_reports_all_in_use() -> None:
     script = (
         "import os, resource; from netdra.ops import descriptors\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))\n"
@@ -42,7 +42,7 @@ def test_a_process_without_a_free_descriptor_says_that_all_are_in_use() -> None:
 @pytest.mark.parametrize(
     ("used", "is_short"), [(10, False), (1024 - RESERVE, False), (1025 - RESERVE, True), (1024, True)]
 )
-def test_few_free_ones_are_said_with_what_to_do(used: int, is_short: bool) -> None:
+def test_a_shortage_of_descriptors_is_reported_with_a_hint(used: int, is_short: bool) -> None:
     seen = Descriptors(used, 1024)
     assert seen.is_short is is_short
     assert ("LimitNOFILE" in str(seen)) is is_short

@@ -20,7 +20,7 @@ def test_a_process_without_checks_is_alive_and_not_ready() -> None:
     assert health.readiness().trouble == "started: starting"
 
 
-def test_one_check_that_fails_is_named_with_what_it_saw() -> None:
+def test_a_failing_check_is_named_with_its_detail() -> None:
     health = ProcessHealth()
     health.ready("caches", met(lambda: True, "", "3 copies"))
     health.ready("certificate", met(lambda: False, "no certificate yet"))
@@ -30,7 +30,7 @@ def test_one_check_that_fails_is_named_with_what_it_saw() -> None:
     assert found.checks == (Named("caches", True, "3 copies"), Named("certificate", False, "no certificate yet"))
 
 
-def test_whoever_stops_is_not_ready_whatever_the_checks_say() -> None:
+def test_a_stopping_process_is_not_ready_regardless_of_its_checks() -> None:
     health = ProcessHealth()
     health.ready("caches", lambda: CheckResult(ok=True))
     assert health.readiness().ok
@@ -97,6 +97,6 @@ def test_an_address_is_host_and_port(text: str, found: tuple[str, int] | None) -
 
 
 @pytest.mark.parametrize("text", ["8080", "host", "host:", ":http", ":70000", ":٣"])
-def test_what_is_no_address_is_refused(text: str) -> None:
+def test_an_invalid_listen_address_is_rejected(text: str) -> None:
     with pytest.raises(InvalidInputError, match="must be HOST:PORT"):
         address(text)

@@ -96,7 +96,7 @@ def test_a_defect_is_logged_and_the_next_request_is_answered(caplog: pytest.LogC
         (b"POST /known HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: br\r\n\r\n", b"400"),
     ],
 )
-def test_what_is_no_request_is_refused_and_the_connection_ends(sent: bytes, status: bytes) -> None:
+def test_an_invalid_request_is_rejected_and_the_connection_is_closed(sent: bytes, status: bytes) -> None:
     async def scene(port: int) -> None:
         async with _raw(port) as streams:
             answer = await _to_the_end(streams, sent)
@@ -106,7 +106,7 @@ def test_what_is_no_request_is_refused_and_the_connection_ends(sent: bytes, stat
     _run(scene)
 
 
-def test_a_request_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_incomplete_request_times_out_without_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "LIMITS", LIMITS._replace(request=0.2))
 
     async def scene(port: int) -> None:
@@ -116,7 +116,7 @@ def test_a_request_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) 
     _run(scene)
 
 
-def test_an_answer_that_nobody_reads_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unread_answer_times_out_and_the_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "LIMITS", LIMITS._replace(write=0.2))
 
     async def respond(_: HTTPRequest) -> Answer | None:

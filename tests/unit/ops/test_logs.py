@@ -50,7 +50,7 @@ def test_json_has_the_same_fields(told: io.StringIO) -> None:
     }
 
 
-def test_what_work_is_about_goes_along_into_threads_and_ends_with_it(told: io.StringIO) -> None:
+def test_log_fields_follow_work_into_threads_and_end_with_it(told: io.StringIO) -> None:
     set_up("text", "info", told)
 
     async def run() -> None:
@@ -65,7 +65,7 @@ def test_what_work_is_about_goes_along_into_threads_and_ends_with_it(told: io.St
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_a_traceback_is_told(told: io.StringIO, form: str) -> None:
+def test_a_traceback_is_logged_with_its_secret_removed(told: io.StringIO, form: str) -> None:
     set_up("json" if form == "json" else "text", "info", told)
     log.error("failed", exc_info=ValueError("Bearer abcdefghijkl"))
     assert "ValueError: Bearer [secret]" in told.getvalue()
@@ -93,7 +93,7 @@ def test_secrets_are_blotted_out(told: io.StringIO, secret: str) -> None:
 @pytest.mark.parametrize(
     "plain", ["secret netdra/netdra-webhook does not contain a valid certificate", "pod kube-system/token-x"]
 )
-def test_what_is_no_secret_is_told_as_it_is(plain: str) -> None:
+def test_text_without_a_secret_is_logged_unchanged(plain: str) -> None:
     assert clean(plain) == plain
 
 
@@ -101,7 +101,7 @@ def test_a_line_has_an_end() -> None:
     assert len(clean("x" * 100_000)) < 9000
 
 
-def test_a_warning_that_repeats_is_told_once_a_minute_with_how_often_it_came(told: io.StringIO) -> None:
+def test_a_repeated_warning_is_logged_once_a_minute_with_its_count(told: io.StringIO) -> None:
     now = [0.0]
     set_up("text", "info", told)
     handler = logging.getLogger().handlers[0]
@@ -123,7 +123,7 @@ def test_a_warning_that_repeats_is_told_once_a_minute_with_how_often_it_came(tol
     assert told.getvalue().count("still here") == 13
 
 
-def test_every_line_is_counted_told_or_not(told: io.StringIO) -> None:
+def test_every_log_line_is_counted_even_if_suppressed(told: io.StringIO) -> None:
     counted: list[str] = []
     set_up("text", "info", told, count=counted.append)
     log.warning("again")
@@ -132,7 +132,7 @@ def test_every_line_is_counted_told_or_not(told: io.StringIO) -> None:
     assert counted == ["warning", "warning", "info"]
 
 
-def test_who_asks_for_requests_gets_a_line_each_and_not_what_the_libraries_do_with_every_header(
+def test_debug_level_logs_each_request_but_not_the_header_details_of_libraries(
     told: io.StringIO,
 ) -> None:
     levels = {name: logging.getLogger(name).level for name in ("hpack", "aiohttp", "asyncio")}
@@ -148,7 +148,7 @@ def test_who_asks_for_requests_gets_a_line_each_and_not_what_the_libraries_do_wi
     assert [line.split(" ", 3)[2] for line in told.getvalue().splitlines()] == ["aiohttp.server:", "netdra.test:"]
 
 
-def test_who_goes_away_in_the_middle_of_many_calls_is_no_line_each(told: io.StringIO) -> None:
+def test_calls_cancelled_by_a_lost_connection_are_not_logged(told: io.StringIO) -> None:
     """A program of the node can make thousands of them a second."""
     level = logging.getLogger("grpclib").level
     try:

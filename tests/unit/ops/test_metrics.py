@@ -19,7 +19,7 @@ FAMILIES = [family for catalogue in CATALOGUES for family in catalogue.families]
 UNBOUNDED = {"pod", "claim", "sandbox", "device", "pool", "interface", "name", "namespace", "uid", "node"}
 
 
-def test_the_page_is_what_is_declared() -> None:
+def test_the_metrics_page_lists_exactly_the_declared_metrics() -> None:
     assert PAGE.read_text(encoding="utf-8") == page().rstrip("\n") + "\n", "run `make docs`"
 
 
@@ -39,7 +39,7 @@ def test_no_name_is_declared_twice() -> None:
 
 
 @pytest.mark.parametrize("process", PROCESSES)
-def test_what_is_scraped_can_be_parsed_and_has_all_that_is_declared(process: str) -> None:
+def test_scraped_metrics_are_parseable_and_contain_all_declared_families(process: str) -> None:
     catalogues = PROCESSES[process]
     found = {each.name: each for each in text_string_to_metric_families(exposition(catalogues).decode())}
     for family in (family for catalogue in catalogues for family in catalogue.families):
@@ -73,6 +73,6 @@ def test_how_something_ended_is_a_label(problem: BaseException, outcome: str) ->
     assert outcome in OUTCOMES
 
 
-def test_a_label_has_few_values_whatever_comes() -> None:
+def test_a_label_takes_a_limited_number_of_values_and_replaces_further_ones_by_other() -> None:
     values = Values(most=2)
     assert [values(each) for each in ("a", "b", "c", "a", "d")] == ["a", "b", "other", "a", "other"]

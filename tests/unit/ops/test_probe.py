@@ -29,7 +29,7 @@ def ran(*arguments: str) -> tuple[int, str]:
     return done.returncode, (done.stdout or done.stderr).strip()
 
 
-def test_it_tells_whether_the_process_is_alive_and_ready(tmp_path: Path) -> None:
+def test_the_probe_reports_whether_the_process_is_alive_and_ready(tmp_path: Path) -> None:
     socket = tmp_path / "health.sock"
 
     async def scene() -> None:
@@ -49,7 +49,7 @@ def test_it_tells_whether_the_process_is_alive_and_ready(tmp_path: Path) -> None
     asyncio.run(scene())
 
 
-def test_it_says_what_is_wrong_where_nobody_answers(tmp_path: Path) -> None:
+def test_the_probe_reports_a_missing_or_unserved_socket(tmp_path: Path) -> None:
     socket = tmp_path / "health.sock"
     assert ran("live", str(socket)) == (
         1,
@@ -66,7 +66,7 @@ def test_it_says_what_is_wrong_where_nobody_answers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", [(), ("alive",), ("live", "a", "b")])
-def test_a_wrong_call_is_told_how_it_is_called(wrong: tuple[str, ...]) -> None:
+def test_wrong_arguments_print_the_usage_of_the_probe(wrong: tuple[str, ...]) -> None:
     code, text = ran(*wrong)
     assert (code, text.partition(" [")[0]) == (2, "usage: netdra-health live|ready")
 
@@ -120,7 +120,7 @@ async def _is_refused(port: int) -> bool:
     return False
 
 
-def test_who_waits_for_a_port_can_end_before_it_is_free() -> None:
+def test_a_process_waiting_for_a_port_can_stop_before_the_port_is_free() -> None:
     async def scene(port: int) -> None:
         where = ("127.0.0.1", port)
         async with serving(where, Told(ProcessHealth(), (PROCESS,), "old")):

@@ -67,7 +67,7 @@ def start(lasts: float = 0.2, finish: float = 30.0, *, stubborn: bool = False) -
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_what_has_begun_is_finished_before_the_work_is_cancelled(number: signal.Signals) -> None:
+def test_work_in_progress_finishes_before_cancellation_at_shutdown(number: signal.Signals) -> None:
     process = start()
     process.send_signal(number)
     said, _ = process.communicate(timeout=WITHIN)
@@ -75,7 +75,7 @@ def test_what_has_begun_is_finished_before_the_work_is_cancelled(number: signal.
     assert process.returncode == 0
 
 
-def test_what_takes_too_long_is_left() -> None:
+def test_work_that_takes_too_long_is_cancelled_at_shutdown() -> None:
     process = start(lasts=3600, finish=0.2)
     process.send_signal(signal.SIGTERM)
     said, _ = process.communicate(timeout=WITHIN)
@@ -103,7 +103,7 @@ def test_a_second_signal_ends_at_once(number: signal.Signals) -> None:
     assert process.returncode == -number
 
 
-def test_the_garbage_collector_passes_over_what_is_loaded() -> None:
+def test_the_garbage_collector_skips_loaded_objects() -> None:
     code = (
         "import gc, asyncio; from netdra.ops.process import spare_what_is_loaded; "
         "spare_what_is_loaded(); print(len(gc.get_objects()) < 100 < gc.get_freeze_count())"

@@ -90,7 +90,7 @@ def test_of_the_same_commit_it_is_the_same(unsigned: Path, tmp_path: Path) -> No
     assert (made(tmp_path) / "SHA256SUMS").read_text() == (unsigned / "SHA256SUMS").read_text()
 
 
-def test_the_wheel_says_where_the_project_is(unsigned: Path) -> None:
+def test_the_wheel_metadata_names_the_source_url_license_and_version(unsigned: Path) -> None:
     with zipfile.ZipFile(unsigned / f"netdra-{VERSION}-py3-none-any.whl") as wheel:
         metadata = wheel.read(f"netdra-{VERSION}.dist-info/METADATA").decode()
     for line in ("Name: netdra", f"Version: {VERSION}", "License-Expression: Apache-2.0", "Provides-Extra: cluster"):
@@ -198,7 +198,7 @@ def test_a_file_that_is_missing_and_one_that_was_added_are_found(copy: tuple[Pat
     assert not published(folder, signers)
 
 
-def test_a_link_does_not_stand_for_a_file(copy: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_symlink_in_place_of_a_file_fails_verification(copy: tuple[Path, Path], tmp_path: Path) -> None:
     folder, signers = copy
     (folder / "NOTES.md").rename(tmp_path / "NOTES.md")
     (folder / "NOTES.md").symlink_to(tmp_path / "NOTES.md")
@@ -206,7 +206,7 @@ def test_a_link_does_not_stand_for_a_file(copy: tuple[Path, Path], tmp_path: Pat
         signatures.verify(folder, signers)
 
 
-def test_a_release_that_somebody_else_signed_is_rejected(copy: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_release_signed_with_another_key_is_rejected(copy: tuple[Path, Path], tmp_path: Path) -> None:
     folder, signers = copy
     new_key(tmp_path / "other")
     signatures.sign(folder, tmp_path / "other")
@@ -248,7 +248,7 @@ def test_the_signers_of_the_sources_are_read_by_ssh_keygen(signed: tuple[Path, P
 CHANGELOG = "# Changelog\n\n## Unreleased\n\n- New.\n\n## 0.1.0 (2026-01-02)\n\n- Old.\n"
 
 
-def test_what_is_unreleased_becomes_the_section_of_a_version() -> None:
+def test_the_unreleased_section_becomes_the_section_of_a_version() -> None:
     text = dated(CHANGELOG, "0.2.0", "2026-11-27")
     assert text.startswith("# Changelog\n\n## Unreleased\n\n## 0.2.0 (2026-11-27)\n\n- New.\n\n## 0.1.0")
     assert section(text, "0.2.0") == "- New."

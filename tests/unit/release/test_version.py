@@ -67,7 +67,7 @@ def test_without_git_a_build_has_the_version_that_its_sources_name() -> None:
     assert build_version("0.2.0.dev5+g1a2b3c4", Checkout(COMMIT, "v0.1.0", 9, False)) == "0.2.0.dev5+g1a2b3c4"
 
 
-def test_the_environment_names_the_version_where_there_is_no_git(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_variable_sets_the_version_and_must_be_valid(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "0.2.0.dev7+g7777777")
     assert version() == "0.2.0.dev7+g7777777"
     monkeypatch.setenv(VARIABLE, "latest")
@@ -147,7 +147,7 @@ def test_a_wheel_and_an_sdist_know_their_version_and_the_sources_stay(checkout: 
     assert (again.name, again.read_bytes()) == (wheel.name, wheel.read_bytes())
 
 
-def test_hints_name_what_netdra_was_installed_from() -> None:
+def test_installation_hints_name_the_wheel_or_the_source_folder() -> None:
     assert "pip install './netdra-0.2.0-py3-none-any.whl[cluster]'" in how_to_install("cluster", "0.2.0")
     assert "in the folder of netdra's sources: pip install --editable '.[cluster]'" in how_to_install(
         "cluster", "0.2.0.dev0"

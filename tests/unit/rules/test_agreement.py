@@ -95,7 +95,7 @@ def result(if_name: str) -> StepResult:
 
 @pytest.mark.parametrize("kind", sorted(builtin.TYPES))
 @pytest.mark.parametrize("root", [True, False])
-def test_what_is_let_through_can_begin(kind: str, root: bool) -> None:
+def test_a_config_accepted_by_the_topology_checks_can_be_prepared(kind: str, root: bool) -> None:
     passed = 0
 
     @settings(max_examples=draws.count(100, 2000))

@@ -47,7 +47,7 @@ def test_the_recorded_templates_fit_their_topologies(recorded: Topology, name: s
     assert found(template(name), recorded(topology)) == ()
 
 
-def test_a_missing_root_step_is_said_as_users_know_it(recorded: Topology) -> None:
+def test_a_missing_root_step_request_is_reported_with_the_provided_requests(recorded: Topology) -> None:
     whole = yaml.safe_load((HERE / "claims" / "ai-gpu-bonded-rdma.yaml").read_text())
     requests = whole["spec"]["spec"]["devices"]["requests"]
     requests[:] = [request for request in requests if request["name"] != "vf1"]
@@ -65,7 +65,7 @@ VF0 = "- {name: vf0, exactly: {deviceClassName: two-vf0}}"
 VF1 = "- {name: vf1, exactly: {deviceClassName: two-vf1}}"
 
 
-def test_requests_of_other_drivers_are_none_of_ours(topology: Topology) -> None:
+def test_requests_for_other_drivers_in_a_claim_are_ignored(topology: Topology) -> None:
     two = topology(TWO, name="two")
     assert found(claim("- {name: gpu, exactly: {deviceClassName: gpu}}"), two) == ()
     assert found(claim(f"{VF0}\n{VF1}\n- {{name: gpu, exactly: {{deviceClassName: gpu}}}}"), two) == ()

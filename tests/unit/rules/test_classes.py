@@ -64,7 +64,7 @@ def prepare(*said: Any) -> None:
         ([REFERENCE, {**REFERENCE, "step": "other"}], ("config",)),
     ],
 )
-def test_what_prepare_would_refuse_is_found_in_the_same_words(said: list[Any], path: tuple[Any, ...]) -> None:
+def test_class_errors_are_reported_in_the_same_words_as_at_prepare(said: list[Any], path: tuple[Any, ...]) -> None:
     (finding,) = check_class(device_class(*config(*said)))
     assert finding.path == ("spec", *path)
     mine, text = finding.what.split(": ", 1)
@@ -76,10 +76,10 @@ def test_what_prepare_would_refuse_is_found_in_the_same_words(said: list[Any], p
 
 
 @pytest.mark.parametrize("said", [[], [STEP], [STEP, STEP], [step(type="my-plugin", execution="Binary")]])
-def test_what_can_be_prepared_is_not_held_against_a_class(said: list[Any]) -> None:
+def test_a_class_that_can_be_prepared_yields_no_findings(said: list[Any]) -> None:
     assert check_class(device_class(*config(*said))) == ()
 
 
-def test_what_a_class_says_to_others_is_theirs() -> None:
+def test_config_for_other_drivers_in_a_class_is_ignored() -> None:
     other = {"opaque": {"driver": "gpu.example.com", "parameters": {"kind": "Other"}}}
     assert check_class(device_class(other, {}, *config(REFERENCE))) == ()

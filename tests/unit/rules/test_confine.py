@@ -84,7 +84,7 @@ OTHER_DEVICE = [
 
 
 @pytest.mark.parametrize(("kind", "config"), OTHER_DEVICE, ids=str)
-def test_a_root_step_takes_the_allocated_device_whatever_its_config_says(kind: str, config: dict[str, Any]) -> None:
+def test_a_root_step_config_naming_another_device_is_rejected(kind: str, config: dict[str, Any]) -> None:
     for binary in (True, False):
         (text,) = told(root(kind, config, binary=binary))
         assert 'does not match the allocated device "p0v1"' in text
@@ -105,7 +105,7 @@ SOUND = [
 
 
 @pytest.mark.parametrize("sound", SOUND, ids=lambda one: f"{one.type} {one.config}")
-def test_what_was_allocated_and_what_is_in_the_pod_may_be_named(sound: PlannedStep) -> None:
+def test_a_step_may_name_its_allocated_device_and_interfaces_in_its_pod(sound: PlannedStep) -> None:
     assert told(*([ROOT] if sound.depend_on else []), sound) == []
 
 
@@ -120,7 +120,7 @@ def test_a_derived_step_takes_no_device_that_others_have_a_share_of(address: str
 
 
 @pytest.mark.parametrize("kind", ["macvlan", "ipvlan", "vlan"])
-def test_a_derived_steps_program_is_told_that_its_master_is_in_the_pod(kind: str) -> None:
+def test_a_derived_binary_step_requires_link_in_container_to_be_true(kind: str) -> None:
     for config in ({}, {"linkInContainer": False}, {"linkInContainer": "true"}):
         (text,) = told(ROOT, derived(kind, {"master": "bond0", **config}, binary=True))
         assert "linkInContainer must be true" in text
@@ -150,12 +150,12 @@ def test_a_bond_names_no_interface_of_the_host_in_either_spelling_of_its_links(
 
 
 @pytest.mark.parametrize("links", [["{{ params.x }}"], [{"name": "{{ params.x }}"}]], ids=str)
-def test_no_claim_decides_what_a_bond_is_made_of_in_either_spelling(links: list[Any]) -> None:
+def test_a_claim_parameter_must_not_set_bond_links_in_either_spelling(links: list[Any]) -> None:
     (text,) = told(ROOT, derived("bond", {"links": links}, binary=False))
     assert "refers to a device or a path, which a claim must not set" in text
 
 
-def test_a_link_in_another_spelling_of_its_key_is_none() -> None:
+def test_a_bond_link_with_a_differently_spelled_key_is_rejected() -> None:
     (text,) = told(ROOT, derived("bond", {"links": ["net1", {"Name": "uplink"}]}, binary=False))
     assert "config.links[1].Name as another parameter" in text
 
@@ -163,7 +163,7 @@ def test_a_link_in_another_spelling_of_its_key_is_none() -> None:
 @pytest.mark.parametrize(
     "links", [["{{ vf0.interfaceName }}", "net2"], ["net1", {"name": "net2"}], [{"name": "net1"}]], ids=str
 )
-def test_a_bond_names_what_is_in_the_pod_in_either_spelling(links: list[Any]) -> None:
+def test_a_bond_may_name_interfaces_of_the_pod_in_either_spelling(links: list[Any]) -> None:
     assert told(ROOT, derived("bond", {"links": links}, binary=False)) == []
 
 
@@ -201,7 +201,7 @@ def test_a_lists_format_is_that_of_its_elements_that_are_texts() -> None:
     assert 'config.uplink[2] "uplink" does not match the allocated device' in text
 
 
-def test_a_root_step_does_not_stand_on_another_interface_of_the_pod() -> None:
+def test_a_root_vlan_step_must_not_set_link_in_container() -> None:
     (text,) = told(root("vlan", {"id": 7, "linkInContainer": True}))
     assert "linkInContainer must not be set" in text
 
@@ -279,7 +279,7 @@ def test_only_plugins_of_the_default_list_are_run_by_default() -> None:
     assert "the plugin's type is" in text
 
 
-def test_a_list_of_plugins_stands_above_the_schemas() -> None:
+def test_a_plugin_allow_list_takes_precedence_over_the_schemas() -> None:
     permits = Permits(plugins=frozenset({"loopback"}))
     assert told(root("loopback", {}), permits=permits) == []
     (text,) = told(root("macvlan", {}), permits=permits)
@@ -299,13 +299,13 @@ def schema(plugin: str, **parameter: Any) -> CNIPluginSchema:
     return documents.convert(raw, CNIPluginSchema, plugin)
 
 
-def test_a_vendors_schema_says_what_its_plugin_takes_of_the_node() -> None:
+def test_a_vendor_schema_declares_which_parameters_name_host_interfaces() -> None:
     own = (schema("vendor", format="hostInterface"),)
     assert len(told(ROOT, derived("vendor", {"uplink": "uplink"}), own=own)) == 1
     assert told(ROOT, derived("vendor", {"uplink": "net1"}), own=(schema("vendor", format="interface"),)) == []
 
 
-def test_a_users_schema_takes_away_nothing_of_what_the_shipped_one_says() -> None:
+def test_a_user_schema_cannot_remove_restrictions_of_the_shipped_schema() -> None:
     (text,) = told(ROOT, derived("host-device", {"device": "uplink"}), own=(schema("host-device"),))
     assert "refers to a device of the node" in text
 

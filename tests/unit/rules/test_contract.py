@@ -100,7 +100,7 @@ def test_limits_are_those_of_the_list_or_of_its_elements() -> None:
     assert (shape.min_items, shape.minimum, shape.parts[0].minimum, shape.parts[0].maximum) == (2, None, 1, 9)
 
 
-def test_an_object_without_properties_is_open_and_one_with_some_only_if_it_says_so() -> None:
+def test_an_object_schema_is_closed_only_if_it_lists_properties_and_allows_no_others() -> None:
     assert not shape_of("{name: a, type: object}").closed
     assert shape_of("{name: a, type: object, properties: {n: {type: string}}}").closed
     assert not shape_of("{name: a, type: object, additionalProperties: true, properties: {n: {type: string}}}").closed
@@ -201,7 +201,7 @@ def test_a_misspelled_field_of_a_schema_is_refused() -> None:
         schema("input: {prevResult: {interfaces: {minItem: 3}}}")
 
 
-def test_schemas_are_shipped_for_what_is_built_in_and_for_the_stock_plugins() -> None:
+def test_shipped_schemas_cover_built_in_types_programs_and_stock_plugins() -> None:
     assert set(shipped.names()) == BUILT_IN | PROGRAMS | STOCK
     contracts = shipped.contracts(shipped.names())
     assert {plugin: contract.plugin for plugin, contract in contracts.items()} == {each: each for each in contracts}
@@ -212,7 +212,7 @@ def test_a_plugin_without_a_schema_has_no_contract() -> None:
     assert shipped.contracts(["calico", "../vlan", "vfio-pci (Binary)", "vlan-binary", ""]) == {}
 
 
-def test_the_user_s_schema_stands_above_the_shipped_one_and_the_first_name_above_others() -> None:
+def test_a_user_schema_overrides_the_shipped_one_and_the_first_name_wins() -> None:
     def named(name: str, key: str) -> CNIPluginSchema:
         found = yaml.safe_load(f"{{cniType: vlan, configParameters: {{optional: [{{name: {key}, type: any}}]}}}}")
         return documents.convert(

@@ -60,7 +60,7 @@ def of_claim(topology: NetworkTopology, slices: Sequence[ResourceSlice], request
     return [finding.text for finding in forecasts.of_claim(claim, {topology.name: topology}, classes, offered)]
 
 
-def test_what_suits_every_device_has_no_warning() -> None:
+def test_a_value_suitable_for_every_device_yields_no_warning() -> None:
     address = f"10.{RAIL}.{{{{ node.labels['rack'] }}}}.1{{{{ pod.ordinal }}}}/24"
     topology = one(f"name: 'rail{RAIL}', ipam: {{type: static, addresses: [{{address: \"{address}\"}}]}}")
     slices = [node("n1", *rails(8)), node("n2", *rails(8))]

@@ -86,7 +86,7 @@ def test_a_request_is_not_suggested_while_its_class_does_not_exist() -> None:
         ),
     ],
 )
-def test_what_is_hardly_meant_is_warned_of(
+def test_a_probably_mistaken_network_request_yields_a_warning(
     steps: list[dict[str, Any]], requests: list[Any], devices: dict[str, Any], text: str
 ) -> None:
     (found,) = warned(steps, *requests, **devices)
@@ -102,7 +102,7 @@ def test_addresses_of_a_network_without_a_step_are_an_error() -> None:
     assert 'addresses of PodNetwork "storage"' in alone.text
 
 
-def test_nothing_is_said_of_classes_that_are_not_known() -> None:
+def test_unknown_device_classes_yield_no_findings() -> None:
     written = topology(SINGLE)
     unknown = {"name": "x", "exactly": {"deviceClassName": "of-somebody"}}
     assert check_claim(claim(NIC, unknown, OTHER), {"net": written}, classes(written)) == ()

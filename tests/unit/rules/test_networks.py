@@ -29,7 +29,7 @@ def told(*topologies: NetworkTopology) -> list[tuple[str, str]]:
     return [(name, finding.text) for name, finding in overlaps(topologies)]
 
 
-def test_steps_that_say_one_network_are_on_it_whatever_their_topologies_are_called() -> None:
+def test_steps_naming_one_network_share_it_across_topologies() -> None:
     named = [unbound(topology(name, LOCAL, network="storage")).steps[0].network for name in ("one", "two")]
     assert len(set(named)) == 1
     # No topology and step come to that name, and no other user of the node's plugins is likely to.
@@ -53,7 +53,9 @@ def test_a_network_s_name_is_a_label(name: str) -> None:
         ("{type: host-local, subnet: fd00::/64}", "{type: host-local, subnet: fd00::/126}", "addresses fd00::1 to"),
     ],
 )
-def test_ranges_of_two_networks_that_overlap_are_told_with_what_they_share(one: str, other: str, shared: str) -> None:
+def test_overlapping_ranges_of_two_networks_are_reported_with_the_shared_addresses(
+    one: str, other: str, shared: str
+) -> None:
     ((name, text),) = told(topology("one", one), topology("two", other))
     assert name == "two"
     assert shared in text
@@ -76,7 +78,7 @@ def test_ranges_that_do_not_overlap_or_share_their_leases_are_let_pass(one: str,
     assert told(topology("one", one), topology("two", other)) == []
 
 
-def test_one_network_and_different_vlans_are_no_clash() -> None:
+def test_one_shared_network_and_different_vlans_do_not_conflict() -> None:
     assert told(topology("one", LOCAL, network="n"), topology("two", LOCAL, network="n")) == []
     vlans = [topology(f"v{tag}", LOCAL, config=f"vlan: {tag}") for tag in (10, 20, 10)]
     assert told(vlans[0], vlans[1]) == []
@@ -84,7 +86,7 @@ def test_one_network_and_different_vlans_are_no_clash() -> None:
     assert len(told(vlans[0], topology("any", LOCAL, config="vlan: '{{ params.vlan }}'"))) == 1
 
 
-def test_steps_of_one_topology_are_told_of_once_each() -> None:
+def test_each_conflicting_step_of_one_topology_is_reported_once() -> None:
     steps = yaml.safe_dump(
         [{"name": name, "type": "host-device", "config": {"ipam": yaml.safe_load(LOCAL)}} for name in ("a", "b", "c")]
     )

@@ -97,7 +97,7 @@ def test_findings_of_a_topology_are_those_of_its_author_each_once() -> None:
     assert (caught.value.what, caught.value.hint) == (finding.what, finding.hint)
 
 
-def test_a_path_is_no_path_of_the_node_where_the_clusters_schema_says_it_is_one() -> None:
+def test_a_node_path_is_rejected_only_where_the_cluster_schema_declares_one() -> None:
     plans = [plan(step("any", "loopback", "net1", {"mtu": "/etc/shadow"}, device=device("a")))]
     permits = Permits(plugins=frozenset({"loopback"}), allows=lambda _: "this node allows none")
     assert check(plans, permits=permits).plans == tuple(plans)
@@ -170,7 +170,7 @@ class TestConfirmation:
         wrong = restored([vf("a", pciBusID="0000:00:02.0")], *self.digests(permits))
         assert permits.confirm(wrong) is wrong
 
-    def test_a_stricter_node_refuses_what_it_allowed(self) -> None:
+    def test_a_stricter_node_rejects_a_previously_checked_plan(self) -> None:
         checked = NodePermits(plugins=("*",)).check([plan(step("any", "loopback", "net1", device=device("a")))])
         with pytest.raises(InvalidInputError, match="is not allowed: it does not have a CNIPluginSchema"):
             NodePermits().confirm(checked)
@@ -198,7 +198,7 @@ class TestConfirmation:
         return checked.schemas, checked.permits
 
 
-def test_a_plan_whose_facts_nobody_has_given_is_refused() -> None:
+def test_a_plan_with_unresolved_device_facts_is_rejected() -> None:
     with pytest.raises(
         InvalidInputError, match=r"config\.mtu: \{\{ device\.attributes\.mtu \}\} has no value"
     ) as problem:

@@ -208,7 +208,9 @@ def test_ranges_that_host_local_takes_are_left_alone(topology: Topology, range_o
 
 @pytest.mark.parametrize("master", ["net1", "eth0", "{{ nic.interfaceName }}", "data0"])
 @pytest.mark.parametrize("other", ["{name: o, type: macvlan, config: {name: data0}}", "{name: o, type: unheard-of}"])
-def test_a_vlan_stands_on_what_a_step_makes_or_may_make(topology: Topology, master: str, other: str) -> None:
+def test_a_vlan_master_may_be_any_interface_a_step_creates_or_may_create(
+    topology: Topology, master: str, other: str
+) -> None:
     steps = """
     - {name: nic, type: host-device}
     - OTHER

@@ -69,7 +69,7 @@ TEXTS = st.sampled_from([*V4, "::1", "2001:db8::/64", "fe80::1", "", "x"])
     exclude=st.lists(TEXTS, max_size=2, unique=True),
     reserved=TEXTS,
 )
-def test_what_passes_the_check_can_be_counted_and_has_an_address(
+def test_a_valid_pod_network_is_countable_and_contains_an_address(
     cidrs: list[str], first: str, last: str, gateway: str, exclude: list[str], reserved: str
 ) -> None:
     ranges = [{"cidr": cidr, "first": first, "last": last, "gateway": gateway, "exclude": exclude} for cidr in cidrs]

@@ -70,7 +70,7 @@ def test_each_plugin_of_a_stored_topology_that_is_not_allowed_is_reported_once_w
     assert check_topology(TOPOLOGY, (schema("firewall"),), (), ("portmap",)) == ()
 
 
-def test_the_hint_keeps_the_list_that_there_is() -> None:
+def test_the_hint_for_a_disallowed_plugin_extends_the_existing_allow_list() -> None:
     (finding,) = check_topology(TOPOLOGY, (), ("portmap", "host-local"), ())
     assert finding.what == 'plugin "firewall" is not allowed: node.allowPlugins only contains host-local, portmap'
     assert "to [host-local, portmap, firewall] (" in finding.hint
@@ -87,7 +87,7 @@ POLICIES = [builders.exclusive(f"p{at}", "true", *plugins) for at, plugins in en
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from([None, *POLICIES])), max_size=12))
-def test_the_named_plugins_are_those_of_the_policies_that_there_are(
+def test_the_named_plugins_match_those_of_the_existing_policies(
     changes: list[tuple[int, DeviceExposurePolicy | None]],
 ) -> None:
     named, present = NamedPlugins(), dict[int, DeviceExposurePolicy | None]()

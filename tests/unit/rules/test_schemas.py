@@ -40,12 +40,14 @@ def test_the_recorded_topologies_fit_the_shipped_and_the_recorded_schemas(
     assert texts(recorded(path.stem), own=own) == []
 
 
-def test_there_is_a_recorded_schema_for_six_plugins() -> None:
+def test_a_recorded_schema_exists_for_each_of_six_plugins() -> None:
     assert [schema.spec.cni_type for schema in OWN] == ["bond", "rdma", "sriov", "tuning", "vfio-pci", "vlan"]
 
 
 @pytest.mark.parametrize("own", [False, True])
-def test_too_few_interfaces_are_said_as_users_know_it(topology: Topology, own: bool) -> None:
+def test_too_few_interfaces_for_a_bond_are_reported_with_the_dependency_and_advice(
+    topology: Topology, own: bool
+) -> None:
     broken = topology(
         """
         - {name: vf0, type: sriov}
@@ -67,7 +69,9 @@ def test_too_few_interfaces_are_said_as_users_know_it(topology: Topology, own: b
 
 @pytest.mark.parametrize("own", [False, True])
 @pytest.mark.parametrize("depend_on", ["[dpdk-vf]", "[vf0, dpdk-vf]"])
-def test_a_vfio_device_under_a_bond_is_said_as_users_know_it(topology: Topology, own: bool, depend_on: str) -> None:
+def test_a_vfio_device_under_a_bond_is_rejected_with_the_dependency_named(
+    topology: Topology, own: bool, depend_on: str
+) -> None:
     broken = topology(
         f"""
         - {{name: vf0, type: sriov}}
@@ -88,7 +92,7 @@ def test_a_vfio_device_under_a_bond_is_said_as_users_know_it(topology: Topology,
     ]
 
 
-def test_a_parameter_that_the_schema_has_not_is_said_as_users_know_it(topology: Topology) -> None:
+def test_a_parameter_unknown_to_the_schema_is_rejected_with_a_suggestion(topology: Topology) -> None:
     config = topology(
         """
         - {name: vf0, type: sriov}
@@ -254,7 +258,7 @@ def test_a_config_that_fits_is_left_alone(topology: Topology, steps: str) -> Non
     assert texts(topology(steps)) == []
 
 
-def test_a_thousand_equal_mistakes_are_not_said_a_thousand_times(topology: Topology) -> None:
+def test_a_thousand_equal_mistakes_yield_only_fifty_findings(topology: Topology) -> None:
     links = ", ".join(["1"] * 1000)
     assert len(texts(topology(BOND.replace("{name: x}, {name: y}", links) % "mtu: 1500"))) == 50
 
@@ -309,7 +313,7 @@ def test_a_plugin_without_a_schema_may_have_made_anything(topology: Topology) ->
     assert texts(topology(steps)) == []
 
 
-def test_what_a_plugin_may_make_for_some_devices_is_allowed_for(topology: Topology) -> None:
+def test_an_interface_a_plugin_may_create_for_some_devices_can_be_referenced(topology: Topology) -> None:
     steps = (
         "- {name: ib, type: rdma}\n- {name: t, type: tuning, dependOn: [ib], config: {dev: '{{ ib.interfaceName }}'}}"
     )
@@ -344,7 +348,7 @@ def test_more_interfaces_than_a_plugin_takes_are_refused(topology: Topology) -> 
         ("rdma", "mac", ""),
     ],
 )
-def test_a_reference_to_what_a_plugin_does_not_make_is_refused(
+def test_a_reference_to_a_field_the_plugin_does_not_produce_is_rejected(
     topology: Topology, root: str, field: str, why: str
 ) -> None:
     steps = (

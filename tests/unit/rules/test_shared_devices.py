@@ -65,7 +65,7 @@ values = st.recursive(
     st.sampled_from(["tuning", "rdma", "own"]),
     st.dictionaries(st.sampled_from(KEYS), values, max_size=3),
 )
-def test_whatever_a_topology_has_the_address_of_a_shared_device_gets_to_no_plugin(
+def test_no_plugin_receives_the_address_of_a_shared_device_in_any_accepted_topology(
     kind: str, config: dict[str, Any], then: str, further: dict[str, Any]
 ) -> None:
     """Either the plan is refused, or neither request of the two programs has the address or `deviceID` from netdra."""

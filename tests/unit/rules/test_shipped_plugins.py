@@ -71,7 +71,7 @@ def test_without_its_topology_ovn_kubernetes_would_attach_the_default_network(to
 
 
 @pytest.mark.parametrize("execution", ["Auto", "Binary"])
-def test_a_bond_is_written_as_bond_cnis_page_has_it_whoever_makes_it(topology: Topology, execution: str) -> None:
+def test_the_bond_cni_example_config_is_valid_for_both_executions(topology: Topology, execution: str) -> None:
     steps = "- {name: vf0, type: sriov}\n- {name: vf1, type: sriov}\n"
     bond = topology(f"{steps}- {{name: bond0, type: bond, execution: {execution}, dependOn: [vf0, vf1]}}")
     assert check_topology(with_config(bond, BOND_CNI)) == ()
@@ -134,7 +134,7 @@ def test_the_socket_of_open_vswitch_is_written_as_ovs_cni_does_or_as_a_path(topo
 
 
 @pytest.mark.parametrize("socket", ["tcp:10.0.0.1:6640", "unix:run/db.sock", "unix:/run/../etc/x", "unix:unix:/x"])
-def test_a_socket_of_open_vswitch_that_is_no_plain_path_is_refused(socket: str) -> None:
+def test_an_ovs_socket_other_than_a_plain_path_is_rejected(socket: str) -> None:
     (text,) = told("ovs", {"socket_file": socket}, derived=False)
     assert "is not a plain path of the node" in text
 

@@ -37,7 +37,7 @@ def test_a_sound_topology_has_no_findings(recorded: Topology) -> None:
     assert check_topology(recorded("ai-bonded-rdma")) == ()
 
 
-def test_what_clashes_between_topologies_is_told_of_the_later(topology: Topology) -> None:
+def test_a_clash_between_topologies_is_reported_for_the_later_one(topology: Topology) -> None:
     first = topology("- {name: c, type: sriov, extendedResourceName: x.org/vf}", name="a-b")
     second = topology("- {name: b-c, type: sriov, extendedResourceName: x.org/vf}", name="a")
     found = list(check_together({"a-b": first, "a": second}))

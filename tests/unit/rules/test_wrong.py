@@ -44,13 +44,13 @@ def sentence(value: dict[str, Any]) -> str:
     return said
 
 
-def test_there_are_a_hundred_and_none_twice() -> None:
+def test_the_mistake_files_contain_at_least_a_hundred_unique_topologies() -> None:
     assert len(WRONG) == sum(len(list(yaml.safe_load_all(path.read_text()))) for path in FILES) >= LEAST
     assert all(map(sentence, WRONG.values()))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_validate_tells_of_each(
+def test_validate_reports_each_mistaken_topology_with_its_message(
     path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["netdra", "validate", str(path), "-o", "json"])

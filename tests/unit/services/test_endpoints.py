@@ -39,7 +39,7 @@ def test_an_endpoint_is_ready_as_kubernetes_computes_it(
 @pytest.mark.parametrize(
     "status", [{"phase": "Succeeded"}, {"phase": "Failed"}, {"podIPs": []}], ids=["ended", "failed", "no network yet"]
 )
-def test_a_pod_without_a_network_is_no_endpoint(status: dict[str, Any]) -> None:
+def test_a_pod_without_a_network_is_not_an_endpoint(status: dict[str, Any]) -> None:
     assert endpoints(service(), [addressed(pod(status=status), "10.7.0.1/24")]) == {EndpointGroup("IPv4", ()): []}
 
 
@@ -114,5 +114,5 @@ def test_pods_with_other_ports_are_in_other_groups() -> None:
     ],
     ids=["named", "of a template", "of extended resources"],
 )
-def test_a_pods_claims_are_known_whatever_made_them(part: dict[str, Any]) -> None:
+def test_pod_claims_include_named_template_and_extended_resource_claims(part: dict[str, Any]) -> None:
     assert [*pod(**part).claims] == ["mine"]

@@ -67,7 +67,7 @@ def test_a_group_without_endpoints_has_an_empty_slice() -> None:
     assert writes(SERVICE, {FOUR: []}, present) == SliceWrites()
 
 
-def test_slices_of_ports_and_families_that_are_no_longer_wanted_are_deleted_last() -> None:
+def test_slices_of_unwanted_ports_and_families_are_deleted_and_the_wanted_one_created() -> None:
     present = stored((), writes(SERVICE, {FOUR: [endpoint(1)], SIX: []}, ()))
     done = writes(SERVICE, {EndpointGroup("IPv4", ports(81)): [endpoint(1)]}, present)
     assert (names(done.create), names(done.delete)) == (["storage-netdra-2"], ["storage-netdra-0", "storage-netdra-1"])
@@ -91,7 +91,7 @@ def test_the_services_labels_and_identity_are_followed() -> None:
 
 
 @given(st.integers(0, 10_000))
-def test_whatever_happens_the_slices_have_the_wanted_endpoints_once(seed: int) -> None:
+def test_slices_contain_each_wanted_endpoint_once_after_random_changes(seed: int) -> None:
     drawn = random.Random(seed)
     present: tuple[EndpointSlice, ...] = ()
     for _ in range(6):

@@ -60,7 +60,7 @@ class TestOrder:
         assert isinstance(both, Allocation)
         assert (both.node, both.claims[0]) == ("n2", outcome.claims[0])
 
-    def test_what_is_released_can_be_had_again(self) -> None:
+    def test_a_released_device_can_be_allocated_again(self) -> None:
         allocator = Allocator([slice_of(device("a"))], [ANY])
         assert devices(allocator, claim("c1")) == ["a"]
         refused(allocator, claim("c2"))
@@ -118,7 +118,7 @@ class TestRequests:
         allocator = Allocator([slice_of(*plain("a", "b", "c"))], [ANY])
         assert devices(allocator, claim("c1", request("r1", count=2), request("r2"))) == ["a", "b", "c"]
 
-    def test_the_first_alternative_that_can_be_had_is_taken_and_named(self) -> None:
+    def test_the_first_satisfiable_alternative_is_allocated_and_named_in_the_result(self) -> None:
         allocator = Allocator([slice_of(*plain("a", "b"))], [ANY])
         wanted = alternatives("r", request("best", names("b")), request("good", count=2), request("poor"))
         found = [results(allocator, claim(f"c{n}", wanted))[0] for n in range(2)]
@@ -135,7 +135,7 @@ class TestRequests:
         wanted = request(allocationMode="All", capacity={"requests": {"size": "2"}})
         assert devices(allocator, claim("c", wanted)) == ["b", "c"]
 
-    def test_all_fails_if_one_of_them_is_in_use_or_there_is_none(self) -> None:
+    def test_allocation_mode_all_fails_if_a_device_is_in_use_or_none_matches(self) -> None:
         allocator = Allocator([slice_of(*plain("a", "b"))], [ANY])
         everything = request(allocationMode="All")
         assert devices(allocator, claim("c1")) == ["a"]
@@ -148,7 +148,7 @@ class TestRequests:
         assert devices(allocator, claim("c2", request("r1", count=2))) == ["a", "b"]
         refused(allocator, claim("c3", request("r1", count=3)))
 
-    def test_a_search_that_does_not_end_is_given_up(self) -> None:
+    def test_a_search_beyond_the_step_limit_fails_permanently(self) -> None:
         many = [device(f"d{n}", attributes={"dra.networking/side": 1}) for n in range(30)]
         odd = device("odd", attributes={"dra.networking/side": 2})
         last = request("odd", "device.attributes['dra.networking'].side == 2")
@@ -159,7 +159,7 @@ class TestRequests:
         assert "too many combinations" in outcome.reason
 
     @pytest.mark.parametrize("last", [request("r2", "false"), request("r2", allocationMode="All")])
-    def test_a_long_search_for_what_cannot_be_ends_without_trying_everything(self, last: Any) -> None:
+    def test_a_long_search_for_an_impossible_request_ends_without_trying_all_combinations(self, last: Any) -> None:
         some = [device(f"d{n}", attributes={"dra.networking/side": n % 2}) for n in range(20)]
         allocator = Allocator([slice_of(*some)], [ANY])
         held = claim("held", request("r", "device.attributes['dra.networking'].side == 1"))
@@ -222,7 +222,7 @@ class TestConstraints:
         wanted = claim("c", request(allocationMode="All"), constraints=[{"matchAttribute": "dra.networking/side"}])
         assert refused(self.allocator(1, 2), wanted).permanent
 
-    def test_for_all_devices_a_broken_constraint_is_an_error_even_where_there_is_no_capacity_either(self) -> None:
+    def test_a_broken_constraint_for_all_devices_is_permanent_even_without_free_capacity(self) -> None:
         some = [shared(name, attributes={"dra.networking/side": side}) for name, side in (("a", 1), ("b", 2))]
         allocator = Allocator([slice_of(*some)], [ANY])
         full: Any = {"capacity": {"requests": {"slots": "64"}}}

@@ -109,7 +109,7 @@ class TestConfiguration:
     def opaque(text: str) -> dict[str, Any]:
         return {"opaque": {"driver": "dra.networking", "parameters": {"is": text}}}
 
-    def test_the_classes_come_first_then_the_claims_and_only_what_was_chosen(self) -> None:
+    def test_class_config_precedes_claim_config_and_covers_only_chosen_requests(self) -> None:
         classes = [class_of(name, config=[self.opaque(name)]) for name in ("x", "y", "z")]
         wanted = claim(
             "c",

@@ -98,7 +98,7 @@ class TestCapacity:
         (result,) = outcome.claims[0].status.allocation.devices.results
         assert (result.device, result.share_id, dict(result.consumed_capacity)) == ("b", None, {})
 
-    def test_what_a_share_consumed_is_free_again_after_its_release(self) -> None:
+    def test_capacity_consumed_by_a_share_is_free_after_its_release(self) -> None:
         allocator = Allocator([slice_of(shared("a", policy(default="6")))], [ANY])
         assert isinstance(allocator.allocate(claim("c1")), Allocation)
         assert not isinstance(allocator.allocate(claim("c2")), Allocation)

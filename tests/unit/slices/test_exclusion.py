@@ -78,7 +78,7 @@ def why(wanted: Holding, *held: Holding, slices: Sequence[ResourceSlice] | None 
         (whole("p0v0"), Holding(key=("another-pool", "p0v0"), holder="other")),
     ],
 )
-def test_what_can_be_side_by_side_is(wanted: Holding, held: Holding) -> None:
+def test_compatible_devices_can_be_used_side_by_side(wanted: Holding, held: Holding) -> None:
     assert why(wanted, held) == ""
 
 
@@ -97,7 +97,9 @@ def test_what_can_be_side_by_side_is(wanted: Holding, held: Holding) -> None:
         (whole("p0v7"), whole("p0v1"), "no longer published"),
     ],
 )
-def test_what_cannot_be_is_told_with_who_has_what(wanted: Holding, held: Holding, reason: str) -> None:
+def test_an_unusable_device_is_reported_with_the_reason_and_any_conflicting_claim(
+    wanted: Holding, held: Holding, reason: str
+) -> None:
     assert reason in why(wanted, held)
 
 
@@ -122,11 +124,11 @@ def test_a_policy_that_lets_claims_ask_for_less_than_the_default_is_followed() -
     assert "4: 3 is allocated" in why(share("p0-macvlan", "2"), share("p0-macvlan", "3"), slices=published)
 
 
-def test_a_claim_whose_amount_is_no_quantity_is_refused() -> None:
+def test_a_claim_amount_that_is_not_a_quantity_is_rejected() -> None:
     assert '"much" is not a quantity' in why(share("p0-macvlan", "much"))
 
 
-def test_a_held_device_that_is_no_longer_published_draws_nothing() -> None:
+def test_a_held_device_no_longer_published_consumes_nothing() -> None:
     assert why(whole("p0-pass"), whole("p0v9")) == ""
 
 
@@ -139,7 +141,7 @@ SLICES = slices_of(*ALL)
 
 
 @given(st.lists(st.sampled_from(NAMES), max_size=6, unique=True))
-def test_whatever_is_let_in_one_by_one_excludes_no_other(order: list[str]) -> None:
+def test_devices_admitted_one_by_one_never_exclude_each_other(order: list[str]) -> None:
     held: list[Holding] = []
     for name in order:
         wanted = share(name, holder=name) if "vlan" in name else whole(name, name)

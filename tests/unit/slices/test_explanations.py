@@ -35,7 +35,7 @@ def nic(vfs: int, node: str = "n1") -> list[Any]:
     return counted(pf, *virtual, counters={"exclusion-slots": vfs + 1}, node=node)
 
 
-def test_a_counter_names_what_is_needed_what_is_free_and_who_has_the_rest() -> None:
+def test_a_counter_shortage_names_the_needed_and_free_amounts_and_the_holders() -> None:
     allocator = Allocator(nic(8), KINDS)
     allocate(allocator, claim("x", request(of="vf")))
     assert why(allocator, claim("c", request("pf0", of="pf"))) == [
@@ -65,7 +65,7 @@ def test_many_nodes_are_summed_up() -> None:
     assert lines[-1] == "37 more nodes: 74 in use, 37 not of the class"
 
 
-def test_capacity_names_what_is_left_and_who_has_the_rest() -> None:
+def test_a_capacity_shortage_names_the_amount_left_and_the_holders() -> None:
     some = {"bw": {"value": "25G", "requestPolicy": {"default": "5G"}}}
     allocator = Allocator([slice_of(shared("a", some), device("b"))], [ANY])
     allocate(allocator, *(claim(f"x{n}", request(capacity={"requests": {"bw": "5G"}})) for n in range(5)))
@@ -82,13 +82,13 @@ def test_capacity_names_what_is_left_and_who_has_the_rest() -> None:
         ({"validRange": {"min": "1", "max": "2"}}, "capacity bw: the maximum request is 2, not 3"),
     ],
 )
-def test_a_request_policy_is_told(policy: Any, text: str) -> None:
+def test_a_violated_request_policy_is_explained(policy: Any, text: str) -> None:
     some = {"bw": {"value": "9", "requestPolicy": {"default": "1", **policy}}}
     allocator = Allocator([slice_of(shared("a", some))], [ANY])
     assert why(allocator, claim("c", request(capacity={"requests": {"bw": "3"}})))[2:] == [f"    a: {text}"]
 
 
-def test_what_could_never_be_asked_for_is_nobodys_fault() -> None:
+def test_an_impossible_capacity_request_blames_no_claim() -> None:
     some = {"bw": {"value": "9", "requestPolicy": {"default": "1", "validRange": {"min": "1", "max": "4"}}}}
     allocator = Allocator([slice_of(shared("a", some), shared("b", {"bw": {"value": "3"}}))], [ANY])
     allocate(allocator, *(claim(f"x{n}", request(capacity={"requests": {"bw": "3"}})) for n in range(4)))
@@ -98,7 +98,7 @@ def test_what_could_never_be_asked_for_is_nobodys_fault() -> None:
     ]
 
 
-def test_what_the_claim_itself_was_given_is_told() -> None:
+def test_capacity_allocated_to_another_request_of_the_claim_is_explained() -> None:
     some = {"bw": {"value": "4", "requestPolicy": {"default": "3"}}}
     allocator = Allocator([slice_of(shared("a", some))], [ANY])
     assert why(allocator, claim("c", request("one"), request("two")))[1:] == [
@@ -107,7 +107,7 @@ def test_what_the_claim_itself_was_given_is_told() -> None:
     ]
 
 
-def test_a_counter_that_nobody_draws_on_is_told_in_full() -> None:
+def test_an_unused_counter_is_explained_with_its_total() -> None:
     pf = device("enp3s0f0", attributes={"dra.networking/type": "pf"}, draws={"exclusion-slots": 3})
     allocator = Allocator(counted(pf, counters={"exclusion-slots": 2}), KINDS)
     assert why(allocator, claim("c", request(of="pf")))[2:] == [
@@ -121,7 +121,7 @@ def test_no_line_ends_in_a_colon_with_nothing_behind_it() -> None:
     ]
 
 
-def test_an_expression_without_an_answer_is_told_with_its_class_and_the_device() -> None:
+def test_a_failing_cel_expression_is_reported_with_its_class_and_device() -> None:
     asking = class_of("asking", 'device.attributes["example.com"].speed > 5')
     allocator = Allocator([slice_of(device("a"))], [asking])
     first, *_ = why(allocator, claim("c", request(of="asking")))
@@ -131,7 +131,7 @@ def test_an_expression_without_an_answer_is_told_with_its_class_and_the_device()
     assert 'claim d: request "r" of class "asking", device ' in why(allocator, everything)[0]
 
 
-def test_an_empty_value_is_told_as_one() -> None:
+def test_an_empty_attribute_value_is_printed_as_empty_quotes() -> None:
     some = [device("a", attributes={"side": "x"}), device("b", attributes={"side": ""})]
     allocator = Allocator([slice_of(*some)], [ANY])
     same = {"matchAttribute": "dra.networking/side"}
@@ -139,7 +139,7 @@ def test_an_empty_value_is_told_as_one() -> None:
     assert lines[-1] == '    b: dra.networking/side is "", but must be x as on the claim\'s other devices'
 
 
-def test_taints_constraints_and_selectors_are_told() -> None:
+def test_taints_constraints_and_selectors_are_explained() -> None:
     tainted = device("a", taints=[{"key": "down", "value": "link", "effect": "NoSchedule"}])
     some = [tainted, device("b", attributes={"side": 1}), device("c", attributes={"side": 2}), device("d")]
     allocator = Allocator([slice_of(*some)], [ANY, class_of("none", "device.driver == 'other'")])
@@ -157,14 +157,14 @@ def test_taints_constraints_and_selectors_are_told() -> None:
     assert why(allocator, claim("c", request(of="none")))[2:] == ['    4 devices: not of class "none"']
 
 
-def test_distinct_attributes_are_told() -> None:
+def test_a_distinct_attribute_constraint_is_explained() -> None:
     some = [device("a", attributes={"side": 1}), device("b", attributes={"side": 1})]
     apart = {"distinctAttribute": "dra.networking/side"}
     lines = why(Allocator([slice_of(*some)], [ANY]), claim("c", request(count=2), constraints=[apart]))
     assert lines[2:] == ["    b: dra.networking/side is 1, as on another device of the claim"]
 
 
-def test_requests_that_fit_alone_but_not_together_are_told_in_their_order() -> None:
+def test_requests_fitting_alone_but_not_together_are_explained_in_order() -> None:
     allocator = Allocator(nic(2), KINDS)
     assert why(allocator, claim("c", request("one", of="vf"), request("two", of="pf"))) == [
         "n1:",
@@ -174,7 +174,7 @@ def test_requests_that_fit_alone_but_not_together_are_told_in_their_order() -> N
     ]
 
 
-def test_a_device_given_to_another_request_is_told() -> None:
+def test_a_device_allocated_to_another_request_is_explained() -> None:
     allocator = Allocator([slice_of(device("a"))], [ANY])
     lines = why(allocator, claim("c1", request("one")), claim("c2", request("two")))
     assert lines[1:] == [
@@ -183,7 +183,7 @@ def test_a_device_given_to_another_request_is_told() -> None:
     ]
 
 
-def test_every_alternative_is_told() -> None:
+def test_every_alternative_of_a_request_is_explained() -> None:
     allocator = Allocator(nic(1), KINDS)
     allocate(allocator, claim("x", request(of="vf")))
     lines = why(allocator, claim("c", alternatives("r", request("best", of="pf"), request("next", of="vf"))))
@@ -213,7 +213,7 @@ def test_all_devices_leave_out_those_that_are_too_small() -> None:
     ]
 
 
-def test_a_permanent_reason_stands_alone_and_a_pool_that_lends_nothing_is_named() -> None:
+def test_a_permanent_reason_is_printed_alone_and_an_unusable_pool_is_named() -> None:
     assert why(Allocator([slice_of(device("a"))], []), claim("c")) == ['request "r": DeviceClass "any" not found']
     lines = why(Allocator([slice_of(device("a"), count=2)], [ANY]), claim("c"))
     assert lines == [

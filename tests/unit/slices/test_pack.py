@@ -82,7 +82,7 @@ def assert_whole(slices: list[ResourceSlice]) -> None:
 
 @pytest.mark.parametrize("lists", [False, True], ids=["strings", "lists"])
 @pytest.mark.parametrize("build", LIMITS.values(), ids=LIMITS)
-def test_what_is_at_the_limits_is_legal(
+def test_devices_at_the_api_limits_form_valid_slices(
     build: Callable[[], tuple[Inventory, list[DeviceExposurePolicy]]], lists: bool
 ) -> None:
     node, policies = build()

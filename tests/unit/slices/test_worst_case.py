@@ -216,7 +216,7 @@ class TestKnownCases:
         assert allocator.foresee(claim("c", *one_of_each(4))).order == ()
 
     @pytest.mark.parametrize("admin", [False, True])
-    def test_a_request_fails_for_what_another_request_draws_from_its_counters(self, admin: bool) -> None:
+    def test_the_search_estimate_covers_counters_consumed_by_another_request(self, admin: bool) -> None:
         """A VF keeps its whole PF out, so two PFs may be one too few although both are free."""
         slices, ours = rails(2, 1), f"device.attributes['{DRIVER}']"
         pf = request("pf", f"{ours}.type == 'pf'")
@@ -225,7 +225,7 @@ class TestKnownCases:
         allocator = Allocator(slices, [ANY], admin_namespaces=["admins"])
         assert Oracle(allocator, asked).visits <= estimate(allocator, *asked)
 
-    def test_the_node_with_the_longest_search_is_named_whatever_is_in_use_there(self) -> None:
+    def test_foresee_names_the_node_with_the_longest_search_even_while_its_devices_are_in_use(self) -> None:
         slices = [*rails(4, 4, node="n1"), *rails(4, 63, node="n2"), *rails(4, 8, node="n3")]
         allocator = Allocator(slices, [ANY], nodes=())
         asked = claim("c", *one_of_each(4))
@@ -364,7 +364,7 @@ def _wanted(draw: st.DrawFn, name: str, *, admin: bool = True) -> dict[str, Any]
 
 @given(nodes(), claims(), st.data())
 @settings(max_examples=draws.count(150, 5_000), deadline=None)
-def test_no_search_visits_more_devices_whatever_is_in_use(
+def test_the_estimate_bounds_the_visits_of_a_search_and_ignores_devices_in_use(
     slices: list[ResourceSlice], asked: list[ResourceClaim], data: st.DataObject
 ) -> None:
     published = [(each.spec.pool.name, found) for each in slices for found in each.spec.devices]

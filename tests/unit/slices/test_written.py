@@ -72,7 +72,7 @@ REFUSED: dict[str, tuple[Written, str]] = {
 
 
 @pytest.mark.parametrize(("value", "text"), REFUSED.values(), ids=REFUSED)
-def test_what_the_api_server_refuses_is_told(value: Written, text: str) -> None:
+def test_a_slice_the_api_server_rejects_is_reported_with_the_reason(value: Written, text: str) -> None:
     (found,) = faults([msgspec.convert(value, ResourceSlice)])
     assert text in found[1].what
 
@@ -140,7 +140,7 @@ def test_a_field_that_is_not_read_is_named_once_with_the_next_step(
     assert found.unknown == unknown
 
 
-def test_one_fault_of_many_devices_is_told_once_with_its_number() -> None:
+def test_one_fault_of_many_devices_is_reported_once_with_its_count() -> None:
     value = written(devices=[{"name": f"v{at}", "basic": {}} for at in range(3)])
     (found,) = misread(value)
     assert found.finding.what == 'unknown field "basic", 3 times'
@@ -149,7 +149,7 @@ def test_one_fault_of_many_devices_is_told_once_with_its_number() -> None:
 
 @pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceClaimTemplate"])
 @pytest.mark.parametrize("within", ["exactly", "firstAvailable"])
-def test_what_a_request_has_and_netdra_does_not_read_is_named(kind: str, within: str) -> None:
+def test_a_request_field_netdra_does_not_read_is_reported_with_its_feature_gate(kind: str, within: str) -> None:
     wanted = {"deviceClassName": "vf", "derivedAttributes": [{}]}
     request = {"name": "net", within: wanted if within == "exactly" else [wanted]}
     spec: Written = {"devices": {"requests": [request]}}

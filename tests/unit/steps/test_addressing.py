@@ -38,7 +38,7 @@ def test_addresses_are_spelled_as_the_kernel_does(text: str, spelled: str) -> No
         "255.255.255.255/32",
     ],
 )
-def test_what_is_no_address_is_refused_with_its_place(text: str) -> None:
+def test_an_invalid_address_is_rejected_with_its_place(text: str) -> None:
     with pytest.raises(InvalidInputError, match=r"^here: "):
         addressing.checked_address(text, "here")
 
@@ -93,7 +93,7 @@ def test_routes_in_either_vocabulary(params: RouteParams, route: Route) -> None:
         RouteParams(destination="10.0.0.0/8", gw="10.1.0.1", gateway="10.1.0.2"),
     ],
 )
-def test_what_is_no_route_is_refused_with_its_place(params: RouteParams) -> None:
+def test_an_invalid_route_is_rejected_with_its_place(params: RouteParams) -> None:
     with pytest.raises(InvalidInputError, match=r"^here: "):
         addressing.checked_route(params, "here")
 
@@ -116,7 +116,7 @@ def test_a_route_of_an_ipam_plugin_goes_over_the_gateway_of_its_family() -> None
     ]
 
 
-def test_an_address_is_told_with_the_router_that_lies_in_its_network() -> None:
+def test_an_address_is_reported_with_the_gateway_in_its_network() -> None:
     routes = [
         Route(destination="10.200.0.0/16", gateway="10.99.0.1"),
         Route(destination="10.100.0.0/16", gateway="10.100.0.1"),

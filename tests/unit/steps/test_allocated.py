@@ -38,13 +38,15 @@ BEFORE = VF(
         ({"mac": "02:00:00:00:00:99"}, "MAC 02:00:00:00:00:99, not 02:00:00:00:00:01", False),
     ],
 )
-def test_each_setting_of_a_vf_is_told_with_what_it_was(now: dict[str, object], told: str, matters: bool) -> None:
+def test_each_changed_vf_setting_is_reported_with_its_former_value(
+    now: dict[str, object], told: str, matters: bool
+) -> None:
     found = tuple(function_differences(BEFORE, msgspec.structs.replace(BEFORE, **now), "VF 3 of eth0"))
     assert "; ".join(each.text.removeprefix("VF 3 of eth0 has ") for each in found) == told
     assert {each.matters for each in found} == {matters}
 
 
-def test_what_is_as_it_was_is_no_difference_nor_is_what_the_driver_never_told() -> None:
+def test_unchanged_or_previously_unknown_vf_settings_yield_no_difference() -> None:
     assert not list(function_differences(BEFORE, BEFORE, "VF 3"))
     silent = VF(index=3)
     assert not list(function_differences(silent, msgspec.structs.replace(BEFORE, qos=0), "VF 3"))

@@ -39,5 +39,5 @@ def test_the_interface_that_has_less_is_named(found: Link, most: int, why: str) 
     assert bool(hint) is bool(why)
 
 
-def test_what_has_as_much_is_not_the_reason() -> None:
+def test_an_interface_with_a_sufficient_mtu_is_not_the_limit() -> None:
     assert limit(BOND, (link(1, "net1", master=9, mtu=9000), BOND), 9000, 65535) == ("", "")

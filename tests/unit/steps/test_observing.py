@@ -90,19 +90,19 @@ def test_the_files_of_an_rdma_device_are_its_own_and_the_shared_one(tmp_path: Pa
 NOW = VF(index=3, mac="02:00:00:00:00:03", vlan=5, qos=1, spoof_check=True, trust=False, min_rate=10, max_rate=100)
 
 
-def test_only_what_is_asked_for_is_set_and_a_rate_keeps_the_other(tmp_path: Path) -> None:
+def test_only_requested_vf_settings_are_set_and_a_max_rate_keeps_the_min_rate(tmp_path: Path) -> None:
     assert sriov._wanted(3, NOW, SriovParams(trust="on", max_tx_rate=200)) == VF(
         index=3, trust=True, min_rate=10, max_rate=200
     )
     assert sriov._wanted(3, NOW, SriovParams()) == VF(index=3)
 
 
-def test_only_what_will_be_changed_is_written_down() -> None:
+def test_only_vf_settings_to_be_changed_are_recorded() -> None:
     wanted = sriov._wanted(3, NOW, SriovParams(vlan=0, spoofchk=False))
     assert sriov._only_wanted(NOW, wanted) == VF(index=3, vlan=5, qos=1, spoof_check=True)
 
 
-def test_only_what_differs_is_given_back() -> None:
+def test_only_vf_settings_that_differ_are_restored() -> None:
     before = VF(index=3, vlan=5, qos=1, spoof_check=True)
     assert sriov._differing(before, NOW) == VF(index=3, qos=1)
     changed = VF(index=3, vlan=0, qos=0, spoof_check=False, trust=True)

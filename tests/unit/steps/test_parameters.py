@@ -56,7 +56,7 @@ def test_the_types_that_are_built_in_are_those_of_the_model() -> None:
         ("rdma", {"rdmaDevice": "mlx5_0"}),
     ],
 )
-def test_what_they_take(kind: str, config: dict[str, Any]) -> None:
+def test_built_in_steps_accept_valid_parameters_of_netdra_and_known_plugins(kind: str, config: dict[str, Any]) -> None:
     prepared(kind, config, device=None if kind in {"tuning", "vlan", "bond"} else VF)
 
 
@@ -87,7 +87,7 @@ def test_what_they_take(kind: str, config: dict[str, Any]) -> None:
         ("sriov", {"ipam": "host-local"}, r"\$\.ipam"),
     ],
 )
-def test_what_a_root_step_does_not_take(kind: str, config: dict[str, Any], complaint: str) -> None:
+def test_a_root_step_rejects_invalid_parameters(kind: str, config: dict[str, Any], complaint: str) -> None:
     with pytest.raises(InvalidInputError, match=complaint) as caught:
         prepared(kind, config)
     assert 'step "s"' in str(caught.value) or "plugin name" in str(caught.value)
@@ -122,7 +122,7 @@ def test_what_a_root_step_does_not_take(kind: str, config: dict[str, Any], compl
         ("tuning", {"routes": [{"destination": "x"}]}, r"routes\[0\]"),
     ],
 )
-def test_what_a_step_without_a_device_does_not_take(kind: str, config: dict[str, Any], complaint: str) -> None:
+def test_a_step_without_a_device_rejects_invalid_parameters(kind: str, config: dict[str, Any], complaint: str) -> None:
     with pytest.raises(InvalidInputError, match=complaint):
         prepared(kind, config, device=None)
 

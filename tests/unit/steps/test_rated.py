@@ -65,7 +65,7 @@ def asked(least: int | None, most: int | None, keys: tuple[str, str]) -> dict[st
     st.none() | RATES,
     st.sampled_from([("minTxRate", "maxTxRate"), ("min_tx_rate", "max_tx_rate")]),
 )
-def test_a_config_that_the_rules_let_through_gets_what_it_asks_for_and_never_more_than_was_allocated(
+def test_an_accepted_rate_config_gets_the_requested_rates_within_the_allocated_bandwidth(
     bandwidth: int, least: int | None, most: int | None, keys: tuple[str, str]
 ) -> None:
     config = asked(least, most, keys)
@@ -93,12 +93,12 @@ def test_the_smaller_of_a_ports_rate_and_the_allocated_one_counts(bandwidth: int
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_whatever_takes_the_vf_it_gets_what_was_allocated(kind: str) -> None:
+def test_every_step_type_attaching_a_vf_gets_the_allocated_rate(kind: str) -> None:
     assert rated.wanted(order(2500, kind)) == Rates(2500, 2500)
 
 
 @pytest.mark.parametrize(("amount", "rate"), [("0", 0), ("0.3", 1), ("500m", 1), ("1.9", 1), ("25k", 25000)])
-def test_a_part_of_a_mbit_is_no_unlimited_rate(amount: str, rate: int) -> None:
+def test_a_fraction_of_a_mbit_does_not_become_an_unlimited_rate(amount: str, rate: int) -> None:
     assert vf(amount).bandwidth == rate
     assert vf(amount, pooled=False).bandwidth == 0
 
@@ -129,7 +129,7 @@ def test_a_config_above_the_allocation_or_without_limit_is_refused_and_named(bin
     assert not findings(plan(step("vf", "sriov", "net1", {keys[1]: 0}, device=vf(0), binary=binary)))
 
 
-def test_a_device_that_stands_for_several_vfs_is_attached_by_no_step() -> None:
+def test_a_device_representing_several_vfs_without_a_selection_is_rejected() -> None:
     unchosen = msgspec.structs.replace(vf(100), pci_address="")
     (text,) = findings(plan(step("vf", "sriov", "net1", device=unchosen)))
     assert 'device "nic0-vfs" represents several VFs, and none of them is selected' in text

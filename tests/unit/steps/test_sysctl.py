@@ -42,7 +42,7 @@ def test_a_key_is_a_path_below_net(key: str, path: str) -> None:
         "ｎet.core.somaxconn",  # noqa: RUF001
     ],
 )
-def test_what_would_lead_elsewhere_is_refused(key: str) -> None:
+def test_an_invalid_sysctl_key_or_one_outside_net_is_rejected(key: str) -> None:
     with pytest.raises(InvalidInputError):
         texts.sysctl_path(key, "eth0")
 

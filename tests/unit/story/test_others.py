@@ -54,7 +54,7 @@ def test_a_device_has_its_policy_and_its_claims() -> None:
         ("worker-3", "eth0", 'node "worker-3" does not exist; nodes: worker-1, worker-2'),
     ],
 )
-def test_what_is_wrong_with_a_device_is_its_cause(node: str, name: str, text: str) -> None:
+def test_the_cause_of_a_device_story_names_its_problem(node: str, name: str, text: str) -> None:
     assert text in cause(device(STATE, name, node))
 
 
@@ -88,7 +88,7 @@ def test_a_topology_counts_its_devices() -> None:
     assert 'did you mean "fast"?' in cause(topology_story(state, "fst"))
 
 
-def test_a_topology_whose_claims_fail_says_so() -> None:
+def test_a_topology_with_failing_claims_reports_them_as_its_cause() -> None:
     usage = """
 apiVersion: networking.dra.io/v1alpha1
 kind: NetworkTopologyUsage
@@ -126,7 +126,7 @@ def test_devices_are_listed_with_their_users_and_hidden_interfaces_with_their_re
     assert isinstance(found["worker-1", "wlan0"], DeviceUse)
 
 
-def test_what_is_free_is_counted_by_node_class_and_pf() -> None:
+def test_free_devices_are_counted_by_node_class_and_pf() -> None:
     assert node_uses(STATE) == [
         UseCount(
             name="worker-1", devices=2, allocated=1, free=1, tainted=0, bandwidth=50_000, allocated_bandwidth=25_000

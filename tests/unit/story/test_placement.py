@@ -107,7 +107,7 @@ def test_a_claim_that_is_allocated_for_a_node_that_the_pod_excludes_names_the_no
     assert "worker-1: nodeSelector requires kubernetes.io/hostname=worker-2" in found.text
 
 
-def test_a_claim_that_the_scheduler_gives_up_says_why() -> None:
+def test_a_claim_the_scheduler_can_never_allocate_reports_the_reason() -> None:
     wrong = claim("net", more=", selectors: [{cel: {expression: 'device.driver =='}}]")
     assert cause(node("worker-1"), slices("eth0"), wrong, WAITING).reason == "Unallocatable"
 
@@ -171,7 +171,7 @@ def test_a_pod_network_without_a_free_address_is_the_cause(capacity: int, *, hel
     assert free is None or free.reason != "NoFreeAddress"
 
 
-def test_the_addresses_of_a_network_are_no_device_of_a_node() -> None:
+def test_network_addresses_are_not_counted_as_node_devices() -> None:
     state = cluster(TOPOLOGY, node("worker-1"), slices("eth0"), network_slices(5), LAN_CLASS, SHARED)
     assert [use.device for use in device_uses(state)] == ["eth0"]
     assert [use.name for use in node_uses(state)] == ["worker-1"]

@@ -241,13 +241,13 @@ def test_a_missing_plugin_comes_before_the_missing_device() -> None:
         ),
     ],
 )
-def test_a_node_without_devices_says_why(texts: tuple[str, ...], reason: str, text: str) -> None:
+def test_a_pod_story_reports_why_its_node_offers_no_devices(texts: tuple[str, ...], reason: str, text: str) -> None:
     found = cause(TOPOLOGY, NODES, WAITING, claim("net"), *texts)
     assert found[0] == reason
     assert text in found[1]
 
 
-def test_an_extended_resource_that_nobody_provides_is_the_cause() -> None:
+def test_an_unknown_extended_resource_is_reported_as_the_cause() -> None:
     asks = WAITING.replace("resources: {claims: [{name: net}]}", "resources: {limits: {example.com/nicc: 1}}")
     provided = TOPOLOGY.replace("type: host-device", "type: host-device, extendedResourceName: example.com/nic")
     found = cause(provided, NODES, asks.replace("{name: net, resourceClaimName: net}", ""), slices("eth0"))
@@ -305,7 +305,7 @@ def test_an_unknown_pod_has_the_nearest_name() -> None:
     assert found.cause.next_step == 'did you mean "db-0"?'
 
 
-def test_kinds_that_cannot_be_read_are_listed_and_the_rest_is_told() -> None:
+def test_unreadable_kinds_are_listed_and_the_remaining_story_is_reported() -> None:
     refusals = {"resourceslices": "no right to list resourceslices", "nodes": "no right to list nodes"}
     found = story(TOPOLOGY, WAITING, claim("net"), unread=refusals)
     assert found.unread == tuple(refusals.values())

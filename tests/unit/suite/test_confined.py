@@ -134,7 +134,7 @@ def test_a_fixture_fails_the_test_that_it_is_for_and_no_other(run: dict[str, str
     assert (run[f"tests.test_statements.test_{name}"] != "") == fails
 
 
-def test_a_module_fails_that_touches_what_is_beside_when_it_is_imported(run: dict[str, str]) -> None:
+def test_a_module_touching_paths_outside_the_checkout_at_import_fails(run: dict[str, str]) -> None:
     assert "tests/test_import.py touched what is outside the checkout" in run[".tests.test_import"]
 
 

@@ -66,7 +66,7 @@ def test_no_name_is_given_twice(path: Path) -> None:
     assert taken_twice(path.read_text(encoding="utf-8")) == []
 
 
-def test_nothing_is_there_that_nobody_calls() -> None:
+def test_every_module_level_name_is_used_somewhere() -> None:
     """A command of click's is called by its name on the command line, all else by its name in a module."""
     words = Counter(word for path in ROOT.rglob("*.py") for word in _WORD.findall(path.read_text(encoding="utf-8")))
     alone = {
@@ -93,5 +93,5 @@ def test_a_name_that_is_given_twice_is_seen() -> None:
         ("from a import b\ndef c(): return b()\n", False),
     ],
 )
-def test_what_forwards_is_recognized(source: str, only_forwards: bool) -> None:
+def test_modules_that_only_forward_names_are_recognized(source: str, only_forwards: bool) -> None:
     assert forwards(source) is only_forwards

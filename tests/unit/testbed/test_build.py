@@ -33,7 +33,7 @@ def go(folder: Path, version: str, toolchain: str) -> str:
     return str(folder)
 
 
-def test_without_go_the_error_says_which_go_is_needed_and_where_it_was_looked_for(
+def test_the_error_without_go_names_the_version_and_the_searched_places(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -58,7 +58,7 @@ def test_a_go_that_is_new_enough_or_fetches_a_newer_one_is_used(
     assert build.go_program() == str(tmp_path / "go")
 
 
-def test_a_build_that_fails_leaves_nothing_that_looks_built_and_the_next_one_clears_what_a_killed_one_left(
+def test_a_failed_build_leaves_no_programs_and_clears_remains_of_a_killed_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", f"{go(tmp_path, 'go1.26.0', 'local')}:/usr/bin:/bin")
@@ -111,13 +111,13 @@ def test_another_kind_of_runtime_has_programs_of_its_own(monkeypatch: pytest.Mon
         component_of("ctr")
 
 
-def test_a_runtime_that_there_is_not_is_told_with_those_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_runtime_is_reported_with_the_known_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(RUNTIME, "containerd-1.6")
     with pytest.raises(BuildError, match=r"there are containerd, containerd-2\.3, .*cri-o"):
         named_runtime()
 
 
-def test_what_make_test_needs_is_what_it_starts() -> None:
+def test_exactly_the_expected_components_are_needed_by_tests() -> None:
     needed = {known.name for known in COMPONENTS if known.needed_by == "tests"}
     assert needed == {
         *("kubernetes", "etcd", "cni-plugins", "cnitool", "containerd", "crictl", "cdi-cache", "helm"),

@@ -27,7 +27,7 @@ def test_every_runtime_is_with_the_newest_kubernetes_and_every_kubernetes_with_t
     assert told == [*((each, newest) for each in runtimes), *((runtimes[0], each) for each in others)]
 
 
-def test_the_page_has_what_was_found_of_every_version_that_the_test_bed_has() -> None:
+def test_the_matrix_page_contains_results_for_every_version_in_the_test_bed() -> None:
     page = (ROOT / matrix.PAGE).read_text()
     rows = [line for line in page.partition(BEGIN)[2].partition(END)[0].splitlines() if line.startswith("| ")][2:]
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
@@ -69,7 +69,7 @@ def test_a_test_counts_for_the_group_of_its_file() -> None:
     assert found["NRI"].failed == [f"{PODS}test_nri.py::test_five"]  # a test that does not run proves nothing
 
 
-def test_the_table_has_a_row_a_place_and_says_why_what_is_known_fails() -> None:
+def test_the_table_contains_a_row_per_place_and_explains_known_failures() -> None:
     well = {group: Found(passed=3) for group in GROUPS}
     bad = {**well, "NRI": Found(passed=2, known={"a": "it leaves sandboxes behind"}), "CDI": Found(1, failed=["b"])}
     text = table([Place("a", "containerd 9.9.1", "1.99.0", well), Place("b", "CRI-O 9.9.2", "1.99.0", bad)])

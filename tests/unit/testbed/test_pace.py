@@ -74,7 +74,7 @@ def test_an_idle_machine_stretches_nothing() -> None:
     assert paced(1.0, 1.1, 1.0, 1.3, 1.0, 1.1).slowness < 1.15
 
 
-def test_half_the_pace_and_standing_still_half_of_the_time_are_both_twice_as_slow() -> None:
+def test_half_pace_and_stalls_half_of_the_time_both_count_as_twice_as_slow() -> None:
     assert paced(*[2.0] * 20).slowness == pytest.approx(2.0)
     calm = [1.0] * 50
     stall = 50 * (0.04 + UNIT) / UNIT
@@ -82,7 +82,7 @@ def test_half_the_pace_and_standing_still_half_of_the_time_are_both_twice_as_slo
     assert paced(*calm, stall).slowness == pytest.approx(2.0, abs=0.05)
 
 
-def test_there_is_an_end_to_stretching() -> None:
+def test_the_stretching_of_limits_is_capped() -> None:
     assert paced(*[1000.0] * 3).slowness == MOST
 
 
@@ -95,7 +95,7 @@ def test_the_busier_the_machine_the_slower_it_is_found(monkeypatch: pytest.Monke
     until(lambda: slowness_of_a_second() < loaded, "a calmer moment")
 
 
-def test_what_takes_too_long_is_told_with_the_limit_the_stretch_and_the_unit() -> None:
+def test_an_exceeded_limit_is_reported_with_the_stretch_and_the_unit_of_work() -> None:
     with pytest.raises(AssertionError) as caught, within(0.01, "the kettle"):
         time.sleep(0.02 * MOST)
     number = r"\d+\.\d+"
@@ -155,7 +155,7 @@ def test_a_measure_that_was_killed_stretches_nothing() -> None:
     assert (found.slowness, str(found)) == (1.0, "nothing was measured")
 
 
-def test_the_measure_ends_with_who_measures_even_if_that_is_killed() -> None:
+def test_the_probe_process_ends_with_its_measuring_process_even_if_killed() -> None:
     with subprocess.Popen((sys.executable, "-c", MEASURES_FOR_EVER), stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"

@@ -12,7 +12,7 @@ from testbed import system
 from testbed.system import MissingPackagesError, ensure_packages, ensure_watches
 
 
-def test_without_root_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_packages_are_named_without_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda program, path=None: None)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(system, "AUTHORITIES", tmp_path / "none")
@@ -41,7 +41,7 @@ def test_programs_are_found_where_only_roots_path_goes(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize(("has", "then"), [("128\n", "1024"), ("8192\n", "8192\n")], ids=["too few", "enough"])
-def test_there_are_enough_inotify_instances_and_more_stay(
+def test_inotify_instances_are_raised_if_too_few_and_never_lowered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has: str, then: str
 ) -> None:
     limit = tmp_path / "max_user_instances"
@@ -52,7 +52,7 @@ def test_there_are_enough_inotify_instances_and_more_stay(
     assert limit.read_text() == then
 
 
-def test_where_they_cannot_be_set_it_is_said_what_to_set(
+def test_an_unwritable_inotify_limit_is_reported_with_the_value_to_set(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)

@@ -23,7 +23,7 @@ def afresh() -> Iterator[None]:
     account()
 
 
-def test_seconds_are_counted_by_what_was_waited_for_until_they_are_asked_for() -> None:
+def test_waited_seconds_are_counted_by_subject_until_read() -> None:
     for subject in ("the kettle", "the toast", "the kettle"):
         with waiting(subject):
             time.sleep(STEP)
@@ -34,7 +34,7 @@ def test_seconds_are_counted_by_what_was_waited_for_until_they_are_asked_for() -
     assert account() == {}
 
 
-def test_what_is_waited_for_within_something_else_counts_once_for_the_outer_one() -> None:
+def test_a_wait_within_another_counts_only_for_the_outer_one() -> None:
     with waiting("breakfast"):
         until(lambda: True, "the kettle")
         with waiting("the toast"):
@@ -45,7 +45,7 @@ def test_what_is_waited_for_within_something_else_counts_once_for_the_outer_one(
     assert account().keys() == {"the toast"}
 
 
-def test_what_fails_was_waited_for_too() -> None:
+def test_a_failed_wait_is_counted_too() -> None:
     with pytest.raises(ValueError, match="burnt"), waiting("the toast"):
         raise ValueError("burnt")
     assert account().keys() == {"the toast"}
@@ -88,7 +88,7 @@ def test_the_answer_is_asked_for_until_it_is_true_and_given_back() -> None:
     assert account()["the kettle"] > 0
 
 
-def test_what_does_not_come_in_time_is_named_with_how_it_was_last() -> None:
+def test_a_timeout_names_the_subject_and_its_last_detail() -> None:
     with pytest.raises(TimeoutError, match=r"^waited 0\.1 s for the kettle: it has 20 degrees$"):
         until(lambda: False, "the kettle", seconds=0.1, detail=lambda: "it has 20 degrees")
     with pytest.raises(TimeoutError, match=r"^waited 0 s for the toast$"):
@@ -96,7 +96,7 @@ def test_what_does_not_come_in_time_is_named_with_how_it_was_last() -> None:
     assert account()["the kettle"] >= 0.1
 
 
-def test_what_is_true_at_the_end_came_in_time_however_long_asking_takes() -> None:
+def test_a_condition_met_at_a_slow_last_check_counts_as_in_time() -> None:
     def slow() -> bool:
         time.sleep(STEP)
         return True
@@ -116,7 +116,7 @@ def test_the_slower_the_asking_the_rarer() -> None:
     assert asked[1] - asked[0] >= 6 * STEP
 
 
-def test_a_coroutine_waits_without_holding_up_others_for_what_is_asked_or_awaited() -> None:
+def test_an_async_wait_blocks_no_other_task_with_plain_or_awaited_conditions() -> None:
     async def story() -> None:
         hot: list[bool] = []
         asyncio.get_running_loop().call_later(STEP, hot.append, True)

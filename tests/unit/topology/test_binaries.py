@@ -121,7 +121,7 @@ def accepted(draw: st.DrawFn, kind: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", sorted(READS))
 @given(data=st.data())
-def test_what_a_programs_schema_accepts_reaches_it_under_its_names_and_in_its_types(
+def test_a_config_accepted_by_a_program_schema_is_translated_to_its_keys_and_types(
     kind: str, data: st.DataObject
 ) -> None:
     config = data.draw(accepted(kind))
@@ -204,7 +204,7 @@ PASSED_OVER = [
 
 
 @pytest.mark.parametrize(("steps", "kind", "key"), PASSED_OVER, ids=lambda value: value if len(value) < 20 else "")
-def test_what_a_program_would_pass_over_is_refused_alike_where_it_is_written_and_where_it_is_run(
+def test_a_parameter_the_program_would_ignore_is_rejected_in_topologies_and_plans(
     topology: Topology, steps: str, kind: str, key: str
 ) -> None:
     written = topology(steps)
@@ -230,7 +230,9 @@ NOT_MEANT = [
 
 
 @pytest.mark.parametrize(("steps", "message"), NOT_MEANT, ids=lambda text: text[-40:])
-def test_what_a_program_would_not_understand_is_refused(topology: Topology, steps: str, message: str) -> None:
+def test_a_value_the_program_would_not_understand_is_rejected_in_topologies_and_plans(
+    topology: Topology, steps: str, message: str
+) -> None:
     written = topology(steps)
     assert any(message in each.text for each in check_topology(written))
     in_its_words = message.replace('"id" to be', '"vlanId" to be')
@@ -247,7 +249,7 @@ SOUND = [
 
 
 @pytest.mark.parametrize("steps", SOUND, ids=lambda text: text[-40:])
-def test_what_a_program_is_given_after_translation_passes_where_it_is_run(topology: Topology, steps: str) -> None:
+def test_a_config_translated_for_a_program_passes_the_program_check(topology: Topology, steps: str) -> None:
     written = topology(steps)
     assert [each.text for each in check_topology(written) if "CNIPluginSchema" in each.text] == []
     planned = unbound(written)
@@ -269,7 +271,7 @@ def own(spec: str) -> CNIPluginSchema:
     )
 
 
-def test_a_schema_of_ones_own_is_of_the_program_only_if_it_says_so(topology: Topology) -> None:
+def test_a_user_schema_applies_to_a_program_only_if_it_sets_execution_binary(topology: Topology) -> None:
     """Someone's own build of a program may read more; who describes a built-in step reports nothing of the program."""
     written = topology(VLAN % "id: 5, master: x, fancy: 1")
     spec = "cniType: vlan, configParameters: {additionalParameters: true, required: [{name: master, type: string}]}"
@@ -306,7 +308,7 @@ VIRTUAL = PlannedDevice(request="r", pool="p", device="d", if_name="v0")
     ],
     ids=str,
 )
-def test_a_root_steps_program_is_told_its_device_in_the_words_that_it_reads(
+def test_the_program_of_a_root_step_receives_its_device_under_its_own_keys(
     topology: Topology, kind: str, config: dict[str, Any], device: PlannedDevice, given_to_it: dict[str, Any]
 ) -> None:
     graph = compile_topology(topology(f"- {{name: a, type: {kind}, execution: Binary}}"))
@@ -323,7 +325,7 @@ def test_a_root_steps_program_is_told_its_device_in_the_words_that_it_reads(
         ("0", {}, {}),
     ],
 )
-def test_the_program_for_a_vf_is_told_the_rate_that_its_claim_was_allocated(
+def test_a_vf_program_receives_the_rate_allocated_to_its_claim(
     topology: Topology, bandwidth: str, config: dict[str, Any], given_to_it: dict[str, Any]
 ) -> None:
     device = PlannedDevice(
@@ -340,7 +342,7 @@ def test_the_program_for_a_vf_is_told_the_rate_that_its_claim_was_allocated(
     assert check_programs([plan(step("a", "sriov", "net1", given, device=device, binary=True))]) == ()
 
 
-def test_a_program_that_wants_the_device_of_a_step_before_it_is_told_so_if_there_is_but_one(topology: Topology) -> None:
+def test_a_program_receives_the_device_of_a_preceding_step_if_exactly_one_exists(topology: Topology) -> None:
     rdma = "- {name: a, type: rdma, execution: Binary, dependOn: [%s]%s}"
     one = topology("- {name: vf0, type: sriov}\n- {name: t, type: tuning, dependOn: [vf0]}\n" + rdma % ("t", ""))
     assert unbound(one).steps[-1].config == {"deviceID": "{{ vf0.pciAddress }}"}
@@ -376,7 +378,7 @@ BEFORE = """
     ],
 )
 @pytest.mark.parametrize("execution", ["Auto", "Binary"])
-def test_a_vlan_stands_on_what_the_only_step_before_it_made(
+def test_a_vlan_master_defaults_to_the_interface_of_its_only_preceding_step(
     topology: Topology, before: str, master: str | None, execution: str
 ) -> None:
     ipam = "ipam: {type: static, addresses: [{address: 10.0.0.5/24}]}"
@@ -389,7 +391,7 @@ def test_a_vlan_stands_on_what_the_only_step_before_it_made(
     assert unbound(said).steps[-1].config["master"] == "{{ a.interfaceName }}"
 
 
-def test_a_vlan_on_what_is_before_it_is_held_to_the_same_rules(topology: Topology) -> None:
+def test_a_vlan_with_a_default_master_is_checked_by_the_same_rules(topology: Topology) -> None:
     on_bond = "- {name: v, type: vlan, dependOn: [tune], config: {id: 5%s}}"
     one = topology(BEFORE + on_bond % "")
     assert check_topology(one) == ()

@@ -87,7 +87,7 @@ def test_share_and_consumption_are_kept(topology: Topology) -> None:
     assert (device.share_id, device.consumed_capacity) == ("s-1", {"dra.networking/macvlans": "1"})
 
 
-def test_of_a_policy_s_devices_a_bond_s_members_keep_nothing_unless_the_step_says_so(topology: Topology) -> None:
+def test_bond_members_ignore_the_keep_list_of_a_policy_unless_the_step_sets_one(topology: Topology) -> None:
     keeping = {key: msgspec.structs.replace(device, keep=("addresses",)) for key, device in DEVICES.items()}
     made = claim(
         [result("vf0", "vf0"), result("vf1", "vf1"), result("vf2", "vf2")],
@@ -103,7 +103,7 @@ def test_a_config_without_requests_is_for_all_of_them(topology: Topology) -> Non
     assert plan.steps[0].device is not None
 
 
-def test_what_the_claim_s_author_says_of_a_topology_does_not_count(topology: Topology) -> None:
+def test_a_topology_reference_from_the_claim_author_is_ignored(topology: Topology) -> None:
     made = claim([result("vf", "vf1")], [config("net", "vf", "vf", source="FromClaim")])
     binding = bound([made], topology(ONE))
     assert binding.plans == ()
@@ -152,7 +152,7 @@ def test_a_missing_root_step_is_refused_in_the_words_that_users_know(recorded: T
     )
 
 
-def test_a_request_of_another_name_is_no_match(topology: Topology) -> None:
+def test_a_request_with_another_name_does_not_match_a_root_step(topology: Topology) -> None:
     made = claim([result("nic", "vf1")], [config("net", "vf", "nic")])
     with pytest.raises(InvalidInputError, match='must contain a request named "vf" with'):
         bound([made], topology(ONE))
@@ -184,7 +184,7 @@ def test_a_claim_for_extended_resources_is_bound_by_class_alone(topology: Topolo
         [{"apiVersion": "example.com/v1", "kind": "Pod", "name": "web", "uid": "u", "controller": True}],
     ],
 )
-def test_a_claim_that_only_says_it_is_for_extended_resources_is_bound_by_its_requests(
+def test_an_extended_resource_annotation_without_a_controlling_pod_is_ignored(
     topology: Topology, owners: list[dict[str, Any]]
 ) -> None:
     made = claim(
@@ -231,7 +231,7 @@ def test_parameters_that_cannot_be_read_are_refused(topology: Topology) -> None:
         bound([claim([result("vf", "vf1")], [broken])], topology(ONE))
 
 
-def test_what_is_not_there_yet_is_a_temporary_error(topology: Topology) -> None:
+def test_a_missing_allocation_topology_or_device_is_a_temporary_error(topology: Topology) -> None:
     waiting = documents.convert({"metadata": {"name": "c"}, "spec": {}}, ResourceClaim, "test")
     with pytest.raises(TemporaryError, match='ResourceClaim "c" is not allocated'):
         bound([waiting], topology(ONE))
@@ -295,7 +295,7 @@ def bridge_port(config_text: str, topology: Topology) -> Binding:
 
 
 @pytest.mark.parametrize("written", ["{mtu: 1400}", "{mtu: 1400, bridge: br-data}"])
-def test_a_plugin_is_told_the_interface_that_was_allocated(written: str, topology: Topology) -> None:
+def test_a_plugin_config_receives_the_allocated_interface(written: str, topology: Topology) -> None:
     (plan,) = bridge_port(written, topology).plans
     assert plan.steps[0].config == {"mtu": 1400, "bridge": "br-data"}
 

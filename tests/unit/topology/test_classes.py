@@ -30,7 +30,7 @@ OURS = names.DRIVER
 ATTRIBUTES = f'device.attributes["{OURS}"]'
 
 
-def test_there_is_one_class_for_each_root_step_and_none_for_the_rest(recorded: Topology) -> None:
+def test_only_root_steps_get_a_device_class(recorded: Topology) -> None:
     classes = device_classes(recorded("ai-bonded-rdma"))
     assert [found.metadata.name for found in classes] == ["ai-bonded-rdma-vf0", "ai-bonded-rdma-vf1"]
     first = classes[0]
@@ -67,7 +67,7 @@ def test_a_step_s_alternatives_stay_together(topology: Topology) -> None:
     assert selector.cel.expression.startswith(f'device.driver == "dra.networking" && ({alternatives}) && has(')
 
 
-def test_a_selector_that_fills_what_kubernetes_takes_stays_one_of_its_own(topology: Topology) -> None:
+def test_a_selector_at_the_size_limit_remains_separate_from_its_guard(topology: Topology) -> None:
     cel = f'{ATTRIBUTES}.pfName != "{"a" * 10_170}"'
     steps = [{"name": "a", "type": "sriov", "selector": {"cel": cel}}]
     guard, selector = device_classes(topology(yaml.safe_dump(steps)))[0].spec.selectors
@@ -78,7 +78,9 @@ def test_a_selector_that_fills_what_kubernetes_takes_stays_one_of_its_own(topolo
 
 
 @pytest.mark.parametrize("plain", ["enp4s0f0", "enp8s0f0"])
-def test_a_device_that_lacks_what_a_class_reads_keeps_nobody_from_the_others(recorded: Topology, plain: str) -> None:
+def test_a_device_without_an_attribute_of_the_class_does_not_block_other_devices(
+    recorded: Topology, plain: str
+) -> None:
     attributes = {
         "type": DeviceAttribute(string="pf"),
         "supportedCNIs": DeviceAttribute(string=",ovn-k8s-cni-overlay,"),
@@ -107,9 +109,7 @@ def test_a_device_that_lacks_what_a_class_reads_keeps_nobody_from_the_others(rec
         ),
     ],
 )
-def test_a_selector_that_makes_no_class_is_told_once_where_it_stands(
-    topology: Topology, cel: str, problem: str
-) -> None:
+def test_an_invalid_class_selector_is_reported_once_with_its_path(topology: Topology, cel: str, problem: str) -> None:
     made = topology(yaml.safe_dump([{"name": "a", "type": "sriov", "selector": {"cel": cel}}]))
     (finding,) = check_topology(made)
     assert problem in finding.what

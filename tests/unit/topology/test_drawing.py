@@ -44,7 +44,7 @@ def drawn(topology: NetworkTopology, *, width: int = 120, ascii_only: bool = Fal
     return draw(graph, assign([graph])[0], width=width, ascii_only=ascii_only)
 
 
-def test_a_graph_is_drawn_from_its_devices_to_what_stands_on_them(recorded: Topology) -> None:
+def test_a_graph_is_drawn_from_its_devices_to_their_dependent_steps(recorded: Topology) -> None:
     assert drawn(recorded("bonded-vlan-topology")) == BONDED
 
 

@@ -18,7 +18,7 @@ from netdra.topology.graph import compile_topology, examine
 Topology = Callable[..., NetworkTopology]
 
 
-def test_steps_run_after_what_they_depend_on_and_else_as_declared(topology: Topology) -> None:
+def test_steps_run_after_their_dependencies_and_otherwise_as_declared(topology: Topology) -> None:
     graph = compile_topology(
         topology("""
         - {name: tune, type: tuning, dependOn: [bond]}
@@ -135,7 +135,7 @@ def test_more_root_steps_than_a_claim_has_requests_are_refused(topology: Topolog
     assert findings[0].what == 'NetworkTopology "net": 33 root steps; a claim has up to 32 requests'
 
 
-def test_everything_that_is_wrong_is_said_at_once(topology: Topology) -> None:
+def test_all_errors_of_a_topology_are_reported_at_once(topology: Topology) -> None:
     with pytest.raises(InvalidInputError) as caught:
         compile_topology(topology("- {name: A, type: /x, dependOn: [q]}\n- {name: A, type: sriov}", name="Bad_Name"))
     for part in ("Bad_Name", "not a DNS label", '"/x"', '"q"', "appears twice", "not a DNS subdomain"):

@@ -27,7 +27,7 @@ def test_a_name_that_is_given_is_kept_and_its_number_not_used_again(topology: To
     assert names(topology, steps) == [{"a": "net2", "b": "net1", "c": "net3"}]
 
 
-def test_a_derived_step_makes_what_name_says_and_changes_what_dev_says(topology: Topology) -> None:
+def test_a_derived_step_creates_the_interface_in_name_and_changes_the_one_in_dev(topology: Topology) -> None:
     steps = """
     - {name: a, type: sriov}
     - {name: v, type: vlan, dependOn: [a], config: {name: data0, master: "{{ a.interfaceName }}"}}
@@ -65,7 +65,7 @@ def test_an_interface_that_no_step_makes_is_not_changed(topology: Topology, name
     assert "interfaces are net1" in error.value.hint
 
 
-def test_what_an_unknown_plugin_makes_beside_its_own_interface_may_be_changed(topology: Topology) -> None:
+def test_an_extra_interface_of_an_unknown_plugin_may_be_changed(topology: Topology) -> None:
     steps = "- {name: a, type: tunnels}\n- {name: t, type: tuning, dependOn: [a], config: {dev: tun7}}"
     assert names(topology, steps) == [{"a": "net1", "t": "tun7"}]
 

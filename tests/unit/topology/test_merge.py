@@ -68,7 +68,7 @@ def test_routes_dns_and_devices_are_joined_too() -> None:
 
 
 @pytest.mark.parametrize("place", [-1, 1, 7])
-def test_an_address_on_an_interface_that_is_not_there_is_an_error(place: int) -> None:
+def test_an_address_on_a_missing_interface_is_an_error(place: int) -> None:
     broken = StepResult(interfaces=(interface("a"),), ips=(CNIAddress(address="10.0.0.1/24", interface=place),))
     with pytest.raises(InvalidInputError, match=rf"10.0.0.1/24 is on interface {place} of a result that has 1"):
         merge([StepResult(), broken])

@@ -68,7 +68,7 @@ KEYS = {
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_what_the_port_says_cannot_be_said_by_the_config(key: str) -> None:
+def test_config_keys_set_by_the_neutron_port_are_rejected(key: str) -> None:
     config = msgspec.json.encode({"vlan": 5} | {key: KEYS[key]}).decode()
     findings = {finding.path: finding for finding in check_topology(declared(vf("{}", config)))}
     finding = findings["spec", "steps", 0, "config", key]
@@ -76,7 +76,7 @@ def test_what_the_port_says_cannot_be_said_by_the_config(key: str) -> None:
     assert finding.hint
 
 
-def test_what_runtimes_give_is_the_ports_too() -> None:
+def test_runtime_config_values_set_by_the_neutron_port_are_rejected() -> None:
     findings = check_topology(declared(vf("{}", "{runtimeConfig: {mac: '02:00:00:00:00:01', ips: [10.0.0.1/24]}}")))
     assert [finding.path[3:] for finding in findings] == [
         ("config", "runtimeConfig", "mac"),
@@ -161,7 +161,7 @@ CASES: dict[str, tuple[str, str, tuple[Any, ...]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_cannot_be_meant_is_refused_at_its_place(case: str) -> None:
+def test_a_senseless_neutron_request_is_rejected_with_its_path(case: str) -> None:
     steps, what, path = CASES[case]
     topology = declared(steps, PARAMETERS)
     findings = [finding for finding in check_topology(topology) if finding.path == ("spec", "steps", *path)]
@@ -170,7 +170,7 @@ def test_what_cannot_be_meant_is_refused_at_its_place(case: str) -> None:
     assert {finding.text for finding in check_configs(topology)} >= {finding.text for finding in findings}
 
 
-def test_a_value_that_only_one_claim_may_give_is_told_with_it() -> None:
+def test_a_parameter_that_may_be_invalid_is_reported_with_an_example_value() -> None:
     (finding, *_) = check_topology(declared(vf("{fixedIPs: ['{{ params.net }}']}"), PARAMETERS))
     assert finding.what.endswith('Parameter net may be "blue".')
 
@@ -208,7 +208,7 @@ def test_a_request_without_parameters_stays_as_it_is() -> None:
     assert step.neutron == NeutronRequest()
 
 
-def test_a_resource_that_nobody_can_give_a_value_for_is_refused() -> None:
+def test_an_extended_resource_with_a_parameter_without_default_is_rejected() -> None:
     steps = vf("{fixedIPs: ['{{ params.own }}']}", more=", extendedResourceName: example.com/vf")
     with pytest.raises(InvalidInputError, match="can give no value for own"):
         compile_topology(declared(steps, "- {name: own, format: ip}"))

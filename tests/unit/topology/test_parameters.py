@@ -91,7 +91,7 @@ def written(made: ResourceClaim | ResourceClaimTemplate, *topologies: NetworkTop
     return [finding.text for finding in found]
 
 
-def test_each_claim_s_value_stands_in_its_own_plan_and_is_written_down() -> None:
+def test_the_parameter_value_of_each_claim_appears_in_its_own_plan_and_is_recorded() -> None:
     shared = topology()
     for address in ("10.77.0.5/24", "10.77.0.6/24"):
         made = claim(said(address=address))
@@ -101,7 +101,7 @@ def test_each_claim_s_value_stands_in_its_own_plan_and_is_written_down() -> None
         assert msgspec.json.decode(msgspec.json.encode(plan), type=Plan).parameters == {"address": address}
 
 
-def test_two_interfaces_may_have_one_parameter_and_a_default_stands_where_nothing_is_given() -> None:
+def test_steps_may_share_one_parameter_and_a_default_applies_without_a_value() -> None:
     two = topology(
         "[{name: mtu, type: integer, minimum: 1280, maximum: 9000, default: 1500}]",
         "- {name: a, type: host-device, config: {mtu: '{{ params.mtu }}'}}\n"
@@ -113,7 +113,7 @@ def test_two_interfaces_may_have_one_parameter_and_a_default_stands_where_nothin
     assert [step.config["mtu"] for step in plan.steps] == [1500, 1500]
 
 
-def test_a_list_stays_a_list_and_text_may_stand_beside_a_reference_to_a_step() -> None:
+def test_a_list_parameter_remains_a_list_and_text_mixes_with_step_references() -> None:
     listed = topology(
         '[{name: addresses, type: "[]string", format: cidr}, {name: mode, enum: [blue, red]}]',
         "- {name: nic, type: host-device}\n- {name: t, type: tuning, dependOn: [nic], config: "
@@ -147,7 +147,7 @@ def test_a_list_stays_a_list_and_text_may_stand_beside_a_reference_to_a_step() -
         ({"address": "1" * 5000 + "/24"}, "is not an address with its prefix length"),
     ],
 )
-def test_what_is_missing_not_declared_or_out_of_bounds_is_refused_when_written_and_when_bound(
+def test_a_missing_undeclared_or_invalid_value_is_rejected_at_admission_and_at_binding(
     values: dict[str, Any], why: str
 ) -> None:
     made = claim(said(**values))
@@ -165,7 +165,7 @@ def test_what_is_missing_not_declared_or_out_of_bounds_is_refused_when_written_a
         {"opaque": opaque(values={"address": "10.77.0.5/24"}, perPod={"address": ["10.77.0.6/24"]})},
     ],
 )
-def test_what_cannot_be_understood_is_refused_both_times(config: dict[str, Any]) -> None:
+def test_an_unreadable_parameter_config_is_rejected_at_admission_and_at_binding(config: dict[str, Any]) -> None:
     made = claim(config)
     assert written(made, topology())
     with pytest.raises(InvalidInputError):
@@ -175,7 +175,7 @@ def test_what_cannot_be_understood_is_refused_both_times(config: dict[str, Any])
 @pytest.mark.parametrize(
     "value", ["[" * 700 + "]" * 700, '{"a":' * 700 + "1" + "}" * 700, str(2**64 - 1), "1e308", '"' + "9" * 9000 + '"']
 )
-def test_what_fits_into_ten_kibibytes_is_refused_in_short(value: str) -> None:
+def test_a_huge_parameter_value_is_rejected_with_a_short_message(value: str) -> None:
     read = msgspec.json.decode(value)
     number = "[{name: n, type: integer, minimum: 0, maximum: 9}]"
     for declared, name in ((f"[{ADDRESS}]", "address"), (number, "n"), ("[]", "x")):
@@ -250,7 +250,7 @@ def test_the_pods_of_a_statefulset_have_addresses_of_their_own_from_one_template
             bound(claim(per_pod, pod=pod), topology())
 
 
-def test_every_pod_s_value_in_a_template_is_looked_at() -> None:
+def test_the_values_of_every_pod_in_a_template_are_checked() -> None:
     def template(*addresses: str) -> ResourceClaimTemplate:
         spec = msgspec.to_builtins(claim({"opaque": opaque(perPod={"address": addresses})}).spec)
         return documents.convert({"metadata": {"name": "t"}, "spec": {"spec": spec}}, ResourceClaimTemplate, "test")
@@ -322,12 +322,12 @@ DERIVED = "- {name: nic, type: host-device}\n- {name: d, type: %s, dependOn: [ni
         ("- {name: params, type: host-device}", "the name stands for the topology's parameters"),
     ],
 )
-def test_a_parameter_stands_for_a_value_and_never_for_what_a_step_acts_on(steps: str, why: str) -> None:
+def test_a_parameter_cannot_set_a_device_a_path_or_another_reserved_field(steps: str, why: str) -> None:
     told = "\n".join(finding.text for finding in check_topology(topology(ANY, steps)))
     assert why in told
 
 
-def test_who_asks_for_an_extended_resource_can_give_no_values() -> None:
+def test_an_extended_resource_topology_requires_defaults_for_its_parameters() -> None:
     steps = STATIC.replace("type: host-device", "type: host-device\n  extendedResourceName: example.com/nic")
     (finding,) = check_topology(topology(steps=steps))
     assert "can give no value for address" in finding.text
@@ -349,7 +349,7 @@ FORMS = [DeclaredParameter(name="x", format=form) for form in ("cidr", "ip", "su
 
 
 @given(st.sampled_from(FORMS), st.text(max_size=60) | st.from_regex(r"[0-9a-f:./%]{1,40}", fullmatch=True))
-def test_whatever_a_claim_gives_a_value_is_no_reference_and_no_path(form: DeclaredParameter, text: str) -> None:
+def test_an_accepted_parameter_value_never_contains_a_reference_or_a_path(form: DeclaredParameter, text: str) -> None:
     try:
         value = parameters.checked(form, text)
     except InvalidInputError:

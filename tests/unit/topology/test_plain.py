@@ -89,14 +89,14 @@ def test_a_device_becomes_a_plan_of_one_step() -> None:
     assert step.device == device("macvlan")
 
 
-def test_its_class_says_what_is_done_with_it() -> None:
+def test_the_device_class_decides_the_plugin_and_its_config() -> None:
     said = parameters("macvlan", config={"mode": "bridge", "name": "data0"}, execution="Binary")
     (step,) = plan_of("host-device", "macvlan", said=said).steps
     assert (step.type, step.if_name, step.execution) == ("macvlan", "data0", "Binary")
     assert step.config == {"mode": "bridge", "name": "data0", "master": "eth1"}
 
 
-def test_a_device_that_nothing_says_how_to_attach_is_told_apart() -> None:
+def test_a_device_without_an_attachable_plugin_is_listed_separately() -> None:
     binding = bound(device("ovn-k8s-cni-overlay"))
     assert binding.plans == ()
     assert [each.admin_access for each in binding.plain] == [False]
@@ -117,7 +117,7 @@ def test_several_devices_of_a_request_are_several_plans() -> None:
     ]
 
 
-def test_what_the_claim_s_author_says_does_not_count() -> None:
+def test_device_parameters_from_the_claim_author_are_ignored() -> None:
     plan, *_ = bound(device("host-device"), said=parameters("macvlan"), source="FromClaim").plans
     assert plan.steps[0].type == "host-device"
 
@@ -151,7 +151,7 @@ def test_the_plugins_are_read_from_a_slice_in_both_forms() -> None:
         (parameters("tuning"), '"tuning" is not among the plugins .* lists \\(host-device\\)'),
     ],
 )
-def test_what_a_class_says_wrongly_is_refused_by_its_name(said: Any, message: str) -> None:
+def test_invalid_device_parameters_are_rejected_with_the_class_named(said: Any, message: str) -> None:
     origin = 'ResourceClaim "ns/c", request "net", DeviceClass "fast-nics"'
     with pytest.raises(InvalidInputError, match=f"(?s){origin}.*{message}"):
         bound(device("host-device"), said=said)
@@ -165,14 +165,14 @@ NESTED: Any = st.recursive(
 
 
 @given(NESTED)
-def test_no_configuration_whatever_is_more_than_an_error(said: Any) -> None:
+def test_arbitrary_json_as_opaque_parameters_raises_only_a_netdra_error(said: Any) -> None:
     opaque = OpaqueDeviceConfiguration(driver=names.DRIVER, parameters=said)
     with pytest.raises(NetdraError):
         plain.parameters(opaque, "test")
 
 
 @given(NESTED, st.text(max_size=70))
-def test_no_step_whatever_is_more_than_an_error(config: Any, kind: str) -> None:
+def test_a_step_of_arbitrary_type_and_config_is_rejected_or_gives_an_encodable_plan(config: Any, kind: str) -> None:
     try:
         (plan,) = bound(device(), said=parameters(kind, config=config)).plans
     except NetdraError:

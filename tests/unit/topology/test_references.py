@@ -57,7 +57,7 @@ def test_the_interfaces_are_the_whole_list_as_cni_writes_it() -> None:
     ]
 
 
-def test_the_address_of_an_allocated_device_is_known_where_its_plugin_does_not_tell_it() -> None:
+def test_the_pci_address_of_an_allocated_device_is_used_if_its_plugin_reports_none() -> None:
     told = StepResult(interfaces=(CNIInterface(name="net1", pci_id="0000:03:00.7"),))
     untold = StepResult(interfaces=(CNIInterface(name="net2"),))
     addresses = {"a": "0000:03:00.1", "b": "0000:03:00.2"}
@@ -81,7 +81,7 @@ def test_references_are_resolved_anywhere_and_all_else_is_copied() -> None:
     assert config["links"] == [{"name": "{{ vlan.interfaceName }}", "n": [1, 2.5, True, None]}]
 
 
-def test_a_value_is_not_looked_at_again_for_references() -> None:
+def test_a_resolved_value_is_not_resolved_again() -> None:
     sly = StepResult(interfaces=(CNIInterface(name="{{ vlan.mac }}"),))
     assert references.resolve({"x": "{{ a.interfaceName }}"}, {"a": sly, **RESULTS}) == {"x": "{{ vlan.mac }}"}
 
@@ -139,7 +139,7 @@ def test_a_step_without_a_result_is_an_error() -> None:
         "{{" + " " * 400 + "vlan.mac }}",
     ],
 )
-def test_what_is_no_reference_is_refused_and_never_passed_on_as_text(text: str) -> None:
+def test_an_invalid_reference_is_rejected_and_never_passed_on_as_text(text: str) -> None:
     with pytest.raises(ConfigError):
         references.resolve({"x": text}, RESULTS)
 

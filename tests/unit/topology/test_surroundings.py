@@ -226,7 +226,7 @@ def test_a_pooled_vf_has_the_facts_of_the_vf_that_was_chosen(topology: Topology)
         (f"{TWO}- {{name: c, type: bond, dependOn: [a, b], config: {{mac: '{{{{ device.name }}}}'}}}}", 'of "a", "b"'),
     ],
 )
-def test_facts_do_not_stand_where_they_would_decide(topology: Topology, steps: str, text: str) -> None:
+def test_facts_are_rejected_where_they_would_control_the_attachment(topology: Topology, steps: str, text: str) -> None:
     made, findings = graph.examine(topology(steps))
     assert made is None
     assert text in findings[0].text
@@ -263,14 +263,14 @@ def test_steps_may_be_called_as_the_roots_of_facts(topology: Topology) -> None:
         "{{ pod.ordinal*2 }}",
     ],
 )
-def test_what_is_no_fact_is_refused_with_a_next_step(written: str) -> None:
+def test_an_invalid_fact_reference_is_rejected_with_a_hint(written: str) -> None:
     with pytest.raises(BadReferenceError) as problem:
         references.parse(written)
     assert problem.value.hint
 
 
 @given(st.one_of(st.text(max_size=300), st.integers(), st.booleans(), st.lists(st.text())))
-def test_whatever_a_value_is_it_is_never_a_reference_a_path_or_several_lines(value: Any) -> None:
+def test_an_accepted_value_is_never_a_reference_an_absolute_or_parent_path_or_several_lines(value: Any) -> None:
     try:
         checked = facts.checked(value)
     except InvalidInputError:

@@ -29,7 +29,7 @@ def test_configuration_of_classes_counts() -> None:
     assert topologies_of(both) == {"x", "y"}
 
 
-def test_what_authors_or_other_drivers_wrote_does_not_count() -> None:
+def test_topologies_named_by_claim_authors_or_for_other_drivers_are_ignored() -> None:
     assert not topologies_of(claim("a", config({"name": "x"}, source="FromClaim")))
     assert not topologies_of(claim("a", config({"name": "x"}, driver="gpu.example.com")))
     assert not topologies_of(claim("a", config(7)))

@@ -34,7 +34,7 @@ except OSError:
 
 
 @pytest.mark.parametrize("tried", TRIES.values(), ids=TRIES)
-def test_what_is_not_computing_is_refused(tried: str) -> None:
+def test_operations_beyond_computing_are_denied_to_a_worker(tried: str) -> None:
     done = subprocess.run([sys.executable, "-c", CONFINED.format(tried=tried)], check=False, capture_output=True)
     assert (done.returncode, done.stderr) == (7, b"")
 

@@ -61,7 +61,7 @@ def test_samples_are_done_before_the_first_task() -> None:
     assert asyncio.run(story()) == [b"3", b"4"]
 
 
-def test_whoever_waits_too_long_for_a_worker_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_too_long_for_a_worker_raises_a_workers_busy_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pools, "PATIENCE", 0.05)
 
     async def story() -> None:
@@ -77,7 +77,7 @@ def test_whoever_waits_too_long_for_a_worker_is_told_so(monkeypatch: pytest.Monk
     asyncio.run(story())
 
 
-def test_a_question_that_is_given_up_leaves_its_place_to_the_next() -> None:
+def test_a_cancelled_question_frees_its_worker_for_the_next_one() -> None:
     async def story() -> None:
         async with WorkerPool(DEAF, 1, seconds=60.0) as pool:
             given_up = asyncio.create_task(pool.ask(1))
@@ -91,7 +91,7 @@ def test_a_question_that_is_given_up_leaves_its_place_to_the_next() -> None:
     asyncio.run(story())
 
 
-def test_workers_that_do_not_become_ready_are_told_at_the_start() -> None:
+def test_workers_that_never_become_ready_are_reported_at_startup() -> None:
     async def story() -> WorkerPool:
         pool = WorkerPool(STILLBORN, 2)
         with pytest.raises(TemporaryError, match="ended before it was ready"):
@@ -143,7 +143,7 @@ def test_no_process_is_left() -> None:
     asyncio.run(story())
 
 
-def test_a_worker_that_was_killed_is_no_fault_of_its_task() -> None:
+def test_a_killed_worker_is_not_blamed_on_its_task() -> None:
     async def story() -> None:
         async with WorkerPool(DEAF, 1, seconds=60.0) as pool:
             asking = asyncio.create_task(pool.ask({}))

@@ -133,7 +133,7 @@ def test_a_replica_of_a_statefulset_keeps_its_address(offer: Offer) -> None:
     assert sorted(kept) == ["db-0", "db-1"]
 
 
-def test_a_pod_without_an_address_does_not_start_and_says_why(offer: Offer) -> None:
+def test_a_pod_without_a_free_address_does_not_start_and_reports_the_reason(offer: Offer) -> None:
     offer.veth("adr2")
     offer.shared("adr2", shares=4)
     lan = network(offer, "full", ranges=[{"cidr": "10.91.0.0/30", "gateway": "10.91.0.1"}], keepSeconds=0)

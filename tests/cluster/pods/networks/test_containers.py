@@ -34,7 +34,7 @@ def inside(offer: Offer, pod: str, name: str, *command: str) -> str:
     return offer.pods.containerd.crictl("exec", "--sync", found, *command)
 
 
-def test_a_container_is_told_of_the_devices_that_it_names_and_of_no_others(offer: Offer) -> None:
+def test_a_container_sees_only_the_devices_that_it_names(offer: Offer) -> None:
     offer.whole("see0", "see1")
     claim = offer.claim(
         "my-net.v1", left=offer.device_class("host-device", "see0"), right=offer.device_class("host-device", "see1")

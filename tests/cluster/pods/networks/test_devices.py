@@ -112,7 +112,7 @@ def test_a_second_pod_of_a_claim_whose_device_is_moved_is_refused_and_the_first_
     assert "net1" in offer.inside("first")
 
 
-def test_the_pods_of_a_device_that_is_gone_are_evicted_if_its_policy_says_so(offer: Offer) -> None:
+def test_pods_of_a_missing_device_are_evicted_only_if_its_policy_requests_it(offer: Offer) -> None:
     """The eviction is the kube-controller-manager's, which follows the taints in ResourceSlices (DRADeviceTaints)."""
     for name, taints in (("mac2", {"gone": "NoExecute"}), ("mac3", {})):
         offer.veth(name)

@@ -103,7 +103,7 @@ def outcome(offer: Offer, topology: Object, name: str) -> str:
     return ""
 
 
-def test_what_validate_passes_runs(offer: Offer, tmp_path: Path) -> None:
+def test_a_topology_edit_that_validate_accepts_does_not_fail_on_the_node(offer: Offer, tmp_path: Path) -> None:
     offer.veth("edit0", mtu="1600")
     offer.shared("edit0", shares=8)
     failed, tried = [], 0

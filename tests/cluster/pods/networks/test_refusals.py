@@ -62,7 +62,7 @@ def deep_json() -> Iterator[None]:
     sys.setrecursionlimit(limit)
 
 
-def test_a_root_step_without_a_request_is_told_word_for_word(offer: Offer) -> None:
+def test_a_root_step_without_a_request_is_reported_with_the_exact_message(offer: Offer) -> None:
     offer.veth("ref0")
     offer.policy("ref0", "ref0", supportedCNIPlugins=[{"name": "sriov", "exclusive": True}])
     offer.wait_published("ref0")
@@ -103,7 +103,7 @@ def test_configuration_of_a_claims_author_counts_for_nothing_however_it_looks(of
         assert "remove it from spec.devices.config" in said
 
 
-def test_configuration_as_deep_as_it_can_be_hurts_nobody(deep_json: None, offer: Offer) -> None:
+def test_opaque_configuration_of_maximum_depth_does_not_disturb_the_driver(deep_json: None, offer: Offer) -> None:
     offer.whole("ref2")
     device_class = offer.device_class("host-device", "ref2")
     deep = nested(PARAMETERS_LIMIT)
@@ -149,7 +149,7 @@ def test_a_claim_of_another_node_is_refused(offer: Offer) -> None:
     assert "ref4" in offer.links()
 
 
-def test_a_pod_of_another_namespace_lends_its_uid_to_nobody(offer: Offer) -> None:
+def test_a_sandbox_of_another_namespace_cannot_use_the_uid_of_a_pod(offer: Offer) -> None:
     offer.whole("ref5")
     claim = offer.claim("mine", nic=offer.device_class("host-device", "ref5"))
     owner = offer.pods.run("owner", claim)
@@ -168,7 +168,7 @@ def test_a_pod_on_the_hosts_network_is_refused(offer: Offer) -> None:
     assert "ref7" in offer.links()
 
 
-def test_a_device_that_nothing_says_how_to_attach_is_refused(offer: Offer) -> None:
+def test_a_device_without_a_defined_way_to_attach_is_rejected(offer: Offer) -> None:
     offer.veth("ref8")
     offer.policy("ref8", "ref8", supportedCNIPlugins=[{"name": "vlan", "exclusive": True}])
     offer.wait_published("ref8")

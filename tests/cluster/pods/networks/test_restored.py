@@ -96,7 +96,7 @@ def unassigned(api: Api, node: str) -> list[Object]:
     return found
 
 
-def test_an_address_of_a_running_pod_that_no_object_records_is_assigned_to_nobody_else(
+def test_the_unrecorded_address_of_a_running_pod_is_not_assigned_again(
     own_offer: Offer, own_machine: Machine, plane: ControlPlane, tmp_path: Path
 ) -> None:
     offer, api, node = own_offer, own_offer.workspace.api, own_machine.node.name

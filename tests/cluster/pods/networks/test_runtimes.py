@@ -63,7 +63,7 @@ def test_a_pods_chain_is_there_before_its_first_process_and_its_device_comes_bac
         assert offer.metric("netdra_held_namespaces") == 0
 
 
-def test_a_device_comes_back_whatever_has_become_of_its_pods_namespace_before_the_stop(offer: Offer) -> None:
+def test_a_device_returns_to_the_node_after_its_pod_namespace_ended_before_the_pod_stop(offer: Offer) -> None:
     claim = chain(offer, "run1")
     witness.run(offer.pods, "pod", claim)
     end_namespace(offer, "pod")
@@ -87,7 +87,7 @@ def test_killed_while_attaching_no_container_begins_and_the_next_driver_lets_it(
     assert offer.metric("netdra_held_namespaces") == 1
 
 
-def test_killed_while_a_pod_goes_the_next_driver_gives_back_what_is_left(offer: Offer) -> None:
+def test_after_a_kill_during_pod_deletion_the_next_driver_releases_the_rest(offer: Offer) -> None:
     claim = chain(offer, "run3")
     witness.run(offer.pods, "pod", claim)
     offer.driver.restart("detach-done=kill")
@@ -100,7 +100,7 @@ def test_killed_while_a_pod_goes_the_next_driver_gives_back_what_is_left(offer: 
     assert offer.metric("netdra_held_namespaces") == 0
 
 
-def test_a_sandbox_that_was_stopped_says_nothing_of_its_pods_next_one(machine: Machine, offer: Offer) -> None:
+def test_a_stopped_sandbox_does_not_affect_the_next_sandbox_of_its_pod(machine: Machine, offer: Offer) -> None:
     """A runtime may list it by the path that its namespace had, after a restart of either of the two."""
     claim = chain(offer, "run4")
     witness.run(offer.pods, "pod", claim)

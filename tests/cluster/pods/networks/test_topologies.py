@@ -176,7 +176,7 @@ def test_a_container_asks_for_a_device_as_for_any_resource(offer: Offer) -> None
     offer.workspace.api.wait_for(CLAIM, claim, lambda found: found is None, namespace=offer.workspace.namespace)
 
 
-def test_of_alternatives_the_first_that_can_be_had_is_attached(offer: Offer) -> None:
+def test_the_first_available_alternative_of_a_request_is_attached(offer: Offer) -> None:
     offer.whole("top6")
     offer.veth("top7")
     offer.shared("top7", shares=4)
@@ -195,7 +195,7 @@ def test_of_alternatives_the_first_that_can_be_had_is_attached(offer: Offer) -> 
     assert "NETDRA_LATE_NIC_INTERFACES=net1" in offer.pods.exec("late", "env")
 
 
-def test_a_topology_that_is_missing_is_named_with_what_to_do(offer: Offer) -> None:
+def test_a_missing_topology_is_named_with_advice_to_fix_it(offer: Offer) -> None:
     offer.whole("top8")
     made = topology(offer, "gone", step("nic", "host-device", prefix="top8"))
     parameters = {"networkTopologyRef": {"name": f"{made}-not"}, "step": "nic"}

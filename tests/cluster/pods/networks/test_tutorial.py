@@ -57,7 +57,7 @@ def run(line: str, offer: Offer, plane: ControlPlane, folder: Path) -> str:
     return plane.kubectl("--namespace", offer.workspace.namespace, verb, *arguments).strip()
 
 
-def test_the_first_pod_of_the_tutorial_runs_and_goes_as_its_page_says(
+def test_the_tutorial_commands_for_a_cluster_print_the_documented_output(
     offer: Offer, control_plane: ControlPlane, folder: Path
 ) -> None:
     offer.veth("data0")

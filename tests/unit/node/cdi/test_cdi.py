@@ -127,7 +127,7 @@ WHOLE = prepared(
 )
 
 
-def test_each_device_is_told_with_what_it_became() -> None:
+def test_each_device_is_listed_with_its_network_data_rdma_devices_and_device_nodes() -> None:
     vf0, vf1, dpdk, look = of_claim(WHOLE, [*BONDED, *VFIO])
     assert vf0.network == NetworkDeviceData(
         interface_name="net1", ips=("10.1.0.5/24", "fd00::5/64"), hardware_address="02:00:00:00:00:09"
@@ -233,7 +233,7 @@ def test_the_container_finds_the_metadata_under_the_name_that_its_pod_knows(
 
 
 @pytest.mark.parametrize("name", ["../../../../etc", "a/b", "..", "A", "x" * 64, "a\n"])
-def test_an_annotation_of_the_claim_is_no_path(tmp_path: Path, name: str) -> None:
+def test_an_invalid_pod_claim_name_is_not_used_in_the_container_path(tmp_path: Path, name: str) -> None:
     claim = msgspec.structs.replace(WHOLE, pod_claim_name=name)
     found = claim_files.container_path(claim, "nic")
     assert found == f"{claim_files.CONTAINER_FOLDER}/resourceclaims/{CLAIM.name}/nic/dra.networking-metadata.json"
@@ -286,7 +286,7 @@ def test_a_running_container_keeps_the_file_that_it_was_given(tmp_path: Path) ->
     assert "networkData" not in path.read_text()
 
 
-def test_what_containers_read_is_left_when_the_kubelet_prepares_again_while_they_run(tmp_path: Path) -> None:
+def test_metadata_read_by_containers_is_unchanged_when_the_kubelet_prepares_again(tmp_path: Path) -> None:
     files = ClaimFiles(plugin=tmp_path / "plugin", cdi=tmp_path / "cdi")
     files.write_spec(WHOLE, [*BONDED, *VFIO])
     path = files.metadata_path(UID, "vf0")
@@ -296,7 +296,7 @@ def test_what_containers_read_is_left_when_the_kubelet_prepares_again_while_they
     assert path.read_text() == before
 
 
-def test_files_go_in_their_order_and_twice_is_no_error(tmp_path: Path) -> None:
+def test_removing_claim_files_twice_succeeds_and_keeps_files_of_other_drivers(tmp_path: Path) -> None:
     files = ClaimFiles(plugin=tmp_path / "plugin", cdi=tmp_path / "cdi")
     assert files.specified() == ()
     files.write_spec(WHOLE, [*BONDED, *VFIO])
@@ -328,7 +328,7 @@ def test_the_files_of_a_claim_go_and_those_of_others_stay(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("uid", ["../x", "a/b", "", ".", "a\0b", "é", "x" * 300])
-def test_a_name_from_outside_is_no_path(tmp_path: Path, uid: str) -> None:
+def test_an_invalid_claim_uid_is_rejected_as_part_of_a_file_name(tmp_path: Path, uid: str) -> None:
     files = ClaimFiles(plugin=tmp_path / "plugin", cdi=tmp_path / "cdi")
     claim = msgspec.structs.replace(WHOLE, claim=msgspec.structs.replace(CLAIM, uid=uid))
     acts: list[Callable[[], None]] = [

@@ -157,7 +157,9 @@ ACTS = st.tuples(st.sampled_from(["attach one", "attach both", "detach"]), st.sa
 
 
 @given(st.lists(ACTS, max_size=8))
-def test_whatever_is_done_what_is_known_is_what_is_there(acts: list[tuple[str, str, bool]]) -> None:
+def test_the_library_lists_exactly_the_existing_devices_after_any_sequence_of_changes(
+    acts: list[tuple[str, str, bool]],
+) -> None:
     with TemporaryDirectory() as folder:
         files = ClaimFiles(plugin=Path(folder, "plugin"), cdi=Path(folder, "cdi"))
         files.cdi.mkdir()

@@ -42,7 +42,7 @@ def record(version: TopologyVersion) -> PreparedClaim:
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1400, 1402)), min_size=1, max_size=6), st.booleans())
-def test_whatever_becomes_of_a_topology_it_is_reported_exactly_while_its_spec_differs(
+def test_a_changed_topology_is_reported_exactly_while_its_spec_differs(
     changes: list[tuple[bool, int]], written_without_uid: bool
 ) -> None:
     now = topology(1400)

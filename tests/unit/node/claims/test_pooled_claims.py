@@ -168,7 +168,7 @@ def other(world: World) -> Iterator[Daemon]:
     made.table.namespaces.close()
 
 
-def test_what_a_second_daemon_prepares_and_gives_back_is_seen(world: World, other: Daemon) -> None:
+def test_a_daemon_sees_claims_that_a_second_daemon_prepares_and_unprepares(world: World, other: Daemon) -> None:
     theirs = [allocated(world, claim_of(request())) for _ in range(len(world.there) - 2)]
     for claim in theirs:
         asyncio.run(other.claims.prepare(claim.reference))

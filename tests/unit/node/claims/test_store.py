@@ -36,7 +36,7 @@ def claim(uid: str = UID) -> PreparedClaim:
     )
 
 
-def test_what_was_written_is_read_back(tmp_path: Path) -> None:
+def test_a_stored_claim_is_read_back_until_it_is_removed(tmp_path: Path) -> None:
     store = ClaimStore.of_state(tmp_path)
     assert store.get(UID) is None
     assert (store.all(), store.uids()) == ([], frozenset())
@@ -65,7 +65,7 @@ def test_what_was_written_is_read_back(tmp_path: Path) -> None:
         msgspec.json.encode(claim())[:-1],
     ],
 )
-def test_a_bad_file_is_put_aside_reported_and_stops_nobody(
+def test_an_unreadable_claim_file_is_set_aside_and_reported_without_blocking_other_claims(
     tmp_path: Path, text: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = ClaimStore.of_state(tmp_path)
@@ -83,7 +83,7 @@ def test_a_bad_file_is_put_aside_reported_and_stops_nobody(
 
 
 @pytest.mark.parametrize("uid", ["", "../x", "a/b", ".hidden", "x" * 64, "A"])
-def test_a_uid_from_outside_is_no_path(tmp_path: Path, uid: str) -> None:
+def test_an_invalid_claim_uid_is_rejected_as_a_file_name(tmp_path: Path, uid: str) -> None:
     store = ClaimStore.of_state(tmp_path)
     acts: list[Callable[[], object]] = [
         lambda: store.get(uid),
@@ -96,7 +96,9 @@ def test_a_uid_from_outside_is_no_path(tmp_path: Path, uid: str) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_no_file_whatever_is_more_than_put_aside(tmp_path_factory: pytest.TempPathFactory, text: bytes) -> None:
+def test_a_claim_file_of_arbitrary_bytes_is_never_read_as_a_claim(
+    tmp_path_factory: pytest.TempPathFactory, text: bytes
+) -> None:
     folder = tmp_path_factory.mktemp("claims")
     (folder / f"{UID}.json").write_bytes(text)
     assert ClaimStore(folder).get(UID) is None
@@ -116,7 +118,7 @@ def test_a_daemon_waits_for_the_other_one_but_not_for_ever(tmp_path: Path, monke
         pass
 
 
-def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_an_unwritable_claims_folder_is_reported_as_a_temporary_error(tmp_path: Path) -> None:
     (tmp_path / "claims").write_text("a file")
     store = ClaimStore.of_state(tmp_path)
     with pytest.raises(TemporaryError, match="cannot be written"):
@@ -146,7 +148,7 @@ def test_claims_of_every_former_version_are_read(tmp_path: Path) -> None:
         b'{"version": 7, "devices": "of a kind that nobody here knows"}',
     ],
 )
-def test_what_a_newer_netdra_prepared_is_left_for_it(tmp_path: Path, text: bytes) -> None:
+def test_a_claim_record_of_a_newer_netdra_is_left_untouched(tmp_path: Path, text: bytes) -> None:
     store = ClaimStore.of_state(tmp_path)
     other = UID[:-1] + "2"
     store.put(claim(other))

@@ -65,7 +65,7 @@ def test_a_request_that_is_too_large_is_refused_before_it_is_read_and_the_next_o
     run(test)
 
 
-def test_the_daemon_works_on_while_somebody_sends_what_is_too_large(root: Path) -> None:
+def test_the_daemon_answers_other_calls_while_a_client_sends_oversized_requests(root: Path) -> None:
     async def test() -> None:
         paths = sockets(root)
         async with serving(paths, Handler()), calling(paths.dra) as hostile, calling(paths.dra) as kubelet:
@@ -79,7 +79,7 @@ def test_the_daemon_works_on_while_somebody_sends_what_is_too_large(root: Path) 
     run(test)
 
 
-def test_a_claim_that_cannot_be_prepared_is_noted_until_it_is_prepared_or_given_up(root: Path) -> None:
+def test_a_failed_prepare_is_noted_and_a_successful_prepare_or_unprepare_clears_the_note(root: Path) -> None:
     async def test() -> None:
         handler, paths = Handler(), sockets(root)
         async with serving(paths, handler), calling(paths.dra) as kubelet:
@@ -149,7 +149,7 @@ def test_a_stream_that_is_open_ends_when_the_daemon_stops(root: Path, monkeypatc
     run(test)
 
 
-def test_what_is_no_call_of_the_kubelet_is_refused_and_the_next_call_is_answered(root: Path) -> None:
+def test_unknown_methods_and_malformed_requests_are_rejected_and_the_next_call_succeeds(root: Path) -> None:
     async def test() -> None:
         handler = Handler()
         paths = sockets(root)
@@ -170,7 +170,7 @@ def test_what_is_no_call_of_the_kubelet_is_refused_and_the_next_call_is_answered
     run(test)
 
 
-def test_a_call_that_its_caller_gives_up_goes_on_and_the_next_one_for_its_claim_waits_for_its_end(root: Path) -> None:
+def test_a_cancelled_call_continues_and_the_next_call_for_its_claim_waits_for_its_end(root: Path) -> None:
     async def test() -> None:
         handler = Handler(meet=asyncio.Barrier(2))
         paths = sockets(root)
@@ -191,7 +191,7 @@ def test_a_call_that_its_caller_gives_up_goes_on_and_the_next_one_for_its_claim_
     run(test)
 
 
-def test_a_defect_in_a_stream_ends_it_and_only_the_log_knows_of_what(
+def test_a_defect_in_a_stream_ends_it_and_only_the_log_contains_the_details(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def source() -> AsyncIterator[Sequence[DeviceHealth]]:
@@ -279,7 +279,7 @@ def test_a_call_that_does_not_end_in_time_is_broken_off_with_the_daemon(
 
 
 @pytest.mark.parametrize("version", services.HEALTH_VERSIONS)
-def test_health_is_told_at_once_again_in_time_and_on_each_change(
+def test_device_health_is_sent_at_once_periodically_and_on_each_change(
     root: Path, version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usual = services.RESEND_SECONDS

@@ -90,9 +90,7 @@ def test_claims_of_a_call_are_prepared_side_by_side_but_not_without_bound(
     run(test)
 
 
-def test_a_claim_that_takes_too_long_is_told_before_the_kubelet_gives_the_call_up(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_prepare_that_takes_too_long_is_answered_with_an_error(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(services, "CLAIM_SECONDS", 0.1)
 
     async def test() -> None:
@@ -104,7 +102,7 @@ def test_a_claim_that_takes_too_long_is_told_before_the_kubelet_gives_the_call_u
     run(test)
 
 
-def test_an_old_kubelet_is_answered_without_what_it_does_not_know(root: Path) -> None:
+def test_an_old_kubelet_gets_an_answer_without_unknown_fields(root: Path) -> None:
     async def test() -> None:
         paths = sockets(root)
         async with serving(paths, Handler()), calling(paths.dra) as channel:
@@ -116,7 +114,7 @@ def test_an_old_kubelet_is_answered_without_what_it_does_not_know(root: Path) ->
     run(test)
 
 
-def test_the_kubelet_finds_the_driver_and_what_it_says_of_it_is_kept(root: Path) -> None:
+def test_the_driver_answers_the_registration_of_the_kubelet_and_keeps_the_reported_status(root: Path) -> None:
     async def test() -> None:
         paths = sockets(root)
         async with serving(paths, Handler()) as registration, calling(paths.registration) as channel:
@@ -196,7 +194,7 @@ def unwatchable() -> None:
 
 @pytest.mark.parametrize("is_watched", [True, False], ids=["watched", "no watch left"])
 @pytest.mark.parametrize("gone", [("dra",), ("registration",), ("dra", "registration"), ("plugin",)], ids="+".join)
-def test_sockets_that_somebody_deletes_are_made_again(
+def test_deleted_sockets_are_created_again(
     root: Path, monkeypatch: pytest.MonkeyPatch, gone: tuple[str, ...], is_watched: bool
 ) -> None:
     monkeypatch.setattr(presence, "WATCHED_SECONDS", 3600.0)
@@ -243,7 +241,7 @@ def test_a_daemon_that_ends_leaves_the_socket_of_another_one_that_has_its_path(r
     run(test)
 
 
-def test_a_registry_that_the_kubelet_has_not_made_is_told(root: Path) -> None:
+def test_a_missing_plugin_registry_folder_is_reported(root: Path) -> None:
     (root / "plugins_registry").rmdir()
 
     async def test() -> None:
@@ -267,12 +265,12 @@ def test_paths_that_are_too_long_for_a_socket_are_shortened_without_clashes() ->
 
 
 @pytest.mark.parametrize("instance", ["../x", "a/b", "A", "a" * 64])
-def test_an_instance_is_no_path(instance: str) -> None:
+def test_an_invalid_instance_name_is_rejected_as_part_of_a_socket_name(instance: str) -> None:
     with pytest.raises(InvalidInputError, match="cannot be part of a socket's name"):
         sockets(Path("/k"), instance)
 
 
-def test_what_is_told_of_a_claim_is_logged_by_its_name(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_claim_error_is_logged_with_the_name_of_the_claim(root: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         paths = sockets(root)
         async with serving(paths, Handler()), calling(paths.dra) as channel:

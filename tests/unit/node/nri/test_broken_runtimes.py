@@ -78,7 +78,9 @@ def test_a_runtime_that_breaks_the_protocol_is_left_with_the_reason_and_tried_ag
     play(act)
 
 
-def test_a_runtime_that_says_nothing_is_left(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plugin_disconnects_from_a_silent_runtime_and_reports_the_timeout(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("netdra.node.nri.plugin.HANDSHAKE_SECONDS", 0.01)
 
     async def act(scene: Scene) -> None:
@@ -153,7 +155,7 @@ def test_a_runtime_that_asks_and_never_reads_is_left(tmp_path: Path, caplog: pyt
     assert "bytes of answers unread" in caplog.text
 
 
-def test_rubbish_in_a_stream_that_nobody_reads_is_dropped(play: Play) -> None:
+def test_garbage_on_an_unused_stream_is_ignored(play: Play) -> None:
     async def act(scene: Scene) -> None:
         peer = await scene.come()
         peer.writer.write(framing.frames(0, b"\xff" * 5000) + framing.frames(77, b"\xff" * 5000))

@@ -24,14 +24,14 @@ def test_a_hook_has_three_quarters_of_the_two_seconds_that_an_untold_timeout_is(
     assert budget(0, 0, 0) == Budget(1.5, 1.75)
 
 
-def test_the_shorter_of_the_told_timeouts_counts_and_the_time_spent_is_taken_off() -> None:
+def test_the_shorter_timeout_applies_and_the_elapsed_time_is_subtracted() -> None:
     assert budget(4, 2, 0.5) == Budget(1.0, 1.25)
     assert budget(4, 8, 0.5) == Budget(2.5, 3.0)
     assert budget(0, 8, 0) == Budget(6, 7)
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(0, 1e6))
-def test_the_answer_is_due_after_the_work_and_before_the_runtime_gives_up(
+def test_the_answer_is_due_after_the_work_and_within_the_timeout_of_the_runtime(
     told: float, asked: float, spent: float
 ) -> None:
     found = budget(told, asked, spent)

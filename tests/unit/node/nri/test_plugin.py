@@ -34,7 +34,7 @@ def test_configure_may_come_before_the_answer_to_the_registration(play: Play) ->
     play(act)
 
 
-def test_a_runtime_of_the_old_style_tells_pods_by_state_change_alone(play: Play) -> None:
+def test_an_old_runtime_reports_pods_by_state_change_events_alone(play: Play) -> None:
     async def act(scene: Scene) -> None:
         peer = await scene.come()
         await peer.handshake()
@@ -181,7 +181,7 @@ def test_a_slow_sandbox_is_answered_in_time_and_holds_up_no_other(play: Play) ->
     ("method", "service"),
     [("CreateContainer", "nri.pkg.api.v1alpha1.Plugin"), ("RunPodSandbox", "nri.pkg.api.v2.Plugin"), ("", "")],
 )
-def test_what_is_unknown_is_answered_as_unimplemented(play: Play, method: str, service: str) -> None:
+def test_unknown_methods_and_services_are_answered_with_unimplemented(play: Play, method: str, service: str) -> None:
     async def act(scene: Scene) -> None:
         peer = await scene.come()
         await peer.handshake()
@@ -240,7 +240,7 @@ def test_after_a_loss_it_registers_again_and_hears_of_all_sandboxes(play: Play) 
     play(act)
 
 
-def test_a_daemon_that_stops_answers_first_what_it_is_at(tmp_path: Path) -> None:
+def test_a_stopping_daemon_first_answers_the_call_in_progress(tmp_path: Path) -> None:
     async def main() -> None:
         async with listening(tmp_path / "nri.sock") as come:
             scene = Scene(tmp_path / "nri.sock", come)

@@ -59,7 +59,7 @@ def as_the_server_writes_it(device: Device) -> Device:
     )
 
 
-def test_the_servers_way_to_write_is_no_difference() -> None:
+def test_server_normalization_of_a_slice_does_not_change_its_content() -> None:
     sent, stored = spec(DEVICE), spec(as_the_server_writes_it(DEVICE))
 
     assert sent != stored
@@ -67,11 +67,11 @@ def test_the_servers_way_to_write_is_no_difference() -> None:
     assert digest(sent) == digest(stored)
 
 
-def test_generation_and_size_are_no_content() -> None:
+def test_pool_generation_and_slice_count_do_not_change_the_digest() -> None:
     assert digest(spec(DEVICE)) == digest(spec(DEVICE, generation=7, count=3))
 
 
-def test_every_difference_in_what_is_said_is_one() -> None:
+def test_every_difference_between_devices_changes_the_digest() -> None:
     others = [
         msgspec.structs.replace(DEVICE, name="b"),
         msgspec.structs.replace(DEVICE, attributes={**DEVICE.attributes, "x": DeviceAttribute(int_=2)}),

@@ -21,7 +21,7 @@ def scene(**further: object) -> Scene:
     return made
 
 
-def test_it_is_published_when_it_comes_and_not_when_it_goes_while_nobody_has_it() -> None:
+def test_a_device_file_is_published_when_it_appears_and_withdrawn_when_it_disappears_unused() -> None:
     made = scene()
     assert made.see(ETH) == {"worker-1/veth-eth7"}
     made.files = dict(THERE)
@@ -52,7 +52,7 @@ def test_in_use_it_is_tainted_while_it_is_away_and_its_registration_ended() -> N
     assert made.slices[POOL] == ()
 
 
-def test_after_a_restart_what_is_in_use_is_known_by_what_was_published() -> None:
+def test_after_a_restart_a_device_file_in_use_is_known_from_the_published_slice() -> None:
     before = scene()
     before.files = dict(THERE)
     before.see(ETH)
@@ -67,7 +67,7 @@ def test_after_a_restart_what_is_in_use_is_known_by_what_was_published() -> None
     assert after.last.devices[POOL][KEY].device_file == PATH
 
 
-def test_another_file_under_its_name_is_not_what_a_claim_has() -> None:
+def test_another_file_under_the_same_name_does_not_replace_the_file_in_use() -> None:
     made = scene()
     made.files = dict(THERE)
     made.see(ETH)
@@ -80,7 +80,7 @@ def test_another_file_under_its_name_is_not_what_a_claim_has() -> None:
     assert made.last.devices[POOL][KEY].device_file == PATH
 
 
-def test_the_report_tells_of_it() -> None:
+def test_the_node_report_lists_device_files() -> None:
     made = scene()
     made.see(ETH)
     groups = {group.type: group for group in made.offering.report().interfaces}

@@ -36,7 +36,7 @@ def test_no_summary_and_no_other_nodes_object_is_followed() -> None:
     }
 
 
-def test_of_a_custom_device_that_changes_stores_the_newer_version_counts_in_whatever_order_the_events_arrive() -> None:
+def test_the_newer_version_of_a_custom_device_in_two_stores_counts_in_any_event_order() -> None:
     objects = FollowedObjects("n")
     assert objects.custom_device("c") is None
     objects.shared_custom_devices.put("c", device(9))

@@ -97,13 +97,13 @@ def held_and_gone(*policies: DeviceExposurePolicy, published: dict[str, Slices] 
     return scene
 
 
-def test_each_gone_devices_own_policy_says_whether_its_pods_are_evicted() -> None:
+def test_the_policy_of_each_gone_device_decides_whether_its_pods_are_evicted() -> None:
     scene = held_and_gone(SOFT, HARD)
     assert effects(scene, ETH_KEY[0]) == {"eth7-soft": "NoSchedule", "eth7-hard": "NoExecute"}
     assert scene.see() == set()
 
 
-def test_the_policy_of_a_gone_device_is_heard_as_it_reads_now_and_a_deleted_one_evicts_nobody() -> None:
+def test_the_current_policy_of_a_gone_device_applies_and_a_deleted_policy_evicts_no_pods() -> None:
     scene = held_and_gone(SOFT, HARD)
     evicting = shared("soft", f"{OURS}.mtu == 1", deviceNameSuffix="-soft", taints={"gone": "NoExecute"})
     scene.offering.follow((evicting,), DEFAULT_FEATURES)
@@ -123,7 +123,7 @@ def test_of_two_policies_that_would_make_a_device_the_one_that_offered_it_last_d
     assert effects(scene, ETH_KEY[0]) == {"eth7-hard": "NoSchedule"}
 
 
-def test_after_a_restart_the_policy_of_a_gone_device_is_found_again_and_without_one_what_was_published_stays() -> None:
+def test_after_a_restart_a_gone_device_follows_its_policy_or_else_keeps_its_published_taint() -> None:
     before = held_and_gone(SOFT, HARD)
     for policies in (SOFT, HARD), (SOFT, exclusive("other", "true")):
         again = held_and_gone(*policies, published=before.slices)
@@ -133,7 +133,7 @@ def test_after_a_restart_the_policy_of_a_gone_device_is_found_again_and_without_
     assert effects(changed, ETH_KEY[0]) == {"eth7-soft": "NoSchedule", "eth7-hard": "NoSchedule"}
 
 
-def test_what_could_not_be_given_back_is_tainted_with_the_reason() -> None:
+def test_a_device_that_cannot_be_released_is_tainted_with_the_reason() -> None:
     scene = Scene()
     scene.see(ETH)
     scene.hold(ETH_KEY, trouble="driver ixgbevf refuses to bind: EBUSY!")
@@ -146,7 +146,7 @@ def test_what_could_not_be_given_back_is_tainted_with_the_reason() -> None:
     )
 
 
-def test_what_no_policy_offers_any_more_is_for_no_further_claim_while_it_is_in_use() -> None:
+def test_a_withdrawn_device_in_use_is_tainted_until_it_is_offered_again_or_released() -> None:
     offered = shared("macvlan", f'{OURS}.type == "veth"', deviceNameSuffix="-macvlan")
     key = (ETH_KEY[0], "eth7-macvlan")
     scene = Scene(offered)

@@ -29,7 +29,7 @@ def pool(name: str, **taints: str) -> dict[str, tuple[ResourceSlice, ...]]:
     return {name: pack(ExposureResult(devices=devices), node="n")}
 
 
-def test_all_first_and_then_all_again_with_one_that_is_gone_told_once() -> None:
+def test_health_lists_all_devices_each_time_and_a_gone_device_once() -> None:
     async def story() -> None:
         health = PublishedHealth()
         health.publish(pool("a", x="", y=names.LINK_DOWN) | pool("b", z=""))
@@ -52,7 +52,7 @@ def test_all_first_and_then_all_again_with_one_that_is_gone_told_once() -> None:
     asyncio.run(story())
 
 
-def test_equal_slices_tell_nothing_and_a_slow_reader_gets_the_last_state() -> None:
+def test_equal_slices_send_no_health_and_a_slow_reader_gets_only_the_last_state() -> None:
     async def story() -> None:
         health = PublishedHealth()
         health.publish(pool("a", x=""))

@@ -34,7 +34,7 @@ def test_the_first_changes_pass_at_once_and_then_one_in_so_many_seconds() -> Non
     assert changes([first[-1], *later]) == 10
 
 
-def test_what_was_withheld_is_told_when_it_is_due() -> None:
+def test_a_withheld_change_is_published_when_it_is_due() -> None:
     damper = Damper()
     damper.damp((UP,), 0.0)
     flaps(damper, BURST)
@@ -47,7 +47,7 @@ def test_what_was_withheld_is_told_when_it_is_due() -> None:
     assert damper.due is None
 
 
-def test_what_went_back_to_what_is_published_is_due_no_more() -> None:
+def test_a_withheld_change_is_dropped_if_the_link_reverts_to_the_published_state() -> None:
     damper = Damper()
     damper.damp((UP,), 0.0)
     flaps(damper, BURST)
@@ -69,7 +69,7 @@ def test_other_facts_and_other_interfaces_are_never_withheld() -> None:
         assert damper.damp((), 0.0) == ()
 
 
-def test_one_that_goes_and_comes_is_told_each_time() -> None:
+def test_an_interface_that_repeatedly_disappears_and_returns_is_reported_each_time() -> None:
     damper = Damper()
     for number in range(100):
         found = msgspec.structs.replace(UP, link_speed=number)
@@ -78,9 +78,7 @@ def test_one_that_goes_and_comes_is_told_each_time() -> None:
 
 
 @given(st.floats(0, 1e7), st.lists(st.floats(0, 1.5), min_size=BURST + 1, max_size=BURST + 1))
-def test_what_is_withheld_is_told_when_it_is_due_whatever_the_clocks_last_digits_are(
-    now: float, waits: list[float]
-) -> None:
+def test_a_withheld_change_is_published_when_due_regardless_of_clock_rounding(now: float, waits: list[float]) -> None:
     damper = Damper()
     damper.damp((UP,), now)
     for number, wait in enumerate(waits):
@@ -92,7 +90,9 @@ def test_what_is_withheld_is_told_when_it_is_due_whatever_the_clocks_last_digits
 
 
 @given(st.lists(st.tuples(st.floats(0, 30), st.sampled_from((UP, DOWN))), max_size=60))
-def test_in_the_end_the_truth_is_told_and_never_more_often_than_promised(steps: list[tuple[float, Interface]]) -> None:
+def test_the_last_state_is_published_eventually_and_never_above_the_change_rate(
+    steps: list[tuple[float, Interface]],
+) -> None:
     damper, now = Damper(), 0.0
     shown = damper.damp((UP,), now)[0]
     changes: list[float] = []

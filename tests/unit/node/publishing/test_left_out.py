@@ -20,7 +20,7 @@ def many(letter: str) -> list[DeviceExposurePolicy]:
     return [shared(name, f'{OURS}.type == "veth"', capacity=name, deviceNameSuffix=f"-{name}") for name in names_]
 
 
-def test_whatever_keeps_a_device_from_being_published_is_counted_by_its_reason() -> None:
+def test_devices_left_out_of_publishing_are_counted_by_reason() -> None:
     veths = f'{OURS}.type == "veth"'
     scene = Scene(
         shared("both", veths, supportedCNIPlugins=[{"name": "macvlan"}, {"name": "host-device", "exclusive": True}]),

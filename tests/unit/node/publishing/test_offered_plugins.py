@@ -36,7 +36,7 @@ def published(found: Scene) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize(("policy", "plugin"), [(SHARED, "macvlan"), (EXCLUSIVE, "ovs")])
-def test_what_is_offered_follows_the_plugins_and_the_same_again_is_no_change(
+def test_offered_devices_follow_the_plugins_and_a_repeated_presence_changes_nothing(
     policy: DeviceExposurePolicy, plugin: str
 ) -> None:
     found = scene(policy, Presence())
@@ -94,7 +94,7 @@ def test_the_report_names_plugins_that_policies_list_and_the_node_lacks() -> Non
     assert report(found).missing_plugins == ()
 
 
-def test_a_plugin_that_was_lost_is_a_problem_that_says_who_needs_it_until_it_is_back() -> None:
+def test_a_lost_plugin_is_a_problem_with_its_reason_and_devices_until_it_returns() -> None:
     found = scene(SHARED, THERE)
     found.hold(ETH_KEY)
     look(found, SHARED, LOST)

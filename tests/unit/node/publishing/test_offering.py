@@ -27,7 +27,7 @@ def test_a_second_pass_changes_nothing_and_one_change_is_one_pool() -> None:
     assert scene.slices[ETH_KEY[0]] == ()
 
 
-def test_a_fact_that_is_not_published_is_no_change() -> None:
+def test_a_change_of_an_unpublished_fact_changes_no_slice() -> None:
     scene = Scene()
     scene.see(ETH)
     assert scene.see(msgspec.structs.replace(ETH, ifindex=99)) == set()
@@ -80,7 +80,7 @@ def test_a_nic_that_the_node_lacks_is_a_problem_that_it_reports() -> None:
     assert problem.message.startswith('--physnet physnet2=p1: the node does not have an interface "p1"')
 
 
-def test_a_pf_that_somebody_else_took_leaves_the_names_of_its_vfs() -> None:
+def test_vfs_keep_their_device_names_after_their_pf_moves_to_a_pod() -> None:
     interfaces = sriov("p0", 2)
     scene = Scene()
     scene.see(*interfaces)
@@ -152,7 +152,7 @@ def test_a_pool_of_a_former_name_is_written_on_as_long_as_claims_have_devices_of
     assert scene.devices(POOL).keys() == {"p0", "p0v0", "p0v1"}
 
 
-def test_a_pool_of_a_former_name_that_nobody_uses_goes_at_the_first_pass() -> None:
+def test_an_unused_pool_with_a_former_name_is_removed_on_the_first_pass() -> None:
     former = f"{NODE}-veth-eth7"
     scene = Scene(published={former: ()})
     scene.see(ETH)
@@ -182,7 +182,7 @@ def test_without_partitionable_devices_a_nic_has_one_persona() -> None:
     assert [*scene.devices(ETH_KEY[0])] == ["eth7-macvlan"]
 
 
-def test_what_the_controller_says_of_a_policy_makes_no_device_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_policy_status_update_does_not_rebuild_the_exposer(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(*ALL)
     scene.see(ETH)
     made: list[object] = []
@@ -216,7 +216,7 @@ def test_a_bridge_in_use_that_gets_a_nic_stays_in_its_pool_until_it_is_given_bac
     assert [*scene.devices()] == ["br0"]
 
 
-def test_a_vlan_in_a_pod_keeps_its_nic_from_being_had_whole_also_after_a_restart() -> None:
+def test_a_vlan_in_a_pod_prevents_exclusive_use_of_its_nic_also_after_a_restart() -> None:
     policies = (
         exclusive("vlans", f'{OURS}.type == "vlan"'),
         exclusive("pfs", f'{OURS}.type == "pf"', allowHostUse=True),

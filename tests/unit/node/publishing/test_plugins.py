@@ -158,7 +158,9 @@ def test_a_program_that_is_not_allowed_is_never_run_and_is_asked_when_it_is(tmp_
         ("", "cannot be run"),
     ],
 )
-def test_a_program_that_is_no_plugin_is_left_out_and_said(tmp_path: Path, text: str, why: str) -> None:
+def test_a_program_without_a_valid_plugin_answer_is_left_out_with_the_reason(
+    tmp_path: Path, text: str, why: str
+) -> None:
     async def story() -> None:
         async with followed(tmp_path) as found:
             assert found.presence.programs == ("bridge",)
@@ -169,7 +171,7 @@ def test_a_program_that_is_no_plugin_is_left_out_and_said(tmp_path: Path, text: 
     asyncio.run(story())
 
 
-def test_a_plugin_that_hangs_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_plugin_does_not_delay_the_other_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         async with AsyncExitStack() as stack:
             with within(1.0, "the first look at the plugins", after=plugins.FIRST_SECONDS):
@@ -187,7 +189,9 @@ def test_a_plugin_that_hangs_keeps_nobody_waiting(tmp_path: Path, monkeypatch: p
     asyncio.run(story())
 
 
-def test_what_did_not_answer_is_asked_again_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plugin_without_an_answer_is_asked_again_after_the_retry_interval(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def story() -> None:
         async with followed(tmp_path / "bin") as found:
             assert found.presence.programs == ()
@@ -254,7 +258,7 @@ def test_a_plugin_is_seen_however_it_arrives(
     asyncio.run(story())
 
 
-def test_without_watches_of_the_kernel_the_path_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cni_path_is_polled_when_inotify_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Refused:
         def __init__(self) -> None:
             raise KernelError(24, "cannot watch folders (inotify)")
@@ -269,7 +273,9 @@ def test_without_watches_of_the_kernel_the_path_is_looked_at(tmp_path: Path, mon
     asyncio.run(story())
 
 
-def test_plugins_that_cannot_be_looked_at_are_not_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plugins_remain_present_while_the_cni_path_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def story() -> None:
         async with followed(tmp_path) as found:
             used_up = Refusal(errno.EMFILE, first=1, length=10**6, calls_of="cni/plugins.py")

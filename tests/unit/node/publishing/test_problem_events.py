@@ -23,7 +23,7 @@ class Told:
         self.occurrences.append(occurrence)
 
 
-def test_a_problem_is_told_once_until_it_went_away() -> None:
+def test_a_problem_is_reported_once_until_it_disappears() -> None:
     told = Told()
     events = ProblemEvents(told, "worker-1")
     failing, left_out = Problem(policy="p", message="fails on eth0"), Problem(policy="", message="left out")
@@ -38,7 +38,7 @@ def test_a_problem_is_told_once_until_it_went_away() -> None:
     assert [each.note for each in told.occurrences[2:]] == ["fails on eth0"]
 
 
-def test_a_cause_is_told_once_and_not_again_on_one_more_interface() -> None:
+def test_a_cause_is_reported_once_and_not_again_for_another_interface() -> None:
     told = Told()
     events = ProblemEvents(told, "worker-1")
     seen = [

@@ -32,13 +32,13 @@ def test_each_named_device_is_refused_once_with_its_first_reason() -> None:
 
 
 @pytest.mark.parametrize("field", ["spec.devices", "spec.pool.name", "spec", "metadata.name", ""])
-def test_a_refusal_of_the_slice_is_no_devices_fault(field: str) -> None:
+def test_a_rejection_of_the_whole_slice_blames_no_device(field: str) -> None:
     assert refused("spec.devices[0].name", field) == ()
 
 
-def test_a_refusal_without_causes_is_no_devices_fault() -> None:
+def test_a_rejection_without_causes_blames_no_device() -> None:
     assert refused_devices(Status(code=403, message="forbidden"), SENT) == ()
 
 
-def test_an_index_past_the_devices_names_nobody() -> None:
+def test_a_rejection_with_an_index_past_the_devices_blames_no_device() -> None:
     assert refused("spec.devices[7].name") == ()

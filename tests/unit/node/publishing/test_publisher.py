@@ -162,7 +162,7 @@ def test_a_watch_that_is_late_keeps_no_pool_from_being_written() -> None:
     asyncio.run(story())
 
 
-def test_what_the_store_sees_of_its_own_writes_is_no_reason_to_look_again() -> None:
+def test_a_watch_event_for_an_own_write_triggers_no_extra_round() -> None:
     async def story(*, early: bool) -> None:
         async with publishing() as (server, publisher):
             if early:
@@ -182,7 +182,7 @@ def test_what_the_store_sees_of_its_own_writes_is_no_reason_to_look_again() -> N
     asyncio.run(story(early=True))
 
 
-def test_what_somebody_else_writes_before_the_store_sees_the_own_write_is_mended() -> None:
+def test_a_foreign_write_before_the_watch_shows_the_own_write_is_reverted() -> None:
     async def story() -> None:
         async with publishing() as (server, publisher):
             publisher.want(wanted(3))
@@ -198,7 +198,7 @@ def test_what_somebody_else_writes_before_the_store_sees_the_own_write_is_mended
     asyncio.run(story())
 
 
-def test_what_is_wanted_while_a_write_is_not_seen_yet_is_written_when_it_is() -> None:
+def test_slices_wanted_during_an_unseen_write_are_written_after_its_watch_event() -> None:
     async def story() -> None:
         async with publishing() as (server, publisher):
             publisher.want(wanted(1))

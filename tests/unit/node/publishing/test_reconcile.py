@@ -131,7 +131,7 @@ def test_slices_of_a_node_that_was_made_anew_go_with_the_new_one() -> None:
     assert len(server.stored()) == 1
 
 
-def test_what_others_hung_on_a_slice_stays() -> None:
+def test_foreign_labels_and_annotations_on_a_slice_are_kept() -> None:
     server = Server()
     settle(server, wanted([device("a")]))
     (stored,) = server.stored()
@@ -193,7 +193,7 @@ def test_a_server_that_drops_fields_is_written_to_once() -> None:
     assert len(changed.updates) == 1
 
 
-def test_what_the_server_kept_otherwise_is_mended_if_somebody_changes_it() -> None:
+def test_a_slice_the_server_stored_differently_is_rewritten_after_a_foreign_change() -> None:
     server = Server(keeps=without_taints)
     slices = wanted([device("a", taint="gone")])
     (writes,) = reconcile(slices, server.stored(), NODE, tag=TAG).values()

@@ -88,7 +88,7 @@ def test_a_writer_that_dies_in_the_middle_is_made_good_by_the_next(
 
 
 @given(pools(), st.data())
-def test_slices_that_others_delete_or_change_are_mended(state: list[ResourceSlice], data: st.DataObject) -> None:
+def test_slices_deleted_or_changed_by_others_are_restored(state: list[ResourceSlice], data: st.DataObject) -> None:
     server = Server()
     settle(server, state)
     for one in server.stored():

@@ -66,7 +66,7 @@ class TestHeld:
         scene.see(ETH)
         assert published(scene) == ""
 
-    def test_that_of_a_shared_one_follows_but_not_below_what_claims_consume(self) -> None:
+    def test_shared_capacity_follows_its_registration_but_not_below_claim_consumption(self) -> None:
         scene = Scene(shared("veths", "true"))
         scene.see(ETH)
         scene.holding = [consuming("60", "a"), consuming("20", "b"), consuming("", "c")]
@@ -87,7 +87,7 @@ class TestHeld:
         scene.see(ETH)
         assert published(scene) == ""
 
-    def test_there_is_always_room_for_what_claims_have(self) -> None:
+    def test_capacity_consumed_by_claims_keeps_its_slot_in_a_full_device(self) -> None:
         scene = Scene(shared("veths", "true"))
         scene.registered = (bandwidth("100"),)
         scene.see(ETH)
@@ -107,7 +107,7 @@ class TestHeld:
 
 
 class TestReports:
-    def test_each_object_is_counted_and_says_why_it_is_not_applied(self) -> None:
+    def test_each_custom_device_and_provider_is_counted_and_conflicts_are_reported(self) -> None:
         scene = Scene(exclusive("veths", "true"))
         scene.registered = (
             bandwidth("1", custom_device="a"),
@@ -132,7 +132,7 @@ class TestReports:
 
 
 class TestNodeRegistrations:
-    def test_only_what_means_something_here_wakes_the_node(self) -> None:
+    def test_only_registrations_that_affect_this_node_wake_it(self) -> None:
         leased: tuple[Registration, ...] = (bandwidth("1"),)
         facts = NodeRegistrations("n", lambda: leased)
         labels = {"rack": "a7"}

@@ -53,7 +53,7 @@ def test_interfaces_that_are_alike_and_became_the_same_are_one_entry() -> None:
     assert (hidden.type, hidden.state, hidden.devices, hidden.reason) == ("nic", "up", (), "not matched by any policy")
 
 
-def test_the_names_of_vfs_are_told_by_what_stands_before_the_index() -> None:
+def test_vf_names_are_reported_as_the_common_prefix_before_the_index() -> None:
     pf, *vfs = sriov("p0np0", 3)
     renamed = [replace(each, if_name=f"p0v{each.vf_index}") for each in vfs]
     group = group_of(report(Scene(), pf, *renamed), "p0np0v1")
@@ -90,7 +90,7 @@ def test_an_interface_that_is_hidden_now_and_whose_device_a_claim_has_shows_both
     assert found.policies == {"guard": "excludes", "veths": "overruled"}
 
 
-def test_a_device_of_which_a_name_cannot_tell_is_named_in_full() -> None:
+def test_a_device_name_that_cannot_be_derived_is_reported_in_full() -> None:
     odd = replace(ETH, if_name="eth0.100")
     policies = (
         shared(
@@ -107,7 +107,7 @@ def test_a_device_of_which_a_name_cannot_tell_is_named_in_full() -> None:
     assert len(published) == 2
 
 
-def test_what_pods_bring_is_counted_by_type_unless_a_policy_asks_about_it() -> None:
+def test_unmatched_pod_interfaces_are_counted_by_type_unless_a_policy_selects_them() -> None:
     pods = [Interface(if_name=f"veth{number}", type="veth", oper_state="up", mtu=1500) for number in range(300)]
     status = report(Scene(exclusive("one", named("veth7"))), *pods, NIC)
     (counted,) = [group for group in status.interfaces if not group.names]
@@ -116,7 +116,7 @@ def test_what_pods_bring_is_counted_by_type_unless_a_policy_asks_about_it() -> N
     assert group_of(status, "veth7").count == group_of(status, "eno1").count == 1
 
 
-def test_each_policy_says_what_it_comes_to() -> None:
+def test_each_policy_on_the_node_reports_its_matches_devices_and_errors() -> None:
     here = {"nodeSelector": {"matchLabels": {"zone": "b"}}}
     policies = [
         exclusive("aaa", named("p0v1")),
@@ -136,7 +136,7 @@ def test_each_policy_says_what_it_comes_to() -> None:
     assert (found["failing"].failing, found["broken"].invalid) == (1, True)
 
 
-def test_a_problem_is_told_once_a_cause_however_many_interfaces_have_it() -> None:
+def test_a_problem_is_reported_once_per_cause_regardless_of_the_interface_count() -> None:
     """Seen: one typo was 385 problems."""
     typo = exclude("typo", f'{OURS}.ifNmae == "eth0"')
     status = report(Scene(*ALL, typo), *sriov("p0", 384))
@@ -147,7 +147,7 @@ def test_a_problem_is_told_once_a_cause_however_many_interfaces_have_it() -> Non
     assert status.summary == NodeNetworkSummary(interfaces=385, offered=385, problems=1)
 
 
-def test_devices_that_are_left_out_are_counted_by_the_reason_and_told_of_once() -> None:
+def test_left_out_devices_are_counted_by_reason_and_reported_as_one_problem() -> None:
     veths = f'{OURS}.type == "veth"'
     both = shared("both", veths, supportedCNIPlugins=[{"name": "macvlan"}, {"name": "host-device", "exclusive": True}])
     scene = Scene(both, exclusive("namesake", veths, deviceNameSuffix="-exclusive"))
@@ -157,7 +157,7 @@ def test_devices_that_are_left_out_are_counted_by_the_reason_and_told_of_once() 
     assert status.problems == (NodeProblem(message=why, policy="namesake", interfaces=3, example="eth7"),)
 
 
-def test_a_device_that_the_server_refuses_is_not_offered_and_told_of() -> None:
+def test_a_device_rejected_by_the_server_is_not_offered_and_is_reported() -> None:
     scene = Scene()
     scene.see(ETH)
     status = scene.offering.report({ETH_KEY: "spec.devices[0].name: too odd"})
@@ -166,7 +166,7 @@ def test_a_device_that_the_server_refuses_is_not_offered_and_told_of() -> None:
     assert group_of(status, "eth7").reason == "none of its devices can be published"
 
 
-def test_the_same_node_reports_the_same_whatever_order_it_was_read_in() -> None:
+def test_the_report_of_a_node_does_not_depend_on_the_order_of_its_interfaces() -> None:
     interfaces = (*sriov("p0", 12), NIC, ETH)
     assert report(Scene(), *interfaces) == report(Scene(), *reversed(interfaces))
 
@@ -194,7 +194,7 @@ def test_a_node_with_two_thousand_devices_reports_less_than_64_kib(allocated: bo
     assert sum(len(group.names) for group in status.interfaces) == 2000
 
 
-def test_two_thousand_interfaces_of_which_each_has_its_own_fate_are_told_by_number() -> None:
+def test_two_thousand_distinct_interfaces_are_counted_within_the_status_size_limit() -> None:
     """A hostile or a clumsy set of policies makes no report that the API server would refuse."""
     policies: list[DeviceExposurePolicy] = [
         exclusive(f"a-policy-with-a-long-name-{bit}", f"{OURS}.mtu / {2**bit} % 2 == 1", deviceNameSuffix=f"-{bit}")
@@ -237,7 +237,9 @@ def known(status: NodeNetworkStatus, interface: Interface) -> None:
     ),
     st.booleans(),
 )
-def test_what_a_report_says_of_an_interface_is_what_a_selector_sees(found: list[Interface], tell_all: bool) -> None:
+def test_the_reported_facts_of_an_interface_match_the_view_of_a_selector(
+    found: list[Interface], tell_all: bool
+) -> None:
     interfaces = [replace(each, if_name=f"eth{number}") for number, each in enumerate(found)]
     vfs = sriov("p0", 3)
     status = report(Scene(exclusive("all", "true" if tell_all else f"{OURS}.mtu > 1")), *interfaces, *vfs)
@@ -246,7 +248,7 @@ def test_what_a_report_says_of_an_interface_is_what_a_selector_sees(found: list[
             known(status, interface)
 
 
-def test_what_could_not_be_read_is_neither_told_nor_unknown() -> None:
+def test_an_unreadable_fact_is_reported_neither_as_known_nor_as_unknown() -> None:
     unread = replace(NIC, unreadable=("link_speed",))
     told, unknown = group_of(report(Scene(), unread), "eno1").facts("eno1")
     assert "dra.networking/linkSpeed" not in told
@@ -340,7 +342,7 @@ def test_indexes_that_were_written_by_hand_name_a_bounded_number_of_vfs() -> Non
         msgspec.convert({"type": "vf", "count": 2, "vfs": "0-"}, InterfaceGroup)
 
 
-def test_a_report_tells_how_many_slots_the_fullest_device_uses() -> None:
+def test_a_report_counts_the_slots_used_by_the_fullest_device() -> None:
     scene = Scene()
     status = report(scene, *sriov("p0", 2), NIC)
     devices = [device for slices in scene.slices.values() for one in slices for device in one.spec.devices]

@@ -110,7 +110,7 @@ orders = st.lists(st.integers(0, 100), max_size=4)
 
 @settings(max_examples=200)
 @given(pools, pools, orders)
-def test_what_is_held_stays_as_it_was_and_no_counter_is_overdrawn(
+def test_held_devices_keep_their_capacity_and_no_counter_is_overdrawn(
     before: PoolContent, wanted: PoolContent, order: list[int]
 ) -> None:
     held = some_allocation(before, order)
@@ -132,7 +132,7 @@ def test_what_is_held_stays_as_it_was_and_no_counter_is_overdrawn(
 
 @settings(max_examples=200)
 @given(pools, pools, orders)
-def test_what_excluded_something_that_is_held_still_does(
+def test_devices_excluded_by_a_held_device_remain_excluded(
     before: PoolContent, wanted: PoolContent, order: list[int]
 ) -> None:
     held = some_allocation(before, order)
@@ -151,7 +151,7 @@ def test_what_excluded_something_that_is_held_still_does(
 
 @settings(max_examples=200)
 @given(pools, pools, orders)
-def test_a_passthrough_never_joins_what_is_held_of_the_same_nic(
+def test_a_passthrough_device_never_coexists_with_held_devices_of_its_nic(
     before: PoolContent, wanted: PoolContent, order: list[int]
 ) -> None:
     held = some_allocation(before, order)
@@ -167,7 +167,7 @@ def test_a_passthrough_never_joins_what_is_held_of_the_same_nic(
     pool_of(*personas(0, 0, group="", passthrough=True, vfs=False), num_vfs=0, link_speed=0),
     [0, 1],
 )
-def test_what_is_published_is_legal_and_keeping_again_changes_nothing(
+def test_the_retained_pool_is_valid_and_retaining_again_changes_nothing(
     before: PoolContent, wanted: PoolContent, order: list[int]
 ) -> None:
     held = some_allocation(before, order)
@@ -179,12 +179,12 @@ def test_what_is_published_is_legal_and_keeping_again_changes_nothing(
 
 
 @given(pools, pools)
-def test_with_nothing_held_what_is_wanted_is_published(before: PoolContent, wanted: PoolContent) -> None:
+def test_the_wanted_pool_is_published_when_no_device_is_held(before: PoolContent, wanted: PoolContent) -> None:
     assert retain(before, (), wanted) == wanted
     assert retain(before, ("no-such-device",), wanted) == wanted
 
 
-def test_what_is_released_goes_and_the_counters_follow() -> None:
+def test_released_devices_disappear_and_the_counters_follow() -> None:
     policies = personas(0, 0, group="", passthrough=True, vfs=True)
     many, few = (pool_of(*policies, num_vfs=count, link_speed=1000) for count in (4, 1))
     kept = retain(many, ("p0v3",), few)
@@ -194,7 +194,7 @@ def test_what_is_released_goes_and_the_counters_follow() -> None:
     assert retain(kept, (), few) == few
 
 
-def test_a_link_that_goes_down_takes_no_bandwidth_from_what_is_held() -> None:
+def test_a_link_going_down_takes_no_bandwidth_from_held_devices() -> None:
     policies = personas(0, 0, group="", passthrough=True, vfs=True)
     fast, down = (pool_of(*policies, num_vfs=2, link_speed=speed) for speed in (1000, 0))
     kept = retain(fast, ("p0v0",), down)
@@ -202,7 +202,7 @@ def test_a_link_that_goes_down_takes_no_bandwidth_from_what_is_held() -> None:
     assert not meet(kept, "p0", "p0v0")
 
 
-def test_a_shared_device_that_is_held_tells_what_is_so_now() -> None:
+def test_a_held_shared_device_publishes_its_current_facts() -> None:
     (persona,) = personas(8, 0, group="", passthrough=False, vfs=False)
     slow, fast = (pool_of(persona, num_vfs=0, link_speed=speed) for speed in (1000, 25000))
     (device,) = retain(slow, ("p0-macvlan",), fast).devices
@@ -220,7 +220,7 @@ def mapping(pool: PoolContent) -> Mapping[str, Device]:
 
 
 @pytest.mark.parametrize("speeds", [(1000, 0, 25000), (25000, 1000, 0)])
-def test_a_row_of_changes_keeps_what_is_held_all_along(speeds: tuple[int, ...]) -> None:
+def test_a_series_of_changes_keeps_a_held_device_unchanged_except_its_attributes(speeds: tuple[int, ...]) -> None:
     policies = personas(8, 8, group="rx", passthrough=True, vfs=True)
     row = [pool_of(*policies, num_vfs=2 + number, link_speed=speed) for number, speed in enumerate(speeds)]
     current = row[0]
@@ -232,7 +232,7 @@ def test_a_row_of_changes_keeps_what_is_held_all_along(speeds: tuple[int, ...]) 
         )
 
 
-def test_vfs_that_go_while_one_is_held_leave_the_shares_of_their_pf_to_be_had() -> None:
+def test_vfs_removed_while_one_is_held_leave_the_shares_of_their_pf_allocatable() -> None:
     ways = personas(64, 0, group="", passthrough=True, vfs=True)
     before = pool_of(*ways, num_vfs=8, link_speed=25000)
     kept = retain(before, ("p0v3",), pool_of(*ways, num_vfs=0, link_speed=25000))

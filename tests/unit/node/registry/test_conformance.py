@@ -79,7 +79,7 @@ class TestRefusals:
         tell(folder, story)
 
     @pytest.mark.parametrize("path", [f"{SERVICE}/Nothing", "/x.Y/Z", "/DeviceRegistry/Deregister"])
-    def test_what_is_not_served_is_not_implemented(self, folder: Path, path: str) -> None:
+    def test_unserved_methods_answer_unimplemented(self, folder: Path, path: str) -> None:
         async def story(scene: Scene) -> None:
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await method(scene, path, wire.DeregisterResponse)(wire.DeregisterRequest())
@@ -112,7 +112,7 @@ class TestHealth:
 
 class TestReflection:
     @pytest.mark.parametrize("form", FORMS)
-    def test_every_service_can_be_called_with_what_it_says_of_itself(self, folder: Path, form: str) -> None:
+    def test_reflection_describes_every_service_with_all_its_dependencies(self, folder: Path, form: str) -> None:
         messages = FORMS[form]
 
         async def ask(scene: Scene, requests: Sequence[Any]) -> list[Any]:

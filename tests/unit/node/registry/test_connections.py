@@ -100,7 +100,7 @@ def test_nothing_is_worked_on_while_a_pod_waits(folder: Path, monkeypatch: pytes
     run(story)
 
 
-def test_who_does_not_read_the_answers_is_not_read(folder: Path) -> None:
+def test_a_client_that_does_not_read_answers_is_not_read_further(folder: Path) -> None:
     """A ping is answered at once: the answers of one who reads none would be kept without an end."""
     text = _pings(300_000)
 
@@ -126,7 +126,7 @@ def test_who_does_not_read_the_answers_is_not_read(folder: Path) -> None:
     run(story)
 
 
-def test_all_that_is_said_is_answered_in_its_order_however_it_is_cut(folder: Path) -> None:
+def test_all_pings_are_answered_in_order_regardless_of_the_split(folder: Path) -> None:
     """Pieces end anywhere in a frame; the last answer is to the last ping."""
     client = H2Connection()
     client.initiate_connection()
@@ -151,7 +151,7 @@ def test_all_that_is_said_is_answered_in_its_order_however_it_is_cut(folder: Pat
     run(story)
 
 
-def test_the_first_word_on_a_connection_says_how_many_calls_it_may_have(folder: Path) -> None:
+def test_the_first_frame_on_a_connection_states_the_limit_of_concurrent_calls(folder: Path) -> None:
     """A client that took it at more, until a second word came, would lose the connection with all its calls."""
 
     async def story() -> None:
@@ -167,9 +167,7 @@ def test_the_first_word_on_a_connection_says_how_many_calls_it_may_have(folder: 
     run(story)
 
 
-def test_connections_that_are_full_of_calls_and_end_are_no_line_in_the_log_each(
-    folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_ended_connections_with_many_calls_log_no_warnings(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
         async with serving(folder) as scene:
             for _ in range(3):

@@ -50,11 +50,11 @@ def node() -> Node:
 
 
 @pytest.mark.parametrize("name", ["eth7", "eth7-shared"])
-def test_a_device_and_its_interface_are_found_and_what_fits_is_let_through(node: Node, name: str) -> None:
+def test_a_fitting_registration_is_accepted_by_device_or_interface_name(node: Node, name: str) -> None:
     assert Effect(node).check(says(1, device=name)) == ""
 
 
-def test_a_name_that_nothing_has_is_told_with_the_one_that_is_meant(node: Node) -> None:
+def test_an_unknown_device_name_is_reported_with_a_similar_known_name(node: Node) -> None:
     effect = Effect(node)
     told = effect.check(says(1, device="eth-7"))
     assert told.startswith('no published device or interface is called "eth-7": it counts when one is')
@@ -63,7 +63,7 @@ def test_a_name_that_nothing_has_is_told_with_the_one_that_is_meant(node: Node) 
     assert effect.check(says(1, device="wire1", adds=True)) == ""
 
 
-def test_what_a_device_has_no_room_for_is_refused_with_the_room_that_it_has(node: Node) -> None:
+def test_a_registration_above_the_free_slots_of_a_device_is_rejected_with_their_number(node: Node) -> None:
     effect = Effect(node)
     room = 32 - min(len(device.attributes) + len(device.capacity) for device in _devices(node))
     assert effect.check(says(room)) == ""
@@ -72,11 +72,11 @@ def test_what_a_device_has_no_room_for_is_refused_with_the_room_that_it_has(node
         effect.check(says(room + 1))
 
 
-def test_nothing_is_said_before_the_node_was_looked_at() -> None:
+def test_a_registration_is_not_checked_before_the_node_is_discovered() -> None:
     assert Effect(Node()).check(says(40)) == ""
 
 
-def test_who_came_first_keeps_its_room_and_can_say_something_else(node: Node) -> None:
+def test_the_first_provider_keeps_its_slots_and_can_change_its_registration(node: Node) -> None:
     effect, first = Effect(node), says(4)
     node.publish(first)
     room = 32 - min(len(device.attributes) + len(device.capacity) for device in _devices(node))

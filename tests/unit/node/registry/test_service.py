@@ -53,7 +53,7 @@ def text(value: str) -> dict[str, Any]:
 
 
 class TestCalls:
-    def test_what_is_said_holds_is_listed_and_can_be_taken_back(self, folder: Path) -> None:
+    def test_a_registration_is_accepted_listed_and_deregistered(self, folder: Path) -> None:
         async def story(scene: Scene) -> None:
             span = wire.CapacityRequestPolicyRange(min="1", step="1")
             answer = await scene.register(**amount("4096", default="1", valid_range=span), ttl_seconds=60)
@@ -109,7 +109,7 @@ class TestCalls:
 
         tell(folder, story)
 
-    def test_a_stream_tells_which_devices_there_are(self, folder: Path) -> None:
+    def test_a_watch_stream_lists_the_published_devices(self, folder: Path) -> None:
         async def story(scene: Scene) -> None:
             watch: Any = scene.channel.unary_stream(
                 f"{SERVICE}/WatchDevices",
@@ -121,7 +121,7 @@ class TestCalls:
 
         tell(folder, story)
 
-    def test_the_client_of_python_says_the_same(self, folder: Path) -> None:
+    def test_the_python_client_registers_lists_and_deregisters(self, folder: Path) -> None:
         def client(path: Path) -> list[str]:
             with RegistryClient("bctl", str(path)) as registry:
                 registry.register("eth7", {"rdma": True, "n": 3, "s": "x"}, {"bandwidth": 4096}, ttl=60)
@@ -145,7 +145,7 @@ class TestCalls:
 
 
 class TestOwners:
-    def test_nobody_registers_under_anothers_name(self, folder: Path) -> None:
+    def test_only_its_owner_registers_or_deregisters_under_a_provider_name(self, folder: Path) -> None:
         async def story(scene: Scene) -> None:
             assert (await scene.register(token="a")).success
             other = await scene.register(token="b")
@@ -166,7 +166,7 @@ class TestOwners:
 
 
 class TestRestarts:
-    def test_what_was_granted_is_there_before_anybody_asks(self, folder: Path) -> None:
+    def test_granted_registrations_are_stored_on_disk_with_their_owner(self, folder: Path) -> None:
         async def story(scene: Scene) -> None:
             for at in range(50):
                 assert (await scene.register(device=f"eth{at}", token="a")).message == ""
@@ -189,7 +189,7 @@ class TestRestarts:
         time.sleep(1.1)
         assert [each.device for each in RegistrationTable(folder / FILE).registrations] == ["eth8"]
 
-    def test_a_socket_that_somebody_deletes_is_made_again(self, folder: Path) -> None:
+    def test_a_deleted_socket_is_created_again(self, folder: Path) -> None:
         async def story(scene: Scene) -> None:
             scene.path.unlink()
             await until_async(scene.path.exists, "the socket to be made again")
@@ -243,7 +243,9 @@ class TestRestarts:
         tell(folder, story)
         assert "bctl" not in RegistrationTable(folder / FILE).owners
 
-    def test_a_full_disk_takes_nothing_away_and_says_so(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_full_disk_loses_no_registration_and_is_reported(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         full = True
 
         def write(fd: int, content: bytes) -> int:
@@ -281,7 +283,7 @@ class TestStrangers:
         tell(folder, story, wait=False)
         assert not path.exists()
 
-    def test_a_socket_that_nobody_serves_is_replaced_and_one_that_is_served_is_not(self, folder: Path) -> None:
+    def test_a_socket_is_replaced_only_when_no_process_serves_it(self, folder: Path) -> None:
         path = folder / "registry.sock"
         with socket.socket(socket.AF_UNIX) as other:
             other.bind(str(path))
@@ -312,7 +314,7 @@ class TestStrangers:
 
         tell(folder, story)
 
-    def test_who_says_nothing_loses_the_connection_and_no_one_takes_all(
+    def test_silent_connections_are_closed_and_do_not_block_other_clients(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(service, "LIMITS", LIMITS._replace(first=0.3, of_peer=8))
@@ -376,7 +378,7 @@ class TestStrangers:
         assert MAX_OF_PROVIDER > 500
 
 
-def test_the_kernels_word_counts_and_not_what_a_request_says(folder: Path) -> None:
+def test_a_caller_is_identified_by_kernel_credentials_not_by_its_request(folder: Path) -> None:
     async def story(scene: Scene) -> None:
         callers: list[connections.Caller] = []
 
@@ -403,7 +405,7 @@ def test_every_method_of_the_protos_is_served(folder: Path) -> None:
 
 
 class TestFiles:
-    def test_what_is_allowed_is_taken_and_what_is_not_there_is_waited_for(self, folder: Path) -> None:
+    def test_an_allowed_device_file_is_accepted_and_a_missing_one_is_awaited(self, folder: Path) -> None:
         async def story(scene: Scene) -> None:
             answer = await scene.add("clock", "/dev/zero")
             assert (answer.success, answer.message) == (True, "")
@@ -434,7 +436,9 @@ class TestFiles:
             ("/dev/" + "x" * 70, "longer than the 64 characters"),
         ],
     )
-    def test_what_is_not_is_refused_with_the_rule_and_leaves_nothing(self, folder: Path, path: str, rule: str) -> None:
+    def test_an_invalid_device_file_is_rejected_with_the_rule_and_not_registered(
+        self, folder: Path, path: str, rule: str
+    ) -> None:
         async def story(scene: Scene) -> None:
             answer = await scene.add("bad", path)
             assert (answer.success, rule in answer.message) == (False, True), answer.message
@@ -442,7 +446,7 @@ class TestFiles:
 
         tell(folder, story, files=["/dev/zero", "/dev/fd/*", "/dev/sh*"])
 
-    def test_what_the_operator_no_longer_allows_is_kept_and_told(self, folder: Path) -> None:
+    def test_a_device_file_no_longer_allowed_is_kept_and_reported(self, folder: Path) -> None:
         async def allowed(scene: Scene) -> None:
             assert (await scene.add("clock", "/dev/zero")).success
 

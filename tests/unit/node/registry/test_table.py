@@ -86,7 +86,9 @@ class TestRules:
             (said(), MAX_TTL + 1, "not from 1 to"),
         ],
     )
-    def test_what_breaks_one_changes_nothing(self, registration: Registration, ttl: float, message: str) -> None:
+    def test_an_invalid_registration_is_rejected_and_changes_nothing(
+        self, registration: Registration, ttl: float, message: str
+    ) -> None:
         table = Table()
         with pytest.raises(RefusedRegistrationError, match=message):
             table.register_at(0.0, registration, ROOT, ttl)
@@ -123,7 +125,7 @@ class TestRules:
         assert table.owners == {}
         table.register_at(60.0 + OWNED_SECONDS, said(), ROOT, 60)
 
-    def test_root_takes_back_what_others_said_and_sets_the_name_free(self) -> None:
+    def test_root_removes_a_foreign_registration_and_frees_its_provider_name(self) -> None:
         table = Table()
         table.register_at(0.0, said(), OTHER, 60)
         assert table.remove_at(1.0, anyone=True) == 1
@@ -149,7 +151,7 @@ class TestRules:
         assert table.remove_at(0.0, "eth7") == 1
         table.register_at(0.0, said(provider="x", adds=True), ROOT, 60)
 
-    def test_it_is_bounded_and_what_is_there_can_still_be_renewed(self) -> None:
+    def test_the_table_is_bounded_and_existing_registrations_can_still_be_renewed(self) -> None:
         table = Table(limits=RegistryLimits(providers=4, of_provider=3, registrations=8, size=100_000))
         for at in range(3):
             table.register_at(0.0, said(device=f"e{at}"), ROOT, 60)
@@ -192,7 +194,7 @@ class TestRules:
         for owner, count in enumerate(taken, 1):
             table.put(registration(owner, count - 1), f"uid:{owner}", 60)
 
-    def test_what_had_its_share_is_read_back_in_any_order(self, folder: Path) -> None:
+    def test_registrations_within_their_share_are_read_back_in_any_order(self, folder: Path) -> None:
         limits = RegistryLimits(registrations=8)
         table = Table(limits=limits)
         for owner, count in (("uid:1", 4), ("uid:2", 2)):
@@ -216,7 +218,7 @@ class TestRules:
         table.sweep_at(OWNED_SECONDS + 12.0)
         assert table.owners == {}
 
-    def test_who_shows_more_than_user_0_of_a_container_takes_the_name_from_it(self, folder: Path) -> None:
+    def test_a_better_identity_than_container_root_takes_over_the_provider_name(self, folder: Path) -> None:
         for better in (ACCOUNT, NODE_ROOT):
             table = Table()
             table.register_at(0.0, said(device="eth8"), ANY_ROOT, 60)
@@ -249,7 +251,9 @@ class TestRules:
         )
     )
     @settings(deadline=None)
-    def test_exactly_what_has_not_ended_holds(self, steps: list[tuple[str, str, int, int]]) -> None:
+    def test_exactly_the_unexpired_registrations_apply_at_any_time(
+        self, steps: list[tuple[str, str, int, int]]
+    ) -> None:
         table, expected, now = Table(), dict[tuple[str, str], float](), 0.0
         for provider, device, ttl, pause in steps:
             now += pause
@@ -283,7 +287,7 @@ class TestDamping:
         assert table.say(10.5, 0)
         assert not table.registrations
 
-    def test_a_value_that_comes_back_is_no_change(self) -> None:
+    def test_a_value_reverted_while_withheld_publishes_no_change(self) -> None:
         table = Table()
         table.say(0.0, 1)
         table.say(1.0, 2)
@@ -297,7 +301,7 @@ class TestDamping:
         assert not table.say(30.0, 1)
         assert table.registrations is before
 
-    def test_who_comes_and_goes_without_end_is_damped_too(self) -> None:
+    def test_endless_registering_and_deregistering_is_damped_too(self) -> None:
         table, changes = Table(), 0
         for tenth in range(1000):
             changes += table.say(tenth / 10, tenth % 2)
@@ -344,7 +348,7 @@ class TestJournal:
     def grant(self, ends: float = 1e12, **more: Any) -> Grant:
         return Grant(said(**more), OTHER, 60.0, ends)
 
-    def test_what_was_granted_is_read_back_and_what_was_taken_back_is_not(self, folder: Path) -> None:
+    def test_granted_registrations_are_read_back_and_ended_ones_are_not(self, folder: Path) -> None:
         written = RegistrationJournal(folder / "r")
         written.write([self.grant()], {})
         granted, ended = JournalLine(granted=self.grant(device="eth8")), JournalLine(ended=("bctl", "eth7"))
@@ -353,7 +357,7 @@ class TestJournal:
         assert [grant.key for grant in table.grants] == [("bctl", "eth8")]
         assert table.owners["bctl"].name == OTHER
 
-    def test_who_came_first_is_first_also_after_a_renewal_and_a_restart(self, folder: Path) -> None:
+    def test_the_order_of_first_registration_survives_renewal_and_restart(self, folder: Path) -> None:
         came = [said(provider=name) for name in ("z", "a", "m", "z")]
         table = Table()
         for at, each in enumerate(came):

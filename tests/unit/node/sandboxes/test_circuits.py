@@ -98,7 +98,7 @@ def test_one_sandbox_tries_it_and_lets_the_others_in_when_it_answers(
     assert not refused(circuits, sandboxes)
 
 
-def test_a_trial_that_is_cut_off_says_nothing_of_it_and_the_next_one_tries(
+def test_an_interrupted_trial_is_not_counted_and_the_next_sandbox_may_try(
     circuits: Circuits, clock: Clock, sandboxes: ExitStack
 ) -> None:
     tried(circuits, hanging())
@@ -109,7 +109,7 @@ def test_a_trial_that_is_cut_off_says_nothing_of_it_and_the_next_one_tries(
     assert refused(circuits, sandboxes)
 
 
-def test_who_failed_for_another_reason_says_nothing_of_it_and_the_next_one_tries(
+def test_a_trial_failed_for_another_reason_is_not_counted_and_the_next_sandbox_may_try(
     circuits: Circuits, clock: Clock, sandboxes: ExitStack
 ) -> None:
     tried(circuits, hanging())
@@ -220,7 +220,7 @@ def test_no_hook_waits_for_undoing_by_a_plugin_that_hung_until_it_has_answered(
     assert not circuits.may_hang(["slow"])
 
 
-def test_chains_without_programs_are_never_refused_and_blame_nobody(circuits: Circuits, clock: Clock) -> None:
+def test_chains_without_programs_are_never_rejected_and_blame_no_plugin(circuits: Circuits, clock: Clock) -> None:
     waited(circuits, clock, 1.0, PermanentError("the kernel took long"))
     assert not circuits.has_trouble()
     tried(circuits, hanging())
@@ -240,7 +240,7 @@ def test_chains_without_programs_are_never_refused_and_blame_nobody(circuits: Ci
         max_size=40,
     )
 )
-def test_whatever_pods_come_plugins_not_known_to_answer_are_waited_for_in_vain_a_tenth_of_the_time(
+def test_long_vain_waits_for_plugins_not_known_to_answer_take_at_most_a_tenth_of_the_time(
     pods: list[tuple[str, float, str, float]],
 ) -> None:
     clock = Clock()

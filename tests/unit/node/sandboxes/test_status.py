@@ -114,7 +114,7 @@ def test_pods_that_share_a_device_have_their_addresses_together_and_no_common_ma
     assert found.network_data.hardware_address == ""
 
 
-def test_there_are_no_more_addresses_than_the_server_takes() -> None:
+def test_a_claim_status_contains_no_more_addresses_than_the_server_allows() -> None:
     found = only(outcome(addresses=40))
     assert found.network_data is not None
     assert len(found.network_data.ips) == MAX_IPS
@@ -129,7 +129,9 @@ def test_there_are_no_more_addresses_than_the_server_takes() -> None:
     ],
     ids=["all steps", "the device's own", "its name alone"],
 )
-def test_what_does_not_fit_is_left_out_step_by_step(outcomes: list[Outcome], steps: list[str]) -> None:
+def test_steps_that_exceed_the_size_limit_are_left_out_of_the_claim_status(
+    outcomes: list[Outcome], steps: list[str]
+) -> None:
     data = only(*outcomes).data
     assert len(msgspec.json.encode(data)) <= MAX_DATA
     assert [step["step"] for step in data["pods"][0]["steps"]] == steps
@@ -199,14 +201,14 @@ def test_a_condition_that_does_not_change_keeps_its_time() -> None:
     assert changed.conditions[0]["lastTransitionTime"] == LATER
 
 
-def test_what_the_server_gives_back_is_the_same() -> None:
+def test_a_status_read_back_from_the_server_equals_the_written_one() -> None:
     wanted = only(outcome(above=2))
     stored = msgspec.json.decode(msgspec.json.encode(wanted), type=AllocatedDeviceStatus)
     assert same([wanted], [stored])
     assert not same([wanted], [only(outcome(2, above=2))])
 
 
-def test_a_claim_that_no_sandbox_has_says_nothing() -> None:
+def test_a_claim_without_a_sandbox_gets_no_device_statuses() -> None:
     assert device_statuses([], [only(outcome())], NOW) == ()
 
 

@@ -77,7 +77,7 @@ def test_a_transition_out_of_turn_or_from_another_phase_is_a_defect(table: Table
     assert table.phase(box.id) is Phase.ATTACHING
 
 
-def test_of_what_has_ended_and_left_nothing_nothing_is_remembered(table: Table) -> None:
+def test_an_ended_sandbox_without_remains_is_forgotten(table: Table) -> None:
     box = BOXES[0]
     table.mark_running(box)
     attach(table, box, *CLAIMS)
@@ -90,7 +90,7 @@ def test_of_what_has_ended_and_left_nothing_nothing_is_remembered(table: Table) 
     assert table._records == {}
 
 
-def test_what_is_listed_and_does_not_run_has_ended_and_of_what_is_not_listed_nothing_is_taken_down(
+def test_listed_but_stopped_sandboxes_are_ended_and_unlisted_ones_are_not_detached(
     table: Table,
 ) -> None:
     for box in BOXES:
@@ -110,7 +110,7 @@ def test_what_is_listed_and_does_not_run_has_ended_and_of_what_is_not_listed_not
     assert set(table.all_running) == {BOXES[0].id, BOXES[1].id}
 
 
-def test_what_is_not_listed_has_ended_once_its_pod_has_another_sandbox(table: Table) -> None:
+def test_an_unlisted_sandbox_ends_once_its_pod_starts_another_sandbox(table: Table) -> None:
     box = BOXES[0]
     table.mark_running(box)
     attach(table, box, *CLAIMS)
@@ -122,7 +122,7 @@ def test_what_is_not_listed_has_ended_once_its_pod_has_another_sandbox(table: Ta
     assert table.to_take_down() == (box.id,)
 
 
-def test_what_could_not_be_given_back_is_remembered_and_counted_until_it_is(table: Table) -> None:
+def test_a_failed_detach_is_remembered_and_counted_until_it_is_abandoned(table: Table) -> None:
     box = BOXES[0]
     for tries in range(1, 3):
         in_turn(
@@ -155,7 +155,7 @@ def test_a_specification_that_cannot_be_removed_keeps_the_claims_containers_from
     assert set(table.users(claim.uid)) == {one.id, other.id}
 
 
-def test_who_waits_until_all_is_at_rest_waits_for_everybody(table: Table) -> None:
+def test_waiting_for_rest_waits_for_the_turns_of_all_sandboxes(table: Table) -> None:
     async def main() -> None:
         ended: list[str] = []
 

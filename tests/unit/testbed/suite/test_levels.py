@@ -33,7 +33,7 @@ def test_each_level_is_a_target_of_make() -> None:
         assert make("--dry-run", target).returncode == 0, target
 
 
-def test_what_a_level_needs_is_prepared_in_an_order_that_can_be_kept() -> None:
+def test_preparations_of_a_level_are_ordered_by_their_dependencies() -> None:
     for name in LEVELS:
         done: set[str] = set()
         for job in needed([name]):
@@ -74,7 +74,7 @@ def test_the_emulated_machine_is_begun_before_all_levels_that_would_have_it_wait
     assert {name for name, level in LEVELS.items() if level.alone_with} <= {"hardware", *later}
 
 
-def test_without_recorded_trees_make_says_what_to_set() -> None:
+def test_make_without_recorded_trees_names_the_variable_to_set() -> None:
     done = make("test-recorded")
     assert done.returncode != 0
     assert "set NETDRA_FIXTURES to the folder of the recorded trees" in done.stderr

@@ -23,7 +23,7 @@ FAILS_ONCE = """
 """
 
 
-def test_what_passes_is_told_with_its_times_and_kept(project: Project) -> None:
+def test_passed_tests_are_reported_with_their_wait_times_and_recorded(project: Project) -> None:
     project.test(
         "a",
         """
@@ -89,7 +89,7 @@ def test_a_test_that_fails_is_shown_with_the_command_that_runs_it_again(project:
     assert "FAILED  make test-a ARGS=tests/a/test_it.py::test_it\n        assert 1 == 2" in told
 
 
-def test_what_fails_on_a_real_machine_and_then_passes_is_flaky_and_both_logs_are_kept(project: Project) -> None:
+def test_a_test_that_passes_on_retry_is_flaky_and_keeps_both_logs(project: Project) -> None:
     project.test("a", FAILS_ONCE)
     runs = project.run()
     told = project.conclusion(runs)
@@ -103,7 +103,7 @@ def test_what_fails_on_a_real_machine_and_then_passes_is_flaky_and_both_logs_are
     assert "1 passed" in second
 
 
-def test_what_fails_twice_is_a_failure(project: Project) -> None:
+def test_a_test_that_fails_twice_is_a_failure(project: Project) -> None:
     project.test("a", "def test_it(): assert False")
     runs = project.run()
     assert not summary.passed(runs)
@@ -145,7 +145,7 @@ def test_flaky_tests_of_all_levels_are_counted_together(project: Project) -> Non
         ("", "it ended with code 5"),
     ],
 )
-def test_what_does_not_run_has_not_passed(project: Project, text: str, trouble: str) -> None:
+def test_a_run_with_skipped_unfinished_or_no_tests_does_not_pass(project: Project, text: str, trouble: str) -> None:
     project.test("a", text, again=False)
     runs = project.run()
     assert not summary.passed(runs)
@@ -184,7 +184,7 @@ def test_two_runs_are_compared_by_level_and_by_test(tmp_path: Path) -> None:
     assert told[-2:] == ["- gone", "+ new"]
 
 
-def test_what_is_wrong_is_shown_however_much_was_logged_meanwhile(project: Project) -> None:
+def test_a_failure_is_shown_with_only_the_last_log_lines(project: Project) -> None:
     project.test(
         "unit",
         """
