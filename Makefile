@@ -12,7 +12,7 @@ PYTEST := $(BIN)/python -m pytest
 # Tests start many processes of netdra. If this is set, as in many images, each process compiles all of its imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test quick lint format test-unit test-kernel test-cluster test-oldest test-runtimes test-hardware test-machine test-times test-recorded test-upgrade explore soak testbed bench image release crds docs site protos lock clean
+.PHONY: help demo test quick lint format test-unit test-kernel test-cluster test-pods test-oldest test-runtimes test-hardware test-machine test-times test-recorded test-upgrade explore soak testbed bench image release crds docs site protos lock clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -48,8 +48,11 @@ test-unit: ## Pure functions: tables, properties, golden files
 test-kernel: ## Real network namespaces, netlink and CNI plugins (root)
 	$(SUITE) kernel --arguments='$(ARGS)'
 
-test-cluster: ## Real control plane, kubelet, containerd (root, Go)
+test-cluster: ## Real control plane; ARGS may name any file in tests/cluster (root, Go)
 	$(SUITE) cluster --arguments='$(ARGS)'
+
+test-pods: ## Real pods on a kubelet and containerd; netdra's own from its image and charts (root, Go)
+	$(SUITE) pods --arguments='$(ARGS)'
 
 test-oldest: ## Pods, NRI, CDI, a crash and restarts on the oldest container runtime (root, Go)
 	$(SUITE) oldest --arguments='$(ARGS)'

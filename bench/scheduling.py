@@ -44,7 +44,6 @@ RAIL_VFS = 16
 RAIL_PODS = 3
 RAIL_SECONDS = 60.0
 """How long pods of many rails are waited for."""
-QUICK = {"NODES": (2,), "PODS": 2, "WARM": 1, "RAILS": 3, "RAIL_VFS": 4}
 
 
 class Mode(NamedTuple):
@@ -67,6 +66,14 @@ MODES: Mapping[str, Mode] = {
     # does not end (decision D56).
     "one device per VF": Mode({}, ratio=3.0, bound=0.0, beside=0.0),
     "pooled VFs": Mode({"pooledVFs": {"lanes": 1}}, ratio=1.1, bound=1.0, beside=0.5),
+}
+QUICK = {
+    "NODES": (2,),
+    "PODS": 2,
+    "WARM": 1,
+    "RAILS": 3,
+    "RAIL_VFS": 4,
+    "MODES": {"pooled VFs": MODES["pooled VFs"]},
 }
 HOME = "bench"
 SETTLED = "settled.example.com"

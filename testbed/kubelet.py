@@ -26,6 +26,8 @@ ROOT = "/var/lib/kubelet"
 
 _HEALTH_PORT = 10248
 _PODS = 250
+SYNC_SECONDS = 10
+"""When the kubelet comes back to a pod whose claim it could not prepare, or up to half later; by default a minute."""
 _PACKAGE_PARENT = Path(__file__).parent.parent
 
 
@@ -55,8 +57,8 @@ class Kubelet:
             plane: where it registers.
             feature_gates: on top of those of the control plane.
             administrator: it has an administrator's credentials. With a node's own, the API server now and then refuses
-                its first read of a claim, and the kubelet asks again only after a minute, which is not a driver's
-                fault.
+                its first read of a claim, and the kubelet asks again only after `SYNC_SECONDS`, which is not a
+                driver's fault.
 
         Raises:
             ProcessError: it did not become ready.
@@ -157,6 +159,7 @@ def _configuration(authority: Path, gates: Mapping[str, bool], socket: str) -> d
         "makeIPTablesUtilChains": False,
         "maxPods": _PODS,
         "resolvConf": "",
+        "syncFrequency": f"{SYNC_SECONDS}s",
         "volumePluginDir": f"{ROOT}/volume-plugins",
         # The defaults throttle status updates, which tests wait for.
         "kubeAPIQPS": 500,

@@ -21,7 +21,7 @@ CONTAINER = "main"
 # The containers end as soon as they are asked to; with 0 the API server would forget a pod before it has ended.
 _GRACE_SECONDS = 5
 # The API server's node authorizer may not know yet that a new claim is its node's, and refuse the kubelet's first read
-# of it; the kubelet comes back to such a pod after more than a minute.
+# of it; the kubelet comes back to such a pod at its next synchronization (`testbed.kubelet`).
 _PATIENCE = 180.0
 
 

@@ -148,7 +148,7 @@ def opened(plane: ControlPlane, api: Api, node: Node, socket: Path, image: Path)
         relay(node, "service", port, f"{SERVICE}:443", ready=lambda: node.listens(443))
         relay(node, "proxy", str(socket), ready=socket.exists)
         undo.callback(socket.unlink, missing_ok=True)
-        # With a node's own rights its first read of a claim is refused now and then, and the pod waits for a minute.
+        # With a node's own rights its first read of a claim is refused now and then, and the pod waits.
         kubelet = Kubelet(containerd, plane, administrator=True)
         undo.callback(api.delete, NODE, node.name)
         yield Site(plane, api, node, containerd, kubelet)

@@ -66,8 +66,10 @@ class Level:
         make: its command.
         after: the jobs that must have succeeded before.
         cores: how many it can use.
+        load: the part of each of them that it uses; it waits for the rest of the time, and others can have it.
         again: whether a test that fails is run once more, alone: on a real machine, yes; of pure functions, never.
         alone_with: something that one level at a time can have.
+        behind: a level that begins before, if it is run at all, because its end decides when the run ends.
         variables: further variables that it is run with.
         folder: where the report and the log are, for a level that empties a folder of its own first.
     """
@@ -76,8 +78,10 @@ class Level:
     make: Make
     after: tuple[str, ...]
     cores: int = 1
+    load: float = 1.0
     again: bool = False
     alone_with: str = ""
+    behind: str = ""
     variables: Mapping[str, str] = field(default_factory=dict)
     folder: Path = field(default=RESULTS)
 
@@ -96,21 +100,23 @@ class Level:
         return {"NETDRA_REPORT": str(self.report.absolute()), **self.variables}
 
 
-def _pytest(*paths: str, waits: bool = False, options: Sequence[str] = ()) -> Make:
+def _pytest(*paths: str, beyond: int | None = None, but: Sequence[str] = (), options: Sequence[str] = ()) -> Make:
     """A level that is one call of pytest, in several processes where there are cores for it.
 
     Args:
         paths: its tests.
-        waits: whether they wait more than they work: two processes more than the machine has cores, since those that
-            others use now are free later.
+        beyond: for tests that wait more than they work: so many processes more than the machine has cores, since those
+            that others use now are free later.
+        but: folders below the paths that belong to another level.
         options: further ones of pytest.
     """
+    own = (*paths, *(f"--ignore={folder}" for folder in but))
 
     def make(call: Call) -> Sequence[str]:
-        workers = call.machine + 2 if waits and call.machine > 1 else call.cores
+        workers = call.cores if beyond is None or call.machine == 1 else call.machine + beyond
         spread = ("-n", str(workers), "--dist=loadscope", "--no-loadscope-reorder") if workers > 1 else ()
         place = (f"--basetemp={call.temporary}",) if call.temporary is not None else ()
-        return (PYTHON, "-m", "pytest", *place, *options, *spread, *_with_paths(call.arguments, paths))
+        return (PYTHON, "-m", "pytest", *place, *options, *spread, *_with_paths(call.arguments, own))
 
     return make
 
@@ -168,7 +174,8 @@ PREPARATIONS: Mapping[str, Job] = {
 }
 
 _CORE = "the core that the SR-IOV machine has"
-"""An emulated machine takes one of two cores whole; what is left is too little for clusters and their time-outs."""
+"""An emulated machine takes one of two cores whole; what is left is too little for nodes of clusters and time-outs."""
+_OF_PODS = ("tests/cluster/install", "tests/cluster/pods")  # those that take longest first
 LEVELS: Mapping[str, Level] = {
     level.name: level
     for level in (
@@ -182,19 +189,12 @@ LEVELS: Mapping[str, Level] = {
         ),
         Level("lint", _lint, after=("environment", "vale")),
         Level("unit", _pytest("tests/unit"), after=("environment",), cores=4),
-        Level("kernel", _pytest("tests/kernel"), after=("environment", "packages", "cni"), again=True),
-        Level(
-            "cluster",
-            _pytest("tests/cluster", waits=True),
-            after=("environment", "components", "image", "foreign-image", "browser"),
-            cores=3,
-            again=True,
-            alone_with=_CORE,
-        ),
+        Level("kernel", _pytest("tests/kernel"), after=("environment", "packages", "cni"), load=0.5, again=True),
         Level(
             "oldest",
             _pytest("tests/cluster/pods", options=("-m", "oldest")),
             after=("environment", "components"),
+            load=0.5,
             again=True,
             variables={RUNTIME: OLDEST_RUNTIME},
         ),
@@ -202,6 +202,7 @@ LEVELS: Mapping[str, Level] = {
             "upgrade",
             _pytest("tests/upgrade"),
             after=("environment", "components", "image", "former-image"),
+            load=0.5,
             again=True,
         ),
         Level(
@@ -210,6 +211,24 @@ LEVELS: Mapping[str, Level] = {
             after=("environment", "emulator"),
             again=True,
             alone_with=_CORE,
+            behind="hardware",
+        ),
+        Level(
+            "cluster",
+            _pytest("tests/cluster", beyond=0, but=_OF_PODS),
+            after=("environment", "components", "image", "foreign-image", "browser"),
+            cores=2,
+            again=True,
+            behind="hardware",
+        ),
+        Level(
+            "pods",
+            _pytest(*_OF_PODS, beyond=1),
+            after=("environment", "components", "image", "foreign-image"),
+            cores=3,
+            again=True,
+            alone_with=_CORE,
+            behind="hardware",
         ),
     )
 }

@@ -95,11 +95,12 @@ class Suite:
             self._jobs.remove(job)
             self._preparing[job.name] = Command(job.command, RESULTS / f"{job.name}.log", {})
         for level in [each for each in self._levels if self._ready.issuperset(each.after)]:
-            free = self._cores - sum(each.command.cores for each in self._under_way)
+            free = self._cores - sum(each.command.cores * each.level.load for each in self._under_way)
             taken = {each.level.alone_with for each in self._under_way} - {""}
-            if free > 0 and level.alone_with not in taken:
+            waits = level.behind in {each.name for each in self._levels}
+            if free > 0 and not waits and level.alone_with not in taken:
                 self._levels.remove(level)
-                self._start(level, min(free, level.cores))
+                self._start(level, max(1, min(int(free), level.cores)))
 
     def _start(self, level: Level, cores: int) -> None:
         level.report.unlink(missing_ok=True)

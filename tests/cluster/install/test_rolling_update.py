@@ -32,7 +32,7 @@ SIDE_BY_SIDE = 3
 LONGER = 2.0
 """Seconds that a pod may wait longer than without an update, on an idle machine."""
 TRIED_AGAIN = ("FailedPrepareDynamicResources", "FailedCreatePodSandBox")
-"""After the first of them the kubelet waits for more than a minute, after the second for some seconds."""
+"""After the first of them the kubelet waits for its next synchronization, after the second for some seconds."""
 PATIENCE = 60.0 * max(UPDATES, 3)
 EXAMPLE = Path(__file__).parents[3] / "examples" / "first-pod"
 HERE = "load"
@@ -240,7 +240,7 @@ def test_pods_keep_their_networks_while_the_whole_node_starts_anew(installed: Si
         process.start()
         process.wait_ready()
     installed.kubelet.wait_ready()
-    # What the API server has of the driver is from before, and a pod that began now would wait for a minute.
+    # What the API server has of the driver is from before, and a pod that began now would wait for it.
     until(lambda: settled(installed) and restarts(installed) > restarted, "the driver to run again", seconds=120)
     assert addresses(stays, "stays") == before
     load = Load(installed, "after")

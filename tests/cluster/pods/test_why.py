@@ -36,7 +36,7 @@ def first_lines(told: Result) -> str:
 
 
 def wait_reason(stage: Stage, claim: str, reason: str) -> None:
-    """Have the kubelet inspect the pod until the claim's device has a reason; by itself it may wait for a minute."""
+    """Have the kubelet inspect the pod until the claim's device has a reason; by itself it may wait for long."""
 
     def has_reason(_: Object | None) -> bool:
         devices = stage.pods.claim_status(claim)

@@ -1,6 +1,6 @@
 """Pods whose containers write down what network they began with, so that none that began too early goes unseen.
 
-Used by the tests of faults and by the soak test. The kubelet tries again by itself, but after up to a minute; a change
+Used by the tests of faults and by the soak test. The kubelet tries again by itself, but only after some time; a change
 of a pod's annotation makes it inspect the pod at once, so tests of many faults need not wait for that.
 """
 

@@ -25,7 +25,7 @@ from tests.hardware.real.offers import ready
 from tests.hardware.real.test_reboot import ADDRESS
 from tests.hardware.real.worker import FOLDER, Worker, mount_disk
 
-PATIENCE = 600.0  # the kubelet comes back to a pod whose first try failed after more than a minute
+PATIENCE = 600.0  # emulated, a kubelet may take minutes until it comes back to a pod whose first try failed
 CHECKPOINTS = FOLDER / "node" / "lib" / "netdra" / "sandboxes"
 
 

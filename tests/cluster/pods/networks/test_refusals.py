@@ -25,7 +25,7 @@ PATIENCE = 200.0
 
 def refused(offer: Offer, pod: str, text: str) -> str:
     """The message of the pod's event, on one line; the driver is well."""
-    # A kubelet that asks for a claim before the API server has seen that it may comes again after a minute or more.
+    # A kubelet that asks for a claim before the API server has seen that it may comes again later.
     event = offer.pods.wait_event(pod, PREPARE, text, timeout=PATIENCE)
     assert event["type"] == "Warning"
     assert offer.driver.is_ready()

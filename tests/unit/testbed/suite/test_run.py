@@ -61,6 +61,25 @@ def test_levels_that_need_a_core_alone_are_not_side_by_side(
     assert summary.passed(project.run())
 
 
+def test_a_level_begins_behind_the_one_that_decides_when_the_run_ends(project: Project) -> None:
+    project.test("first", "import time\n\ndef test_it(): time.sleep(1)\n", alone_with="a core")
+    look = "import pathlib\n\ndef test_it(): assert pathlib.Path('there').exists()\n"
+    project.test("behind", f"import time\ntime.sleep(1)\n{look}", behind="long", again=False)
+    project.test("long", "import pathlib\npathlib.Path('there').touch()\n\ndef test_it(): pass\n", alone_with="a core")
+    assert summary.passed(project.run())
+
+
+def test_a_level_that_mostly_waits_leaves_its_core_to_another_one(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    look = "import pathlib, time\n\ndef test_it():\n    pathlib.Path('{level}').touch()\n    time.sleep(2)\n"
+    for level, load, beside in (("a", 1.0, True), ("b", 0.5, True), ("c", 0.5, True), ("d", 1.0, False)):
+        text = look.format(level=level) + "    assert pathlib.Path('c').exists()\n"
+        project.test(level, text + f"    assert pathlib.Path('d').exists() != {beside}", load=load, again=False)
+    assert summary.passed(project.run())
+
+
 def test_a_test_that_fails_is_shown_with_the_command_that_runs_it_again(project: Project) -> None:
     project.test("a", "def test_it(): assert 1 == 2", again=False)
     runs = project.run()
