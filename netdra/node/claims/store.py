@@ -310,11 +310,12 @@ class ClaimStore(msgspec.Struct, frozen=True):
         claims = []
         for name in file_names:
             claim = unchanged.get(name)
-            if claim is None or claim.version != VERSION:
-                with suppress(files.NewerStateError, InvalidInputError):
-                    claim = self.get(name.removesuffix(_SUFFIX))
-            if claim is not None:
+            if claim is not None and claim.version == VERSION:
                 claims.append(claim)
+                continue
+            with suppress(files.NewerStateError, InvalidInputError):
+                claim = self.get(name.removesuffix(_SUFFIX))
+                claims += [claim] if claim is not None else []
         return claims
 
     def uids(self) -> frozenset[str]:
