@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -18,6 +19,7 @@ from testbed.objects import CLAIM, CLASS, NAMESPACE, POD, SLICE
 
 _NUMBERS = itertools.count(1)
 _MARKER = "marker.testbed"
+_UNKNOWN_CLASS = re.compile(r"device class \S+ does not exist")
 
 
 class Workspace:
@@ -90,12 +92,19 @@ class Workspace:
         self.api.create(objects.pod(self.namespace, name, {claim: claim for claim in claims}, node=node))
         return name
 
-    def schedule(self, name: str) -> tuple[str, str]:
-        """Wait for the scheduler's first word on a pod: (node, "") or ("", why it does not fit)."""
-        decided = self.api.wait_for(
-            POD, name, lambda found: objects.scheduling(found) != ("", ""), namespace=self.namespace
-        )
-        return objects.scheduling(decided)
+    def schedule(self, name: str, *, knows_classes: bool = False) -> tuple[str, str]:
+        """Wait for the scheduler's first word on a pod: (node, "") or ("", why it does not fit).
+
+        Args:
+            name: the pod.
+            knows_classes: skip its words until it has seen the pod's classes, which exist.
+        """
+
+        def is_decided(found: Object | None) -> bool:
+            node, reason = objects.scheduling(found)
+            return bool(node or (reason and not (knows_classes and _UNKNOWN_CLASS.search(reason))))
+
+        return objects.scheduling(self.api.wait_for(POD, name, is_decided, namespace=self.namespace))
 
     def wait_placed(self, name: str, node: str) -> None:
         """Wait until the scheduler has put a pod on a node, also if it first does not know a new class."""
@@ -112,7 +121,7 @@ class Workspace:
         """
         name = f"placed-{next(_NUMBERS)}"
         self.add_pod(name, self.add_claim(name, *requests, constraints=constraints), node=node)
-        placed, reason = self.schedule(name)
+        placed, reason = self.schedule(name, knows_classes=True)
         if placed:
             return name, ""
         self.release(name, name)
