@@ -231,6 +231,7 @@ class CheckpointJournal:
 
     Attributes:
         inherited: -1 until `hold` or `await_programs` is called: most chains run no programs.
+        keeps_devices: a step is undone, but the disk still names the sandbox as the holder of its device.
     """
 
     def __init__(self, path: Path, lock: int, saved: Saved, size: int, *, is_readable: bool = True) -> None:
@@ -238,6 +239,7 @@ class CheckpointJournal:
         self._lock, self._size, self._is_readable = lock, size, is_readable
         self._one_at_a_time = threading.Lock()
         self.inherited = -1
+        self.keeps_devices = False
 
     def append(self, entry: Entry) -> None:
         """Write one entry down.

@@ -66,16 +66,22 @@ def detach(
     if journal is None:
         return DetachReport(sandbox=sandbox, found=False)
     with closing(journal):
+        names_all = _names_all_devices(journal.saved)
         report = _undo(journal, settings, netns, held_netns, started)
         if report.is_undone:
-            return _removed(journal, report, settings)
+            return _removed(journal, report, settings, names_all=names_all)
         return _given_up(journal, report) if give_up and not (keep_stranded and report.is_stranded) else report
 
 
-def _removed(journal: CheckpointJournal, report: DetachReport, settings: ChainSettings) -> DetachReport:
-    """The report of a sandbox of which nothing is left to undo, and whose checkpoint is removed if it can be."""
+def _removed(
+    journal: CheckpointJournal, report: DetachReport, settings: ChainSettings, *, names_all: bool
+) -> DetachReport:
+    """The report of a sandbox of which nothing is left to undo, and whose checkpoint is removed if it can be.
+
+    If the checkpoint named all devices, undoing its steps has released them, unless a link could not be removed.
+    """
     try:
-        if not _names_all_devices(journal.saved):
+        if not names_all or journal.keeps_devices:
             holders.forget(settings.state, report.sandbox)
         journal.remove()
     except NetdraError as problem:
@@ -84,11 +90,13 @@ def _removed(journal: CheckpointJournal, report: DetachReport, settings: ChainSe
 
 
 def _names_all_devices(saved: Saved) -> bool:
-    """Whether a checkpoint names every device that its sandbox has: undoing its steps has released all of them.
+    """Whether a checkpoint names every device that its sandbox has.
 
-    A device is the sandbox's before its step is written down. A process may have died in between.
+    A device is the sandbox's before its step is written down, and until the step is undone. A process may have died in
+    between, or after some steps.
     """
-    return saved.complete and not saved.damaged
+    planned = sum(len(plan.steps) for plan in saved.header.plans)
+    return saved.complete and not saved.damaged and len(saved.steps) == planned
 
 
 def _given_up(journal: CheckpointJournal, report: DetachReport) -> DetachReport:

@@ -105,7 +105,8 @@ class Executor:
     def give_up(self, key: str) -> None:
         """Note that the sandbox has a step's device no longer."""
         for device in _holds(self.tasks[key], self.journal.saved.steps[key]):
-            holders.give_up(self._settings.state, device, self.site.container_id)
+            if not holders.give_up(self._settings.state, device, self.site.container_id):
+                self.journal.keeps_devices = True
 
     def release(self, key: str) -> Returned:
         """Give back what outlives a restart of the machine: by a binary's DEL, or as the lease of a built-in step.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -82,20 +81,24 @@ def _held_by(directory: Path, device: str, sandbox: str) -> TemporaryError:
     return TemporaryError(what, hint=hint)
 
 
-def give_up(directory: Path, device: str, sandbox: str) -> None:
-    """Note that a sandbox has a device no longer; a link that cannot be removed ends with the checkpoint.
+def give_up(directory: Path, device: str, sandbox: str) -> bool:
+    """Note that a sandbox has a device no longer; returns whether that is written down.
 
     Raises:
         TemporaryError: the disk cannot be read.
     """
     path = _path(directory, device)
-    if _target(path) == sandbox:
-        _remove(path)
+    return _target(path) != sandbox or _remove(path)
 
 
-def _remove(path: Path | str) -> None:
-    with suppress(OSError):
+def _remove(path: Path | str) -> bool:
+    try:
         os.unlink(path)  # noqa: PTH108 (a pod's end waits for each of these)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def forget(directory: Path, sandbox: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -71,6 +72,24 @@ def test_random_kernel_refusals_leave_attach_and_detach_retryable_and_no_differe
         told = notes and refusal.number in (errno.EPERM, errno.EIO)
         assert told or differences(before, bed.state()) == [], str(refusal)
         assert leases(bed) == [], str(refusal)
+
+
+def test_after_any_single_failed_call_for_its_link_a_detached_sandbox_holds_no_device(bed: Bed) -> None:
+    plans, sandbox = prepared(bed), bed.container.sandbox
+    before = bed.state()
+    for first in itertools.count(1):
+        attach(plans, bed.container, bed.pod.path, bed.settings)
+        with (
+            refusing.refusing(Refusal(errno.EIO, first=first, calls_of="chain/holders.py")) as refusal,
+            suppress(NetdraError),
+        ):
+            detach(sandbox, bed.settings)
+        if sandbox in checkpoint.sandboxes(bed.settings.state):
+            assert detach(sandbox, bed.settings).is_clean
+        assert differences(before, bed.state()) == [], str(refusal)
+        if not refusal.refused:
+            break
+    assert first > 2
 
 
 @pytest.mark.parametrize("number", refusing.ERRNOS, ids=errno.errorcode.get)
