@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from netdra.admission.offers import MOST_DEVICES, NodeOffer, Offers, offered, offering
-from netdra.admission.reports import LabelledNode, NodeReport, shared
+from netdra.admission.reports import LabelledNode, NodeReport
 from netdra.exposure.foresight import InterfaceReports, SimilarInterfaces
 from netdra.kube.store import Change, Store
 from netdra.model.custom_device import CustomDevice, CustomDeviceSelector
@@ -30,6 +30,10 @@ MOST_SECONDS = 0.1
 MOST_SEEN = 1500
 KEPT = 32
 """How many selections of attributes are remembered."""
+FORMER = 64
+"""How many counts of former reports are remembered, for later ones that are equal."""
+MOST_PARTS, MOST_BYTES = 64, 16 * 1024
+"""The size of the counts, and of the report, above which that is not done: a node's driver may write any."""
 
 Key = tuple[Any, ...]
 
@@ -68,6 +72,7 @@ class _Selection:
         self.nodes: dict[_Kind, int] = {}
         self.stale = dict.fromkeys(nodes)
         self._kinds: dict[Key, _Kind] = {}
+        self._alike: dict[tuple[Part, ...], tuple[Part, ...]] = {}
         self._seen: tuple[SimilarInterfaces, ...] | None = None
 
     @property
@@ -77,8 +82,9 @@ class _Selection:
             self._seen = tuple(kind.seen(count, self.nodes[kind], holds=True) for kind, count in self.counts.items())
         return self._seen
 
-    def count(self, node: str, bit: int, groups: Iterable[InterfaceGroup], asked: frozenset[str]) -> None:
+    def count(self, node: str, bit: int, report: NodeReport | None, asked: frozenset[str]) -> None:
         """Count a node's interfaces, in the place of its former ones."""
+        groups = report.interfaces if report is not None else ()
         self._seen = None
         for kind, count in self.of_nodes.pop(node, ()):
             self.counts[kind] -= count
@@ -93,7 +99,11 @@ class _Selection:
             self.counts[kind] = self.counts.get(kind, 0) + count
             self.nodes[kind] = self.nodes.get(kind, 0) | bit
         if counts:
-            self.of_nodes[node] = shared(tuple(counts.items()))
+            self.of_nodes[node] = parts = tuple(counts.items())
+            if report is not None and report.size <= MOST_BYTES and len(parts) <= MOST_PARTS:
+                self.of_nodes[node] = self._alike.setdefault(parts, parts)
+        if len(self._alike) > len(self.of_nodes) + FORMER:
+            self._alike = {parts: parts for parts in self.of_nodes.values()}
 
 
 class Nodes:
@@ -162,11 +172,13 @@ class Nodes:
     async def _by_kind(self) -> dict[tuple[str, ...], NodeReport]:
         """The report of a node of each kind that has devices; other requests go first now and then."""
         before, now = self._kinds, {}
+        alike = {names: names for _, names in before.values()}
         turn = time.monotonic()
         for node, report in tuple(self.reports.objects.items()):
             known = before.get(node)
             if known is None or known[0] is not report:
-                known = report, shared(offering(report.interfaces))
+                names = offering(report.interfaces)
+                known = report, alike.setdefault(names, names)
             now[node] = known
             if time.monotonic() - turn > SLICE_SECONDS:
                 await asyncio.sleep(0)
@@ -211,9 +223,7 @@ class Nodes:
         begun = turn = time.monotonic()
         while selection.stale:
             node, _ = selection.stale.popitem()
-            report = self.reports.objects.get(node)
-            groups = report.interfaces if report is not None else ()
-            selection.count(node, self._bit(node), groups, asked)
+            selection.count(node, self._bit(node), self.reports.objects.get(node), asked)
             now = time.monotonic()
             if now - begun > MOST_SECONDS or len(selection.counts) > MOST_SEEN:
                 return

@@ -7,9 +7,8 @@ nodes: feature discovery sets a hundred on each.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from functools import lru_cache
-from typing import TypeVar
+from typing import AnyStr
 
 import msgspec
 from msgspec.structs import force_setattr
@@ -23,15 +22,25 @@ SHARED = 8192
 """How many values are remembered for later objects that contain them, too."""
 DECODED = 256
 """How many entries are kept decoded."""
+MOST_BYTES = 4096
+"""Longer values are not remembered: a node's driver may write others again and again, up to 1.5 MB each."""
 
-T = TypeVar("T", bound=Hashable)
 _entry = msgspec.json.Decoder(InterfaceGroup)
 
 
-@lru_cache(maxsize=SHARED)
-def shared(value: T) -> T:
+def shared(value: AnyStr) -> AnyStr:
     """The first of equal values, so that the others are freed."""
+    return _shared(value) if len(value) <= MOST_BYTES else value
+
+
+@lru_cache(maxsize=SHARED)
+def _shared(value: AnyStr) -> AnyStr:
     return value
+
+
+def decoded(entry: bytes) -> InterfaceGroup:
+    """An entry of a report."""
+    return _decoded(entry) if len(entry) <= MOST_BYTES else _entry.decode(entry)
 
 
 @lru_cache(maxsize=DECODED)
@@ -58,7 +67,7 @@ class PackedInterfaces(msgspec.Struct, frozen=True):
         """Copy the entries: msgspec's refer to the whole answer of the API server."""
         packed = tuple(shared(bytes(entry)) for entry in self.packed)
         for entry in packed:
-            _decoded(entry)
+            decoded(entry)
         force_setattr(self, "packed", packed)
 
 
@@ -73,9 +82,14 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
         force_setattr(self, "metadata", _brief(self.metadata))
 
     @property
+    def size(self) -> int:
+        """The bytes of these entries."""
+        return sum(map(len, self.status.packed)) if self.status is not None else 0
+
+    @property
     def interfaces(self) -> tuple[InterfaceGroup, ...]:
         """The entries of the node's interfaces."""
-        return tuple(map(_decoded, self.status.packed)) if self.status is not None else ()
+        return tuple(map(decoded, self.status.packed)) if self.status is not None else ()
 
 
 class LabelledNode(NodeWithoutStatus, frozen=True):

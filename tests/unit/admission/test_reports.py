@@ -51,6 +51,27 @@ def test_equal_entries_of_many_nodes_take_the_memory_of_one() -> None:
     assert (after - before) / DECODED < len(msgspec.json.encode(VFS))
 
 
+@pytest.mark.usefixtures("traced")
+def test_large_reports_that_a_node_writes_again_and_again_are_not_remembered() -> None:
+    nodes, size = Nodes(), 100_000
+    text = "x" * size
+    with nodes.following():
+        before = 0
+        for number in range(40):
+            large = InterfaceGroup(
+                type="nic",
+                count=1,
+                listed=(f"n{number}-{text[:200]}",),
+                devices=(PublishedDevice(policy="p", name=f"d{number}"),),
+                attributes={"x.example/a": f"{number}{text}"},
+            )
+            nodes.reports.put("n0", kept.report("n0", [large]))
+            asyncio.run(nodes.most_devices())
+            asyncio.run(nodes.reported(frozenset({"x.example/a"}), None))
+            before = before or tracemalloc.get_traced_memory()[0]
+    assert tracemalloc.get_traced_memory()[0] - before < 10 * size
+
+
 def test_numbers_and_truths_stay_apart() -> None:
     one, true = (InterfaceGroup(type="nic", count=1, attributes={"x.example/a": value}) for value in (1, True))
     for group, value in ((one, 1), (true, True), (one, 1)):
