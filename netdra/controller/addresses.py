@@ -152,7 +152,7 @@ class PodAddresses:
         self.statuses.add(change.key)
         self.shares.recount(change.key)
         self._look_at_waiting(change.key)
-        self._look_outside(change.key)
+        self._look_at_outside(change.key)
         self.kept.add(change.key)
 
     def _on_address_change(self, change: Change[WatchedPodAddress]) -> None:
@@ -201,7 +201,7 @@ class PodAddresses:
             del waiting[key]
             self.claims.add(key)
 
-    def _look_outside(self, network: str) -> None:
+    def _look_at_outside(self, network: str) -> None:
         """Look again at claims with an address of a range that a network no longer has."""
         ledger = self._known_ledger(network)
         if ledger is not None:
@@ -329,9 +329,9 @@ class PodAddresses:
                 present = None
             if present is not None and present.spec.claim is not None and present.spec.claim.uid != claim.metadata.uid:
                 await self._check_released(present)
-            elif present is not None and assignments.is_attached(claim, present):
+            elif present is not None and self._is_in_use(present, claim):
                 await self._withdraw(present, own[1:], claim)
-                return  # whatever the ranges say now: a pod keeps the address that it has
+                return  # whatever the ranges say now
             chosen = ledger.choose(family, entry.owner, labels, entry.requested, entry.group, conflicts.attached(claim))
             address = assignments.address_of(ledger, chosen, entry.owner, claim.metadata, node_of(claim))
             if present is not None and present.name == address.name:
@@ -346,6 +346,11 @@ class PodAddresses:
                 return
             self._forget(key, chosen)
         raise AddressError(f'PodNetwork "{entry.network}": other controllers assign all addresses that are chosen')
+
+    @staticmethod
+    def _is_in_use(address: PodAddress, claim: ResourceClaim) -> bool:
+        """Whether the claim's pod has an address, on the node for which it was assigned."""
+        return assignments.is_attached(claim, address) and address.spec.node_name == node_of(claim)
 
     async def _create(self, address: PodAddress, ledger: NetworkLedger) -> bool:
         """Create a PodAddress; returns whether it is the claim's now. Another's of that name is noted in the ledger.
