@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from itertools import islice
 from typing import Any, TypeVar
 
 import msgspec
@@ -151,7 +150,10 @@ def _pod_network(request: AdmissionRequest, cluster: Cluster) -> Verdict:
     others = [network for name, network in sorted(cluster.pod_networks.items()) if name != new.name]
     near = [finding for name, finding in pod_networks.overlaps([*others, new]) if name == new.name]
     near += taken_ranges.overlaps(new, cluster.taken)
-    near += islice(_unfit(new, cluster.topologies.values()), topologies.SHOWN)
+    unfit = [*_unfit(new, cluster.topologies.values())]
+    near += unfit[: topologies.SHOWN]
+    if len(unfit) > topologies.SHOWN:
+        near.append(Finding(f"{len(unfit) - topologies.SHOWN} more warnings like these are not shown"))
     return Verdict(warnings=tuple(finding.text for finding in near))
 
 

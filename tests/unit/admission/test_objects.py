@@ -461,7 +461,8 @@ class TestPodNetworks:
         changed = network("10.7.0.0/24", name="a", vlan=8, mtu=1500)
         verdict = review(request_of(changed), narrowed(request_of(changed), Cluster(topologies=users)))
         assert verdict.errors == ()
-        assert len(verdict.warnings) == topologies.SHOWN
+        assert len(verdict.warnings) == topologies.SHOWN + 1
+        assert verdict.warnings[-1] == "3 more warnings like these are not shown"
         assert 'NetworkTopology "four", step "tag": the step uses VLAN 7, but PodNetwork "a" is VLAN 8' in str(verdict)
         assert 'the step sets mtu 1400, but PodNetwork "a" has mtu 1500' in str(verdict)
         assert '"other"' not in str(verdict)
