@@ -67,7 +67,7 @@ class Level:
         after: the jobs that must have succeeded before.
         cores: how many it can use.
         load: the part of each of them that it uses; it waits for the rest of the time, and others can have it.
-        again: whether a test that fails is run once more, alone: on a real machine, yes; of pure functions, never.
+        again: whether a test that fails is run once more, alone: not where nothing depends on the machine.
         alone_with: something that one level at a time can have.
         behind: a level that begins before, if it is run at all, because its end decides when the run ends.
         variables: further variables that it is run with.
@@ -188,7 +188,7 @@ LEVELS: Mapping[str, Level] = {
             alone_with=_CORE,
         ),
         Level("lint", _lint, after=("environment", "vale")),
-        Level("unit", _pytest("tests/unit"), after=("environment",), cores=4),
+        Level("unit", _pytest("tests/unit"), after=("environment",), cores=4, again=True),
         Level("kernel", _pytest("tests/kernel"), after=("environment", "packages", "cni"), load=0.5, again=True),
         Level(
             "oldest",

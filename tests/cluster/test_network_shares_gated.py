@@ -68,6 +68,7 @@ def test_nothing_is_published_or_written_again_and_claims_without_a_request_get_
     net = Shared(workspace, ranges=[{"cidr": "10.44.0.0/28"}], keepSeconds=0)
     other = workspace.create(manifest(NETWORK, workspace.name("more"), spec={"ranges": [{"cidr": "10.45.0.0/29"}]}))
     net.until_status(total=14)
+    until(lambda: writes(plane), "the controller to ask the API server what it supports")
     before = writes(plane)
     for number in range(CLAIMS):
         net.claim(f"claim-{number}")

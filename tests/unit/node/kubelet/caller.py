@@ -112,7 +112,9 @@ def serving(
 
 @asynccontextmanager
 async def calling(path: Path) -> AsyncIterator[grpc.aio.Channel]:
-    async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
+    """A connection of its own: channels share those of closed ones, also to a server whose socket was deleted since."""
+    own = (("grpc.use_local_subchannel_pool", 1),)
+    async with grpc.aio.insecure_channel(f"unix:{path}", options=own) as channel:
         yield channel
 
 

@@ -29,7 +29,8 @@ from tests.refusing import Refusal
 ANSWER = """#!/bin/sh
 echo '{"cniVersion": "1.1.0", "supportedVersions": ["0.4.0", "1.0.0", "1.1.0"]}'
 """
-SOON = 2.0
+SOON = 20.0
+"""Seconds: long for a busy machine, and shorter than `plugins.SCAN_SECONDS`."""
 
 
 def install(path: Path, text: str = ANSWER) -> Path:
@@ -43,6 +44,12 @@ def install(path: Path, text: str = ANSWER) -> Path:
 
 ASKED: Counter[str] = Counter()
 """By path, how often a program was run."""
+
+
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may take seconds to run a program."""
+    monkeypatch.setattr(plugins, "FIRST_SECONDS", SOON)
 
 
 @pytest.fixture(autouse=True)
@@ -183,6 +190,7 @@ def test_a_hanging_plugin_does_not_delay_the_other_plugins(tmp_path: Path, monke
             await until_async(lambda: found.presence.unusable, "the hanging one to be said")
             assert "it timed out after 5.0 s" in found.presence.unusable["hanging"]
 
+    monkeypatch.setattr(plugins, "FIRST_SECONDS", 2.0)
     monkeypatch.setattr(plugins, "ANSWER_SECONDS", 5.0)
     install(tmp_path / "bridge")
     install(tmp_path / "hanging", "#!/bin/sh\nsleep 600\n")
