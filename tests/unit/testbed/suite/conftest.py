@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import io
 import sys
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
 from testbed.suite import levels, summary
-from testbed.suite.levels import Level, Make
+from testbed.suite.levels import Call, Level, Make
 from testbed.suite.results import Run
 from testbed.suite.run import Suite
 from testbed.suite.screen import Screen
@@ -29,10 +30,11 @@ def pytest_configure(config):
 
 @dataclass
 class Project:
-    """A checkout: its folder, and its levels by name."""
+    """A checkout: its folder, its levels by name, and the order in which they began."""
 
     folder: Path
     levels: dict[str, Level]
+    began: list[str] = field(default_factory=list)
 
     def test(self, level: str, text: str, *, again: bool = True, **more: object) -> None:
         """A level with the tests of one file."""
@@ -42,7 +44,12 @@ class Project:
 
     def level(self, name: str, make: Make, **more: object) -> None:
         """A level of any command."""
-        self.levels[name] = Level(name, make, after=(), **more)  # type: ignore[arg-type]
+
+        def noted(call: Call) -> Sequence[str]:
+            self.began.append(name)
+            return make(call)
+
+        self.levels[name] = Level(name, noted, after=(), **more)  # type: ignore[arg-type]
 
     def run(self, *arguments: str) -> list[Run]:
         """Run all levels."""

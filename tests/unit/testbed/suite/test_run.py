@@ -21,6 +21,18 @@ FAILS_ONCE = """
         print("printed by the first" if first else "printed by the second")
         assert not first, "not yet"
 """
+TOUCHING = """
+import pathlib, time
+
+def test_it():
+    pathlib.Path('{level}').touch()
+"""
+MEETING = """
+    end = time.monotonic() + 60
+    while not all(pathlib.Path(other).exists() for other in {others!r}):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+"""
 
 
 def test_passed_tests_are_reported_with_their_wait_times_and_recorded(project: Project) -> None:
@@ -53,31 +65,32 @@ def test_levels_that_need_a_core_alone_are_not_side_by_side(
     project: Project, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
-    touch = "import time, pathlib\n\ndef test_it():\n    pathlib.Path('{level}').touch()\n    time.sleep(1)\n"
     for level in ("a", "b"):
-        beside = level == "b" or not name
-        text = touch.format(level=level) + f"    assert pathlib.Path('b').exists() == {beside}"
-        project.test(level, text, alone_with=name)
+        alone = "    time.sleep(1)\n    assert not pathlib.Path('b').exists()\n" if name and level == "a" else ""
+        beside = "" if name else MEETING.format(others="ab")
+        project.test(level, TOUCHING.format(level=level) + beside + alone, alone_with=name)
     assert summary.passed(project.run())
 
 
 def test_a_level_begins_behind_the_one_that_decides_when_the_run_ends(project: Project) -> None:
     project.test("first", "import time\n\ndef test_it(): time.sleep(1)\n", alone_with="a core")
-    look = "import pathlib\n\ndef test_it(): assert pathlib.Path('there').exists()\n"
-    project.test("behind", f"import time\ntime.sleep(1)\n{look}", behind="long", again=False)
-    project.test("long", "import pathlib\npathlib.Path('there').touch()\n\ndef test_it(): pass\n", alone_with="a core")
+    project.test("behind", "def test_it(): pass\n", behind="long")
+    project.test("long", "def test_it(): pass\n", alone_with="a core")
     assert summary.passed(project.run())
+    assert project.began == ["first", "long", "behind"]
 
 
 def test_a_level_that_mostly_waits_leaves_its_core_to_another_one(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
-    look = "import pathlib, time\n\ndef test_it():\n    pathlib.Path('{level}').touch()\n    time.sleep(2)\n"
-    for level, load, beside in (("a", 1.0, True), ("b", 0.5, True), ("c", 0.5, True), ("d", 1.0, False)):
-        text = look.format(level=level) + "    assert pathlib.Path('c').exists()\n"
-        project.test(level, text + f"    assert pathlib.Path('d').exists() != {beside}", load=load, again=False)
+    met = MEETING.format(others="abc") + "    assert not pathlib.Path('d').exists()\n    "
+    for level, load in (("a", 1.0), ("b", 0.5), ("c", 0.5)):
+        looked = f"pathlib.Path('{level}{level}').touch()\n" + MEETING.format(others=["aa", "bb", "cc"])
+        project.test(level, TOUCHING.format(level=level) + met + looked, load=load, again=False)
+    project.test("d", TOUCHING.format(level="d"), load=1.0, again=False)
     assert summary.passed(project.run())
+    assert project.began == ["a", "b", "c", "d"]
 
 
 def test_a_test_that_fails_is_shown_with_the_command_that_runs_it_again(project: Project) -> None:
