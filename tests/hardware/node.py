@@ -45,8 +45,10 @@ class Function:
         return self._target("iommu_group")
 
     def _target(self, link: str) -> str:
-        path = self.folder / link
-        return path.resolve().name if path.exists() else ""
+        try:
+            return (self.folder / link).readlink().name
+        except FileNotFoundError:
+            return ""
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class PF(Function):
         return int((self.folder / "sriov_numvfs").read_text())
 
     def vf(self, index: int) -> VF:
-        return VF((self.folder / f"virtfn{index}").resolve(strict=True).name, index)
+        return VF((self.folder / f"virtfn{index}").readlink().name, index)
 
     def vfs(self) -> tuple[VF, ...]:
         return tuple(self.vf(index) for index in range(self.num_vfs))

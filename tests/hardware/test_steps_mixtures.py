@@ -10,8 +10,6 @@ import itertools
 import json
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,8 +21,8 @@ from netdra.chain.check import check
 from netdra.chain.report import AttachError
 from netdra.cni.plugins import PluginPath
 from netdra.model.plan import Plan
-from tests.hardware import programs
-from tests.hardware.node import PATIENCE, PF, ip, links
+from tests.hardware import killed, programs
+from tests.hardware.node import PF, ip, links
 from tests.hardware.pods import Pod, allocated, assert_as_before, node_state
 from tests.plans import on_devices
 
@@ -188,14 +186,8 @@ def test_a_chain_whose_netdra_was_killed_is_undone_from_its_checkpoint(
     pfs: tuple[PF, ...], new_mixed_pod: Callable[[], Pod], after: str, mixture: tuple[str, ...]
 ) -> None:
     before, pod = node_state(), new_mixed_pod()
-    job = {"plan": chain(pfs, mixture), "netns": pod.netns, "settings": pod.settings, "after": after}
-    killed = subprocess.run(
-        (sys.executable, "-m", "tests.hardware.killed"),
-        input=msgspec.json.encode(job, enc_hook=str),
-        check=False,
-        timeout=PATIENCE,
-    )
-    assert killed.returncode == -signal.SIGKILL
+    job = killed.Job(chain(pfs, mixture), pod.netns, pod.settings, after)
+    assert killed.exit_code(job) == -signal.SIGKILL
     report = pod.detach()
     assert report.is_clean, str(report)
     assert_as_before(before, pod.settings)

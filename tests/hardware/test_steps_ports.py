@@ -7,8 +7,6 @@ minimum rate.
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -22,7 +20,7 @@ from netdra.model.plan import PlannedPort, PlannedStep
 from netdra.model.result import CNIDNS
 from netdra.model.topology import NeutronRequest
 from testbed.waiting import until
-from tests.hardware.killed import Job
+from tests.hardware import killed
 from tests.hardware.node import PATIENCE, PF, VF, Function, ip
 from tests.hardware.pods import Pod, allocated, assert_as_before, node_state, of_pf
 from tests.hardware.test_steps_bond import bond
@@ -137,14 +135,8 @@ def test_a_change_at_the_pf_to_a_vf_with_a_port_is_reported(
 
 def test_a_vf_with_a_port_comes_back_when_netdra_is_killed_meanwhile(vf: VF, pod: Pod) -> None:
     before = node_state()
-    job = Job(plan=plan(ported(vf)), netns=pod.netns, settings=pod.settings, after="vf")
-    killed = subprocess.run(
-        (sys.executable, "-m", "tests.hardware.killed"),
-        input=msgspec.json.encode(job, enc_hook=str),
-        check=False,
-        timeout=PATIENCE,
-    )
-    assert killed.returncode == -signal.SIGKILL
+    job = killed.Job(plan=plan(ported(vf)), netns=pod.netns, settings=pod.settings, after="vf")
+    assert killed.exit_code(job) == -signal.SIGKILL
     assert of_pf(vf)["address"] == MAC
     assert pod.detach().is_clean
     assert_as_before(before, pod.settings)

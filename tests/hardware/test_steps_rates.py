@@ -6,18 +6,15 @@ The emulated 82576 (igb) limits a VF to a rate of at most its link's speed, and 
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import msgspec
 import pytest
 
 from netdra.chain.check import check
 from netdra.chain.report import AttachError
 from netdra.model.plan import PlannedDevice
-from tests.hardware.killed import Job
+from tests.hardware import killed
 from tests.hardware.node import PF, VF, ip, up
 from tests.hardware.pods import Pod, allocated, assert_as_before, node_state, of_pf
 from tests.plans import plan, step
@@ -128,12 +125,7 @@ def test_a_vf_whose_pod_dies_while_it_is_limited_is_unlimited_again(pfs: tuple[P
     vf = pfs[0].vf(2)
     before = node_state()
     limited = plan(step("vf", "host-device", "net1", device=with_bandwidth(vf, 300)))
-    killed = subprocess.run(
-        (sys.executable, "-m", "tests.hardware.killed"),
-        input=msgspec.json.encode(Job(limited, pod.netns, pod.settings, "vf"), enc_hook=str),
-        check=False,
-    )
-    assert killed.returncode == -signal.SIGKILL
+    assert killed.exit_code(killed.Job(limited, pod.netns, pod.settings, "vf")) == -signal.SIGKILL
     assert rates(vf) == (0, 300)
     assert pod.detach().is_clean
     assert_as_before(before, pod.settings)

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +29,7 @@ from netdra.topology.bind import bind
 from netdra.topology.classes import device_classes
 from netdra.topology.devices import from_slices
 from testbed.waiting import until
+from tests.hardware import killed
 from tests.hardware.node import PATIENCE, PF, VF, ip, ping, run
 from tests.hardware.pods import Pod, assert_as_before, node_state, of_pf
 
@@ -182,11 +181,8 @@ def test_a_process_killed_while_attaching_leaves_a_checkpoint_that_is_enough(
 ) -> None:
     before = node_state()
     ((planned,),) = plans(pfs)
-    job = msgspec.json.encode(
-        {"plan": planned, "netns": pod.netns, "settings": pod.settings, "after": after}, enc_hook=str
-    )
-    killed = subprocess.run((sys.executable, "-m", "tests.hardware.killed"), input=job, check=False, timeout=PATIENCE)
-    assert killed.returncode == -signal.SIGKILL
+    job = killed.Job(planned, pod.netns, pod.settings, after)
+    assert killed.exit_code(job) == -signal.SIGKILL
     assert differs(before)
 
     report = pod.detach()
