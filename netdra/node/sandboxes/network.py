@@ -132,15 +132,17 @@ class Network:
         """
         return not sandbox.netns or netns.inode_at(sandbox.netns) == netns.inode_at()
 
-    def hold(self, saved: Saved) -> None:
-        """Hold the namespace of a sandbox that a former process left, if it is there.
+    def hold_standing(self, saved: Saved) -> bool:
+        """Hold the namespace of a sandbox that a former process left, if it is there; returns whether it is complete.
 
         Raises:
             TemporaryError: whether it is there cannot be read, or it cannot be held.
         """
         with reopen_pod(saved.header.namespace, same_boot=True) as space:
-            if space is not None:
-                self.table.hold(sandbox_of(saved))
+            if space is None:
+                return False
+            self.table.hold(sandbox_of(saved))
+            return checks.is_complete(saved)
 
     def standing(self, sandbox: Sandbox) -> Saved | None:
         """The checkpoint of a sandbox whose network is complete in its namespace, else None.
@@ -227,7 +229,7 @@ class Network:
         if not self.has_checkpoint(sandbox.id):
             raise TemporaryError(f"sandbox {sandbox.id}: another process has detached it; it is compared again")
         drift = (*report.problems, *(f"{step}: {step.drift[0]}" for step in report.steps if step.drift))
-        return drift if sandbox in self.alive((sandbox,))[0] else ()
+        return drift if drift and sandbox in self.alive((sandbox,))[0] else ()
 
     def undo(self, sandbox: str, deadline: float, netns: str = "", *, give_up: bool = False) -> DetachOutcome:
         """Take a sandbox down: no further container, then its network. Tries everything, and returns what is left.
