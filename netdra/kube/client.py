@@ -16,13 +16,13 @@ from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 from urllib.parse import quote, urlencode
 
-import aiohttp
 import msgspec
 
 from netdra.kube import answers
 from netdra.kube.answers import Page, RequestMetrics
 from netdra.kube.connection import ApiConnection, reason
 from netdra.kube.errors import GoneError, no_answer
+from netdra.kube.http import aiohttp
 from netdra.kube.resources import KubernetesObject, Resource
 
 FIELD_MANAGER = "netdra"

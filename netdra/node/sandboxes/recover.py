@@ -414,8 +414,7 @@ class Recovery:
         present: set[str] = set()
         for record in await self.hooks.in_thread(self.table.prepared.all):
             claim = record.claim
-            unlisted = {sandbox.id for sandbox in self.table.unlisted}
-            if not unlisted.issuperset(self.table.users(claim.uid)):
+            if self.table.is_in_use(claim.uid):
                 continue
             with contained(f'ResourceClaim "{claim.namespace}/{claim.name}"'):
                 if await self.claims.is_needed(record, present):

@@ -418,6 +418,10 @@ class Table:
         """The sandboxes that have a claim, or are just being attached with it."""
         return tuple(record.sandbox.id for record in self._having(uid))
 
+    def is_in_use(self, uid: str) -> bool:
+        """Whether a sandbox has a claim, beside those that the runtime did not list."""
+        return any(record.life is not Life.UNLISTED for record in self._having(uid))
+
     def pods_of(self, uid: str, sandbox: Sandbox) -> tuple[str, ...]:
         """The names of the pods that have a claim now, and of the sandbox's pod, which is to have it too."""
         others = (
