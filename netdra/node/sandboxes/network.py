@@ -27,6 +27,7 @@ from netdra.model.errors import InvalidInputError, NetdraError, TemporaryError
 from netdra.model.plan import ClaimReference, Plan, PlannedDevice
 from netdra.node import faults, metrics
 from netdra.node.claims.beside import held_of
+from netdra.node.claims.store import PreparedClaim
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.sandboxes.circuits import hung_of
 from netdra.node.sandboxes.status import ClaimDevices, Outcome, attached
@@ -172,7 +173,7 @@ class Network:
         # A former driver may have finished while claims were prepared here: its specification must not be taken away.
         saved = self.standing(sandbox) if self.has_checkpoint(sandbox.id) else None
         if saved is not None:
-            return self.confirm(sandbox, [entry.claim for entry in claims], saved)
+            return self.confirm(sandbox, self.table.prepared.of(entry.claim for entry in claims), saved)
         with measured(metrics.ATTACH_SECONDS):
             try:
                 self.table.begin_attach(sandbox, [entry.claim for entry in claims])
@@ -191,19 +192,19 @@ class Network:
         faults.point("attach-guarded")
         return outcomes
 
-    def confirm(self, sandbox: Sandbox, claims: Iterable[ClaimReference], saved: Saved) -> tuple[Outcome, ...]:
+    def confirm(self, sandbox: Sandbox, records: Iterable[PreparedClaim], saved: Saved) -> tuple[Outcome, ...]:
         """Let the containers of a sandbox whose network stands be created; returns the outcomes of its claims.
 
         Args:
             sandbox: the pod's.
-            claims: its claims, as far as they are known; those in the checkpoint need not be among them.
+            records: those of its claims, as far as they are known; claims in the checkpoint need not be among them.
             saved: its checkpoint.
 
         Raises:
             NetdraError: a CDI specification cannot be written.
         """
         self.table.hold(sandbox)
-        devices = [ClaimDevices.of_record(record) for record in self.table.prepared.of(claims)]
+        devices = [ClaimDevices.of_record(record) for record in records]
         outcomes = attached(sandbox, devices, recorded_outcomes(saved))
         self.table.complete_attach(sandbox, outcomes)
         return outcomes

@@ -18,7 +18,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,6 +32,7 @@ from netdra.model.errors import NetdraError, PermanentError
 from netdra.model.plan import ClaimReference, Plan
 from netdra.node.claims.checks import changed_topologies
 from netdra.node.claims.prepare import Claims
+from netdra.node.claims.store import PreparedClaim
 from netdra.node.metrics import ORPHANS, REPAIRS, UNKNOWN
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.sandboxes.hooks import Attachments
@@ -202,10 +203,10 @@ class Recovery:
         except NetdraError as problem:
             unknown = problem
         if saved is not None:
-            await self.hooks.restore_records(claims, time.monotonic() + LOOKUP_SECONDS)
-            await self._confirm(sandbox, claims, saved)
+            records = await self.hooks.restore_records(claims, time.monotonic() + LOOKUP_SECONDS)
+            self.hooks.writer.update(await self.hooks.in_thread(lambda: self.network.confirm(sandbox, records, saved)))
             self._mark_seen(sandbox.id)
-            await self._report_drift(sandbox, claims)
+            await self._report_drift(sandbox, records)
             return unknown is None
         if unknown is not None:
             raise unknown
@@ -230,16 +231,13 @@ class Recovery:
         self.table.take_up(sandbox, outcomes)
         self.hooks.writer.update(outcomes)
 
-    async def _confirm(self, sandbox: Sandbox, claims: tuple[ClaimReference, ...], saved: Saved) -> None:
-        self.hooks.writer.update(await self.hooks.in_thread(lambda: self.network.confirm(sandbox, claims, saved)))
-
-    async def _report_drift(self, sandbox: Sandbox, claims: tuple[ClaimReference, ...]) -> None:
+    async def _report_drift(self, sandbox: Sandbox, records: Iterable[PreparedClaim]) -> None:
         """Report the drift of a pod's network. It is left so: the pod itself may have changed its network."""
         drift = await self.hooks.in_thread(lambda: self.network.drift(sandbox))
         if drift:
             self.hooks.events.report_drift(sandbox, "; ".join(drift))
         else:
-            changes = changed_topologies(self.table.prepared.of(claims), self.hooks.view)
+            changes = changed_topologies(records, self.hooks.view)
             self.hooks.events.report_topologies(sandbox, changes)
 
     def _mark_seen(self, sandbox: str) -> None:
