@@ -51,8 +51,7 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_of_pod_of(self, other: Sandbox) -> bool:
         """Whether two sandboxes are of one pod. The uid alone proves nothing: a sandbox's maker chooses it."""
-        # The uid comes first: all sandboxes of a node are compared with one, and it tells nearly all of them apart.
-        return self.uid == other.uid and (self.namespace, self.name) == (other.namespace, other.name)
+        return (self.namespace, self.name, self.uid) == (other.namespace, other.name, other.uid)
 
 
 class SandboxHooks(Protocol):

@@ -69,6 +69,15 @@ def contained(subject: str) -> Iterator[None]:
         log.exception("%s: a defect of netdra", subject)
 
 
+@dataclass(frozen=True)
+class _Confirmed:
+    """The outcomes of a sandbox whose network stands, and its drift or why it could not be compared."""
+
+    outcomes: tuple[Outcome, ...]
+    drift: tuple[str, ...] = ()
+    problem: NetdraError | None = None
+
+
 @dataclass
 class Recovery:
     """Sandboxes without their network, and networks without their sandbox.
@@ -204,9 +213,10 @@ class Recovery:
             unknown = problem
         if saved is not None:
             records = await self.hooks.restore_records(claims, time.monotonic() + LOOKUP_SECONDS)
-            self.hooks.writer.update(await self.hooks.in_thread(lambda: self.network.confirm(sandbox, records, saved)))
+            confirmed = await self.hooks.in_thread(lambda: self._confirm(sandbox, records, saved))
+            self.hooks.writer.update(confirmed.outcomes)
             self._mark_seen(sandbox.id)
-            await self._report_drift(sandbox, records)
+            self._report_drift(sandbox, records, confirmed)
             return unknown is None
         if unknown is not None:
             raise unknown
@@ -231,11 +241,24 @@ class Recovery:
         self.table.take_up(sandbox, outcomes)
         self.hooks.writer.update(outcomes)
 
-    async def _report_drift(self, sandbox: Sandbox, records: Iterable[PreparedClaim]) -> None:
-        """Report the drift of a pod's network. It is left so: the pod itself may have changed its network."""
-        drift = await self.hooks.in_thread(lambda: self.network.drift(sandbox))
-        if drift:
-            self.hooks.events.report_drift(sandbox, "; ".join(drift))
+    def _confirm(self, sandbox: Sandbox, records: Iterable[PreparedClaim], saved: Saved) -> _Confirmed:
+        """Let the containers of a sandbox whose network stands be created, and compare the network."""
+        outcomes = self.network.confirm(sandbox, records, saved)
+        try:
+            return _Confirmed(outcomes, drift=self.network.drift(sandbox))
+        except NetdraError as problem:
+            return _Confirmed(outcomes, problem=problem)
+
+    def _report_drift(self, sandbox: Sandbox, records: Iterable[PreparedClaim], confirmed: _Confirmed) -> None:
+        """Report the drift of a pod's network. It is left so: the pod itself may have changed its network.
+
+        Raises:
+            NetdraError: the network could not be compared.
+        """
+        if confirmed.problem is not None:
+            raise confirmed.problem
+        if confirmed.drift:
+            self.hooks.events.report_drift(sandbox, "; ".join(confirmed.drift))
         else:
             changes = changed_topologies(records, self.hooks.view)
             self.hooks.events.report_topologies(sandbox, changes)

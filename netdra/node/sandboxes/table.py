@@ -239,10 +239,8 @@ class Table:
         """Mark the other sandboxes of a sandbox's pod as ended: a pod has one at a time; returns whether any ran."""
         former = [
             record
-            for record in self._all()
-            if record.life in (Life.RUNNING, Life.UNLISTED)
-            and record.sandbox.id != sandbox.id
-            and record.sandbox.is_of_pod_of(sandbox)
+            for record in self._of_pod_of(sandbox)
+            if record.life in (Life.RUNNING, Life.UNLISTED) and record.sandbox.id != sandbox.id
         ]
         for record in former:
             self.mark_ended(record.sandbox.id)
@@ -250,11 +248,7 @@ class Table:
 
     def running_of_pod(self, sandbox: Sandbox) -> tuple[Sandbox, ...]:
         """The sandboxes of a sandbox's pod that run."""
-        return tuple(
-            record.sandbox
-            for record in self._all()
-            if record.life is Life.RUNNING and record.sandbox.is_of_pod_of(sandbox)
-        )
+        return tuple(record.sandbox for record in self._of_pod_of(sandbox) if record.life is Life.RUNNING)
 
     @property
     def unlisted(self) -> tuple[Sandbox, ...]:
@@ -516,6 +510,11 @@ class Table:
     def _having(self, uid: str) -> tuple[_Record, ...]:
         """The sandboxes that have a claim, or are just being attached with it."""
         return tuple(self._users.get(uid, {}).values())
+
+    def _of_pod_of(self, sandbox: Sandbox) -> list[_Record]:
+        """The sandboxes of a sandbox's pod."""
+        alike = [record for record in self._all() if record.sandbox.uid == sandbox.uid]  # hundreds are compared
+        return [record for record in alike if record.sandbox.is_of_pod_of(sandbox)]
 
     def _moved(self, sandbox: str, phase: Phase) -> _Record:
         """A sandbox's record, in its next phase."""
