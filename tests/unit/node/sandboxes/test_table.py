@@ -170,6 +170,19 @@ def test_a_sandbox_of_a_former_process_is_attached_and_its_specification_stays_a
     assert set(later.files.specified()) == {claim.uid for claim in CLAIMS}
 
 
+def test_a_claim_is_in_use_while_the_runtime_may_have_one_of_its_sandboxes(table: Table) -> None:
+    claim = CLAIMS[0]
+    assert not table.is_in_use(claim.uid)
+    for box in BOXES[:2]:
+        table.mark_running(box)
+        attach(table, box, claim)
+    table.update_from_list((), (), {})
+    assert not table.is_in_use(claim.uid)
+    table.mark_ended(BOXES[1].id)
+    assert table.is_in_use(claim.uid)
+    assert not table.is_in_use(CLAIMS[1].uid)
+
+
 def test_waiting_for_rest_waits_for_the_turns_of_all_sandboxes(table: Table) -> None:
     async def main() -> None:
         ended: list[str] = []
