@@ -45,7 +45,7 @@ from tests.cluster.sandboxes.stand_in import Box, StandIn
 from tests.unit.node.nri.peer import listening
 
 PODS, INTERFACES, ROUNDS, WARM_UP = 250, 3, 100, 5
-PREPARE_MS, HOOK_P99_MS, RATIO, RESTART_CPU, REBOOT_CPU = 60.0, 30.0, 1.8, 3.0, 3.0
+PREPARE_MS, HOOK_P99_MS, RATIO, RESTART_CPU, REBOOT_CPU = 60.0, 30.0, 1.8, 2.0, 3.0
 QUICK = {"PODS": 3, "ROUNDS": 2, "WARM_UP": 1}
 _HOOKS = {"run": "RunPodSandbox", "stop": "StopPodSandbox"}
 _LIMIT = 1 << 24

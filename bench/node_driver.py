@@ -225,7 +225,7 @@ def _pods(job: Job, client: Client, state: Path) -> Pods:
 
 
 def _main() -> None:
-    with open(0, "rb", buffering=0, closefd=False) as orders:
+    with open(0, "rb", closefd=False) as orders:  # its first order comes after its first report
         job = msgspec.json.decode(orders.readline(), type=Job, dec_hook=lambda kind, value: kind(value))
     checkpoint._BOOT_ID = Path(job.boot)  # noqa: SLF001 - another boot
     decoders.build()

@@ -40,6 +40,7 @@ class Page(msgspec.Struct, frozen=True):
 
 _page = msgspec.json.Decoder(Page)
 _status = msgspec.json.Decoder(Status)
+_seconds_of, _requests_of = cache(REQUEST_SECONDS.labels), cache(REQUESTS.labels)  # of few verbs, kinds and statuses
 
 
 @cache
@@ -108,9 +109,9 @@ class RequestMetrics:
         """Count an answer with this HTTP status."""
         seconds = time.perf_counter() - self._began
         log.debug("%s: %d after %.3f s", self._what, code, seconds)
-        REQUEST_SECONDS.labels(self._verb).observe(seconds)
-        REQUESTS.labels(self._verb, self._resource, str(code)).inc()
+        _seconds_of(self._verb).observe(seconds)
+        _requests_of(self._verb, self._resource, str(code)).inc()
 
     def count_failure(self) -> None:
         """Count a request without an answer."""
-        REQUESTS.labels(self._verb, self._resource, "none").inc()
+        _requests_of(self._verb, self._resource, "none").inc()

@@ -16,13 +16,13 @@ from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 from urllib.parse import quote, urlencode
 
-import aiohttp
 import msgspec
 
 from netdra.kube import answers
 from netdra.kube.answers import Page, RequestMetrics
 from netdra.kube.connection import ApiConnection, reason
 from netdra.kube.errors import GoneError, no_answer
+from netdra.kube.http import aiohttp
 from netdra.kube.resources import KubernetesObject, Resource
 
 FIELD_MANAGER = "netdra"
@@ -81,6 +81,7 @@ class Client:
         self._connection = connection
         self.following: list[Following] = []
         self._dated: tuple[datetime, float] | None = None
+        self._date = ""
 
     async def __aenter__(self) -> Self:
         return self
@@ -295,12 +296,18 @@ class Client:
         except aiohttp.ClientError as problem:
             metrics.count_failure()
             raise no_answer(what, reason(problem)) from None
-        with suppress(ValueError):  # no Date, or none that HTTP knows (RFC 9110, 6.6.1)
-            self._dated = parsedate_to_datetime(response.headers.get("Date", "")), time.monotonic()
+        self._note_date(response.headers.get("Date", ""))
         metrics.count(response.status)
         if response.status >= _NOT_DONE:
             raise _refusal(what, response, received)
         return received
+
+    def _note_date(self, date: str) -> None:
+        """Take the time of an answer; hundreds of answers may be of one second."""
+        if date == self._date:
+            return
+        with suppress(ValueError):  # no Date, or none that HTTP knows (RFC 9110, 6.6.1)
+            self._dated, self._date = (parsedate_to_datetime(date), time.monotonic()), date
 
 
 def _target(path: str, parameters: Mapping[str, str]) -> str:

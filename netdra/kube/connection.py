@@ -20,13 +20,12 @@ from typing import Any
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
-import aiohttp
-from aiohttp.abc import ResolveResult
 from multidict import CIMultiDict
 from yarl import URL
 
 from netdra import __version__
 from netdra.kube.auth import CredentialSource, auth_of
+from netdra.kube.http import aiohttp
 from netdra.kube.kubeconfig import Config, find_config, is_url
 from netdra.model.errors import InvalidInputError
 
@@ -62,9 +61,6 @@ _SOCKET_OPTIONS = (
 )
 
 
-# aiohttp reads the system's authorities at its import, for requests that name no authorities: 2 MiB that stay. Every
-# request here names them; a request that did not would trust no server.
-aiohttp.connector._SSL_CONTEXT_VERIFIED = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # noqa: SLF001
 # asyncio sets 256 KiB aside for each TLS connection that is open, and a watch has one: 5 MiB of a node's daemon.
 # A TLS record has 16 KiB at most (RFC 8446, 5.1): two of them are read at a time.
 sslproto.SSLProtocol.max_size = TLS_BUFFER
@@ -157,7 +153,7 @@ class _Resolver(aiohttp.ThreadedResolver):
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
-    ) -> list[ResolveResult]:
+    ) -> list[aiohttp.abc.ResolveResult]:
         async with asyncio.timeout(CONNECT_SECONDS):
             return await super().resolve(host, port, family)
 

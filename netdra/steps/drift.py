@@ -43,11 +43,12 @@ def check_values(netdev: Link, final: StepResult, site: Site) -> tuple[str, ...]
     if wanted.mtu and wanted.mtu != netdev.mtu:
         drift.append(f'interface "{if_name}" has MTU {netdev.mtu}, not {wanted.mtu}')
     place = final.interfaces.index(wanted)
-    present = addressing.present_addresses(sock, netdev.index)
+    addresses = [ip.address for ip in final.ips if ip.interface == place]
+    present = addressing.present_addresses(sock, netdev.index) if addresses else set()
     drift += [
-        f'interface "{if_name}" has lost address {ip.address}'
-        for ip in final.ips
-        if ip.interface == place and ipaddress.ip_interface(ip.address).with_prefixlen not in present
+        f'interface "{if_name}" has lost address {text}'
+        for text in addresses
+        if ipaddress.ip_interface(text).with_prefixlen not in present
     ]
     return tuple(drift)
 

@@ -244,8 +244,8 @@ class Attachments:
                 records = [await self.claims.for_hook(claim, until) for claim in claims]
                 outcomes = await self._attached(sandbox, records, deadline)
             else:
-                await self.restore_records(claims, until)
-                outcomes = await self.in_thread(lambda: self.network.confirm(sandbox, claims, saved))
+                records = await self.restore_records(claims, until)
+                outcomes = await self.in_thread(lambda: self.network.confirm(sandbox, records, saved))
         except StoppedError:
             raise  # the pod has ended, or has another sandbox by now: it gets no status and no event
         except NetdraError as problem:
@@ -336,15 +336,13 @@ class Attachments:
         if claims:
             await self.attach(sandbox, claims, deadline)
 
-    async def restore_records(self, claims: Iterable[ClaimReference], until: float) -> None:
-        """Have claims prepared again that have no record: without one no container of their pods can be made.
+    async def restore_records(self, claims: Iterable[ClaimReference], until: float) -> list[PreparedClaim]:
+        """The records of claims; a claim without one is prepared again, or no container of its pods could be made.
 
         Raises:
             NetdraError: a claim cannot be prepared again, or not until that time on the monotonic clock.
         """
-        for claim in claims:
-            if self.table.prepared.get(claim.uid) is None:
-                await self.claims.for_hook(claim, until)
+        return [self.table.prepared.get(claim.uid) or await self.claims.for_hook(claim, until) for claim in claims]
 
     async def _attached(
         self, sandbox: Sandbox, records: Sequence[PreparedClaim], deadline: float

@@ -27,6 +27,7 @@ from netdra.model.errors import InvalidInputError, NetdraError, TemporaryError
 from netdra.model.plan import ClaimReference, Plan, PlannedDevice
 from netdra.node import faults, metrics
 from netdra.node.claims.beside import held_of
+from netdra.node.claims.store import PreparedClaim
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.sandboxes.circuits import hung_of
 from netdra.node.sandboxes.status import ClaimDevices, Outcome, attached
@@ -132,15 +133,17 @@ class Network:
         """
         return not sandbox.netns or netns.inode_at(sandbox.netns) == netns.inode_at()
 
-    def hold(self, saved: Saved) -> None:
-        """Hold the namespace of a sandbox that a former process left, if it is there.
+    def hold_standing(self, saved: Saved) -> bool:
+        """Hold the namespace of a sandbox that a former process left, if it is there; returns whether it is complete.
 
         Raises:
             TemporaryError: whether it is there cannot be read, or it cannot be held.
         """
         with reopen_pod(saved.header.namespace, same_boot=True) as space:
-            if space is not None:
-                self.table.hold(sandbox_of(saved))
+            if space is None:
+                return False
+            self.table.hold(sandbox_of(saved))
+            return checks.is_complete(saved)
 
     def standing(self, sandbox: Sandbox) -> Saved | None:
         """The checkpoint of a sandbox whose network is complete in its namespace, else None.
@@ -170,7 +173,7 @@ class Network:
         # A former driver may have finished while claims were prepared here: its specification must not be taken away.
         saved = self.standing(sandbox) if self.has_checkpoint(sandbox.id) else None
         if saved is not None:
-            return self.confirm(sandbox, [entry.claim for entry in claims], saved)
+            return self.confirm(sandbox, self.table.prepared.of(entry.claim for entry in claims), saved)
         with measured(metrics.ATTACH_SECONDS):
             try:
                 self.table.begin_attach(sandbox, [entry.claim for entry in claims])
@@ -189,19 +192,19 @@ class Network:
         faults.point("attach-guarded")
         return outcomes
 
-    def confirm(self, sandbox: Sandbox, claims: Iterable[ClaimReference], saved: Saved) -> tuple[Outcome, ...]:
+    def confirm(self, sandbox: Sandbox, records: Iterable[PreparedClaim], saved: Saved) -> tuple[Outcome, ...]:
         """Let the containers of a sandbox whose network stands be created; returns the outcomes of its claims.
 
         Args:
             sandbox: the pod's.
-            claims: its claims, as far as they are known; those in the checkpoint need not be among them.
+            records: those of its claims, as far as they are known; claims in the checkpoint need not be among them.
             saved: its checkpoint.
 
         Raises:
             NetdraError: a CDI specification cannot be written.
         """
         self.table.hold(sandbox)
-        devices = [ClaimDevices.of_record(record) for record in self.table.prepared.of(claims)]
+        devices = [ClaimDevices.of_record(record) for record in records]
         outcomes = attached(sandbox, devices, recorded_outcomes(saved))
         self.table.complete_attach(sandbox, outcomes)
         return outcomes
@@ -227,7 +230,7 @@ class Network:
         if not self.has_checkpoint(sandbox.id):
             raise TemporaryError(f"sandbox {sandbox.id}: another process has detached it; it is compared again")
         drift = (*report.problems, *(f"{step}: {step.drift[0]}" for step in report.steps if step.drift))
-        return drift if sandbox in self.alive((sandbox,))[0] else ()
+        return drift if drift and sandbox in self.alive((sandbox,))[0] else ()
 
     def undo(self, sandbox: str, deadline: float, netns: str = "", *, give_up: bool = False) -> DetachOutcome:
         """Take a sandbox down: no further container, then its network. Tries everything, and returns what is left.

@@ -18,22 +18,26 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
 from netdra.chain.checkpoint import Saved
+from netdra.chain.outcome import recorded_outcomes
 from netdra.chain.site import UnknownNamespaceError
+from netdra.kernel.liveness import Liveness
 from netdra.kube.queue import AGAIN, WorkQueue
 from netdra.model.errors import NetdraError, PermanentError
 from netdra.model.plan import ClaimReference, Plan
 from netdra.node.claims.checks import changed_topologies
 from netdra.node.claims.prepare import Claims
+from netdra.node.claims.store import PreparedClaim
 from netdra.node.metrics import ORPHANS, REPAIRS, UNKNOWN
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.sandboxes.hooks import Attachments
 from netdra.node.sandboxes.network import Network, sandbox_of
+from netdra.node.sandboxes.status import Outcome, attached
 from netdra.node.sandboxes.table import Table
 from netdra.ops.logs import fields
 from netdra.ops.metrics import counted
@@ -63,6 +67,15 @@ def contained(subject: str) -> Iterator[None]:
         log.warning("%s: %s", subject, problem)
     except Exception:
         log.exception("%s: a defect of netdra", subject)
+
+
+@dataclass(frozen=True)
+class _Confirmed:
+    """The outcomes of a sandbox whose network stands, and its drift or why it could not be compared."""
+
+    outcomes: tuple[Outcome, ...]
+    drift: tuple[str, ...] = ()
+    problem: NetdraError | None = None
 
 
 @dataclass
@@ -125,17 +138,13 @@ class Recovery:
             NetdraError: the folder of the CDI specifications cannot be written.
         """
         specified = await self.hooks.in_thread(self.table.files.specified)
-        stand: list[Saved] = []
-        for saved in await self.hooks.in_thread(self.network.checkpoints):
-            with contained(f"sandbox {saved.header.pod.sandbox}: its containers cannot be made again yet"):
-                if await self.hooks.in_thread(partial(self._held_and_stands, saved)):
-                    stand.append(saved)
-        claims = {plan.claim.uid for saved in stand for plan in saved.header.plans}
+        standing = await self.hooks.in_thread(self._hold_standing)
+        claims = {plan.claim.uid for saved in standing for plan in saved.header.plans}
         await self.hooks.in_thread(lambda: self.table.withhold(claims))
-        for saved in stand:
-            with contained(f"sandbox {saved.header.pod.sandbox}: its containers cannot be made again yet"):
-                sandbox = sandbox_of(saved)
-                await self.table.act(sandbox, partial(self._confirm, sandbox, (), saved))
+        recorded = await self.hooks.in_thread(lambda: _recorded(standing))
+        for sandbox, outcomes in recorded.items():
+            with contained(f"sandbox {sandbox.id}: its containers cannot be made again yet"):
+                await self.table.act(sandbox, partial(self._take_up, sandbox, outcomes))
         await self.hooks.in_thread(lambda: self.table.remove_unattached(specified))
 
     async def wait_finished(self) -> None:
@@ -165,15 +174,15 @@ class Recovery:
         sandbox = self.table.running(key)
         if sandbox is None:
             return True
-        of_pod = [other for other in self.table.all_running.values() if other.is_of_pod_of(sandbox)]
+        of_pod = self.table.running_of_pod(sandbox)
         try:
-            alive, unknown = await self.hooks.in_thread(lambda: self.network.alive(of_pod))
+            alive, unknown, saved = await self.hooks.in_thread(lambda: self._inspect(sandbox, of_pod))
             if unknown:
                 return False  # also where it is another one of its pod
             if sandbox not in alive:
                 self.table.mark_ended(key)  # with or without a hook; or it has no network of its own
                 return True
-            return await self._finish(sandbox)
+            return await self._finish(sandbox, saved)
         except UnknownNamespaceError as problem:
             self._mark_unknown(sandbox, problem.what)
             return False
@@ -181,11 +190,21 @@ class Recovery:
             log.info("%s", problem)
             return False
 
-    async def _finish(self, sandbox: Sandbox) -> bool:
-        """Confirm or attach a sandbox that runs; returns whether no more is to be done."""
-        saved = None
-        if self.network.has_checkpoint(sandbox.id):
-            saved = await self.hooks.in_thread(lambda: self.network.standing(sandbox))
+    def _inspect(
+        self, sandbox: Sandbox, of_pod: Sequence[Sandbox]
+    ) -> tuple[tuple[Sandbox, ...], tuple[Sandbox, ...], Saved | None]:
+        """The sandboxes of a pod as of `Network.alive`, and the checkpoint of one of them if its network stands."""
+        alive, unknown = self.network.alive(of_pod)
+        saved = self.network.standing(sandbox) if sandbox in alive and not unknown else None
+        return alive, unknown, saved
+
+    async def _finish(self, sandbox: Sandbox, saved: Saved | None) -> bool:
+        """Confirm or attach a sandbox that runs; returns whether no more is to be done.
+
+        Args:
+            sandbox: the pod's.
+            saved: its checkpoint if its network stands.
+        """
         claims: tuple[ClaimReference, ...] = ()
         unknown: NetdraError | None = None
         try:
@@ -193,10 +212,11 @@ class Recovery:
         except NetdraError as problem:
             unknown = problem
         if saved is not None:
-            await self.hooks.restore_records(claims, time.monotonic() + LOOKUP_SECONDS)
-            await self._confirm(sandbox, claims, saved)
+            records = await self.hooks.restore_records(claims, time.monotonic() + LOOKUP_SECONDS)
+            confirmed = await self.hooks.in_thread(lambda: self._confirm(sandbox, records, saved))
+            self.hooks.writer.update(confirmed.outcomes)
             self._mark_seen(sandbox.id)
-            await self._report_drift(sandbox, claims)
+            self._report_drift(sandbox, records, confirmed)
             return unknown is None
         if unknown is not None:
             raise unknown
@@ -208,21 +228,39 @@ class Recovery:
             self.hooks.events.report_late(sandbox)
         return True
 
-    def _held_and_stands(self, saved: Saved) -> bool:
-        """Hold the namespace of a former process's sandbox; returns whether its network is complete."""
-        self.network.hold(saved)
-        return self.network.standing(sandbox_of(saved)) is not None
+    def _hold_standing(self) -> list[Saved]:
+        """Hold the namespaces of a former process's sandboxes; returns the checkpoints of those that are complete."""
+        standing = []
+        for saved in self.network.checkpoints():
+            with contained(f"sandbox {saved.header.pod.sandbox}: its containers cannot be made again yet"):
+                if self.network.hold_standing(saved):
+                    standing.append(saved)
+        return standing
 
-    async def _confirm(self, sandbox: Sandbox, claims: tuple[ClaimReference, ...], saved: Saved) -> None:
-        self.hooks.writer.update(await self.hooks.in_thread(lambda: self.network.confirm(sandbox, claims, saved)))
+    async def _take_up(self, sandbox: Sandbox, outcomes: tuple[Outcome, ...]) -> None:
+        self.table.take_up(sandbox, outcomes)
+        self.hooks.writer.update(outcomes)
 
-    async def _report_drift(self, sandbox: Sandbox, claims: tuple[ClaimReference, ...]) -> None:
-        """Report the drift of a pod's network. It is left so: the pod itself may have changed its network."""
-        drift = await self.hooks.in_thread(lambda: self.network.drift(sandbox))
-        if drift:
-            self.hooks.events.report_drift(sandbox, "; ".join(drift))
+    def _confirm(self, sandbox: Sandbox, records: Iterable[PreparedClaim], saved: Saved) -> _Confirmed:
+        """Let the containers of a sandbox whose network stands be created, and compare the network."""
+        outcomes = self.network.confirm(sandbox, records, saved)
+        try:
+            return _Confirmed(outcomes, drift=self.network.drift(sandbox))
+        except NetdraError as problem:
+            return _Confirmed(outcomes, problem=problem)
+
+    def _report_drift(self, sandbox: Sandbox, records: Iterable[PreparedClaim], confirmed: _Confirmed) -> None:
+        """Report the drift of a pod's network. It is left so: the pod itself may have changed its network.
+
+        Raises:
+            NetdraError: the network could not be compared.
+        """
+        if confirmed.problem is not None:
+            raise confirmed.problem
+        if confirmed.drift:
+            self.hooks.events.report_drift(sandbox, "; ".join(confirmed.drift))
         else:
-            changes = changed_topologies(self.table.prepared.of(claims), self.hooks.view)
+            changes = changed_topologies(records, self.hooks.view)
             self.hooks.events.report_topologies(sandbox, changes)
 
     def _mark_seen(self, sandbox: str) -> None:
@@ -315,20 +353,25 @@ class Recovery:
     async def _lost(self, checkpoints: Collection[Saved]) -> list[str]:
         """The sandboxes whose namespace is gone, as the kernel states."""
         lost = []
-        for saved in checkpoints:
-            key = saved.header.pod.sandbox
-            with contained(f"sandbox {key}: its namespace cannot be read"):
-                seen = await self.hooks.in_thread(partial(self.network.liveness, saved))
-                if seen.is_unknown:
-                    self._mark_unknown(sandbox_of(saved), seen.reason)
-                    continue
-                self._unknown.discard(key)
-                if seen.is_gone:
-                    lost.append(key)
+        for sandbox, seen in (await self.hooks.in_thread(lambda: self._read_liveness(checkpoints))).items():
+            if seen.is_unknown:
+                self._mark_unknown(sandbox, seen.reason)
+                continue
+            self._unknown.discard(sandbox.id)
+            if seen.is_gone:
+                lost.append(sandbox.id)
         self._unknown &= {saved.header.pod.sandbox for saved in checkpoints}
         with contained("held namespaces"):
             lost += self.table.namespaces.lost()
         return lost
+
+    def _read_liveness(self, checkpoints: Collection[Saved]) -> dict[Sandbox, Liveness]:
+        liveness = {}
+        for saved in checkpoints:
+            sandbox = sandbox_of(saved)
+            with contained(f"sandbox {sandbox.id}: its namespace cannot be read"):
+                liveness[sandbox] = self.network.liveness(saved)
+        return liveness
 
     def _mark_unknown(self, sandbox: Sandbox, reason: str) -> None:
         """Count that a sandbox's namespace could not be inspected, and report it unless that is known."""
@@ -392,8 +435,7 @@ class Recovery:
         present: set[str] = set()
         for record in await self.hooks.in_thread(self.table.prepared.all):
             claim = record.claim
-            unlisted = {sandbox.id for sandbox in self.table.unlisted}
-            if not unlisted.issuperset(self.table.users(claim.uid)):
+            if self.table.is_in_use(claim.uid):
                 continue
             with contained(f'ResourceClaim "{claim.namespace}/{claim.name}"'):
                 if await self.claims.is_needed(record, present):
@@ -406,3 +448,13 @@ class Recovery:
                     self.hooks.signals.held_changed.emit()
                     log.info("removed: no pod uses it", extra=fields(claim=f"{claim.namespace}/{claim.name}"))
         self._suspects = frozenset(suspects)
+
+
+def _recorded(standing: Sequence[Saved]) -> dict[Sandbox, tuple[Outcome, ...]]:
+    """The outcomes of sandboxes by their checkpoints alone."""
+    recorded = {}
+    for saved in standing:
+        sandbox = sandbox_of(saved)
+        with contained(f"sandbox {sandbox.id}: its containers cannot be made again yet"):
+            recorded[sandbox] = attached(sandbox, (), recorded_outcomes(saved))
+    return recorded

@@ -17,6 +17,7 @@ three rules follow from it:
     EXPECTED, ATTACHED (not standing), LEFT  begin_attach     ATTACHING
     ATTACHING; EXPECTED, ATTACHED, LEFT
       (its network is seen to stand)         complete_attach  ATTACHED
+    EXPECTED (a former process's network)    take_up          ATTACHED
     all but DETACHING                        begin_detach     DETACHING
     DETACHING                                complete_detach  EXPECTED, or LEFT if something could not be given back
 ```
@@ -175,6 +176,7 @@ class Table:
         self.files, self.prepared = files, prepared
         self.namespaces = Namespaces()
         self._records: dict[str, _Record] = {}
+        self._users: dict[str, dict[str, _Record]] = {}  # by claim: of each node's hundreds of pods, few have it
         self._withheld: frozenset[str] = frozenset()
         self._lock = threading.Lock()
 
@@ -237,14 +239,16 @@ class Table:
         """Mark the other sandboxes of a sandbox's pod as ended: a pod has one at a time; returns whether any ran."""
         former = [
             record
-            for record in self._all()
-            if record.life in (Life.RUNNING, Life.UNLISTED)
-            and record.sandbox.id != sandbox.id
-            and record.sandbox.is_of_pod_of(sandbox)
+            for record in self._of_pod_of(sandbox)
+            if record.life in (Life.RUNNING, Life.UNLISTED) and record.sandbox.id != sandbox.id
         ]
         for record in former:
             self.mark_ended(record.sandbox.id)
         return bool(former)
+
+    def running_of_pod(self, sandbox: Sandbox) -> tuple[Sandbox, ...]:
+        """The sandboxes of a sandbox's pod that run."""
+        return tuple(record.sandbox for record in self._of_pod_of(sandbox) if record.life is Life.RUNNING)
 
     @property
     def unlisted(self) -> tuple[Sandbox, ...]:
@@ -294,7 +298,7 @@ class Table:
         """
         with self._lock:
             record = self._moved(sandbox.id, Phase.ATTACHING)
-            record.claims |= dict.fromkeys((claim.uid for claim in claims), None)
+            self._set_claims(record, record.claims | dict.fromkeys((claim.uid for claim in claims), None))
             for uid in record.claims:
                 self.files.remove_spec(uid)
 
@@ -305,12 +309,17 @@ class Table:
             NetdraError: a specification cannot be written; the pod's containers cannot be created yet.
         """
         with self._lock:
-            record = self._moved(sandbox.id, Phase.ATTACHED)
-            former = record.claims
-            record.claims = {outcome.claim.uid: outcome for outcome in outcomes}
-            record.trouble, record.tries = "", 0
-            for uid in dict.fromkeys((*record.claims, *former)):
+            former = self._complete(sandbox, outcomes)
+            for uid in dict.fromkeys((*self._records[sandbox.id].claims, *former)):
                 self._specify(uid)
+
+    def take_up(self, sandbox: Sandbox, outcomes: Iterable[Outcome]) -> None:
+        """A sandbox has its whole network from a former process, whose specifications stay as they are.
+
+        `complete_attach` brings them up to date once the runtime has listed the sandbox.
+        """
+        with self._lock:
+            self._complete(sandbox, outcomes)
 
     def begin_detach(self, sandbox: str) -> None:
         """A sandbox is about to be taken down: it is refused, has ended, or was left by a former process.
@@ -323,12 +332,12 @@ class Table:
             record = self._moved(sandbox, Phase.DETACHING)
             problems: list[NetdraError] = []
             for uid in tuple(record.claims):
-                del record.claims[uid]
+                self._set_claims(record, {other: outcome for other, outcome in record.claims.items() if other != uid})
                 try:
                     self._specify(uid)
                 except NetdraError as problem:
                     problems.append(problem)
-                    record.claims[uid] = None
+                    self._set_claims(record, {**record.claims, uid: None})
             if problems:
                 raise problems[0]
 
@@ -401,14 +410,18 @@ class Table:
 
     def users(self, uid: str) -> tuple[str, ...]:
         """The sandboxes that have a claim, or are just being attached with it."""
-        return tuple(record.sandbox.id for record in self._all() if uid in record.claims)
+        return tuple(record.sandbox.id for record in self._having(uid))
+
+    def is_in_use(self, uid: str) -> bool:
+        """Whether a sandbox has a claim, beside those that the runtime did not list."""
+        return any(record.life is not Life.UNLISTED for record in self._having(uid))
 
     def pods_of(self, uid: str, sandbox: Sandbox) -> tuple[str, ...]:
         """The names of the pods that have a claim now, and of the sandbox's pod, which is to have it too."""
         others = (
             record.sandbox.name
-            for record in self._all()
-            if uid in record.claims and record.life is Life.RUNNING and record.sandbox.uid != sandbox.uid
+            for record in self._having(uid)
+            if record.life is Life.RUNNING and record.sandbox.uid != sandbox.uid
         )
         return (*dict.fromkeys(others), sandbox.name)
 
@@ -456,7 +469,7 @@ class Table:
 
     def _specify(self, uid: str) -> None:
         """Have a claim's specification be there exactly if all of its sandboxes are attached."""
-        users = [record for record in self._all() if uid in record.claims]
+        users = self._having(uid)
         if not users or any(record.phase is not Phase.ATTACHED for record in users):
             self.files.remove_spec(uid)
         elif uid not in self._withheld:
@@ -474,6 +487,34 @@ class Table:
             )
         # Pods that share a claim have the same device files and, but for names of their own, the same interfaces.
         self.files.write_spec(prepared, outcome.devices)
+
+    def _complete(self, sandbox: Sandbox, outcomes: Iterable[Outcome]) -> dict[str, Outcome | None]:
+        """Note that a sandbox has its whole network; returns the claims that it had before."""
+        record = self._moved(sandbox.id, Phase.ATTACHED)
+        former = record.claims
+        self._set_claims(record, {outcome.claim.uid: outcome for outcome in outcomes})
+        record.trouble, record.tries = "", 0
+        return former
+
+    def _set_claims(self, record: _Record, claims: dict[str, Outcome | None]) -> None:
+        """Give a record other claims, and note it as the user of these alone."""
+        key = record.sandbox.id
+        for uid in claims.keys() - record.claims.keys():
+            self._users.setdefault(uid, {})[key] = record
+        for uid in record.claims.keys() - claims.keys():
+            del self._users[uid][key]
+            if not self._users[uid]:
+                del self._users[uid]
+        record.claims = claims
+
+    def _having(self, uid: str) -> tuple[_Record, ...]:
+        """The sandboxes that have a claim, or are just being attached with it."""
+        return tuple(self._users.get(uid, {}).values())
+
+    def _of_pod_of(self, sandbox: Sandbox) -> list[_Record]:
+        """The sandboxes of a sandbox's pod."""
+        alike = [record for record in self._all() if record.sandbox.uid == sandbox.uid]  # hundreds are compared
+        return [record for record in alike if record.sandbox.is_of_pod_of(sandbox)]
 
     def _moved(self, sandbox: str, phase: Phase) -> _Record:
         """A sandbox's record, in its next phase."""

@@ -1,9 +1,10 @@
-"""Lists of several pages whose moment the server forgets: it states so with 410 when its history was compacted."""
+"""Lists of several pages whose moment the server forgets, as a 410 states, and the server's clock by its answers."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from aiohttp import web
@@ -64,3 +65,24 @@ def test_another_refusal_is_not_asked_again() -> None:
     with pytest.raises(NotFoundError):
         server.names()
     assert len(server.asked) == 2
+
+
+def test_the_servers_clock_is_that_of_its_last_answer_with_a_date() -> None:
+    dates = iter(
+        ("Sat, 28 Nov 2026 05:00:00 GMT", "nonsense", "Sat, 28 Nov 2026 05:00:00 GMT", "Sat, 28 Nov 2026 03:00:00 GMT")
+    )
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(text="v1", headers={"Date": next(dates)})
+
+    async def clocks() -> list[datetime]:
+        app = web.Application()
+        app.router.add_get("/version", answer)
+        async with TestServer(app) as server:
+            config = Config(cluster=ApiServer(server=str(server.make_url("")).rstrip("/")))
+            async with Client(connect(config)) as client:
+                return [client.now() for _ in range(4) if await client.read("/version", "version")]
+
+    late, early = datetime(2026, 11, 28, 5, tzinfo=UTC), datetime(2026, 11, 28, 3, tzinfo=UTC)
+    for now, wanted in zip(asyncio.run(clocks()), (late, late, late, early), strict=True):
+        assert wanted <= now < wanted + timedelta(minutes=1)

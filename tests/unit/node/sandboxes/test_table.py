@@ -155,6 +155,34 @@ def test_a_specification_that_cannot_be_removed_keeps_the_claims_containers_from
     assert set(table.users(claim.uid)) == {one.id, other.id}
 
 
+def test_a_sandbox_of_a_former_process_is_attached_and_its_specification_stays_as_it_is(table: Table) -> None:
+    box = BOXES[0]
+    attach(table, box, CLAIMS[0])
+    later = Table(table.files, table.prepared)
+    written = table.files.spec_path(CLAIMS[0].uid).stat()
+    outcomes = [outcome(claim, box) for claim in CLAIMS]
+    in_turn(later, box, lambda: later.take_up(box, outcomes))
+    assert later.phase(box.id) is Phase.ATTACHED
+    assert later.claims(box.id) == CLAIMS
+    assert later.files.specified() == (CLAIMS[0].uid,)
+    assert later.files.spec_path(CLAIMS[0].uid).stat() == written
+    in_turn(later, box, lambda: later.complete_attach(box, outcomes))
+    assert set(later.files.specified()) == {claim.uid for claim in CLAIMS}
+
+
+def test_a_claim_is_in_use_while_the_runtime_may_have_one_of_its_sandboxes(table: Table) -> None:
+    claim = CLAIMS[0]
+    assert not table.is_in_use(claim.uid)
+    for box in BOXES[:2]:
+        table.mark_running(box)
+        attach(table, box, claim)
+    table.update_from_list((), (), {})
+    assert not table.is_in_use(claim.uid)
+    table.mark_ended(BOXES[1].id)
+    assert table.is_in_use(claim.uid)
+    assert not table.is_in_use(CLAIMS[1].uid)
+
+
 def test_waiting_for_rest_waits_for_the_turns_of_all_sandboxes(table: Table) -> None:
     async def main() -> None:
         ended: list[str] = []
