@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 from urllib.parse import quote, urlencode
@@ -81,7 +82,6 @@ class Client:
         self._connection = connection
         self.following: list[Following] = []
         self._dated: tuple[datetime, float] | None = None
-        self._date = ""
 
     async def __aenter__(self) -> Self:
         return self
@@ -296,18 +296,18 @@ class Client:
         except aiohttp.ClientError as problem:
             metrics.count_failure()
             raise no_answer(what, reason(problem)) from None
-        self._note_date(response.headers.get("Date", ""))
+        with suppress(ValueError):  # no Date, or none that HTTP knows (RFC 9110, 6.6.1)
+            self._dated = _time(response.headers.get("Date", "")), time.monotonic()
         metrics.count(response.status)
         if response.status >= _NOT_DONE:
             raise _refusal(what, response, received)
         return received
 
-    def _note_date(self, date: str) -> None:
-        """Take the time of an answer; hundreds of answers may be of one second."""
-        if date == self._date:
-            return
-        with suppress(ValueError):  # no Date, or none that HTTP knows (RFC 9110, 6.6.1)
-            self._dated, self._date = (parsedate_to_datetime(date), time.monotonic()), date
+
+@lru_cache(maxsize=1)
+def _time(date: str) -> datetime:
+    """The time of a Date header; hundreds of answers may be of one second."""
+    return parsedate_to_datetime(date)
 
 
 def _target(path: str, parameters: Mapping[str, str]) -> str:

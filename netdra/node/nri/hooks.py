@@ -51,7 +51,7 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_of_pod_of(self, other: Sandbox) -> bool:
         """Whether two sandboxes are of one pod. The uid alone proves nothing: a sandbox's maker chooses it."""
-        return (self.namespace, self.name, self.uid) == (other.namespace, other.name, other.uid)
+        return self.uid == other.uid and (self.namespace, self.name) == (other.namespace, other.name)
 
 
 class SandboxHooks(Protocol):

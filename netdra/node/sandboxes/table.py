@@ -513,8 +513,7 @@ class Table:
 
     def _of_pod_of(self, sandbox: Sandbox) -> list[_Record]:
         """The sandboxes of a sandbox's pod."""
-        alike = [record for record in self._all() if record.sandbox.uid == sandbox.uid]  # hundreds are compared
-        return [record for record in alike if record.sandbox.is_of_pod_of(sandbox)]
+        return [record for record in self._all() if record.sandbox.is_of_pod_of(sandbox)]
 
     def _moved(self, sandbox: str, phase: Phase) -> _Record:
         """A sandbox's record, in its next phase."""

@@ -6,8 +6,11 @@ import importlib
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 from aiohttp import connector
+
+from testbed.certificates import new_authority
 
 _IMPORT = """
 import os
@@ -27,10 +30,11 @@ def test_the_default_tls_context_trusts_no_authority_and_checks_host_names() -> 
     assert trusting.check_hostname
 
 
-def test_a_daemon_reads_no_authorities_at_its_import_and_its_environment_stays_as_it_is() -> None:
+def test_a_daemon_reads_no_authorities_at_its_import_and_its_environment_stays_as_it_is(tmp_path: Path) -> None:
+    certificate = str(new_authority(tmp_path).own.certificate)
     environment = {name: value for name, value in os.environ.items() if name != "SSL_CERT_DIR"}
-    environment["SSL_CERT_FILE"] = "/etc/ssl/certs/ca-certificates.crt"
+    environment["SSL_CERT_FILE"] = certificate
     done = subprocess.run(
         [sys.executable, "-c", _IMPORT], env=environment, capture_output=True, text=True, check=True, timeout=60
     )
-    assert done.stdout.splitlines() == ["0 0", "/etc/ssl/certs/ca-certificates.crt None"]
+    assert done.stdout.splitlines() == ["0 0", f"{certificate} None"]
