@@ -7,6 +7,7 @@ names are ethtool's ("combined", "rx-usecs", "adaptive-rx"), features the kernel
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -30,7 +31,8 @@ from netdra.model.errors import InvalidInputError
 FAMILY = "ethtool"
 _LINKMODES_GET, _FEATURES_GET, _FEATURES_SET, _FLAGS_GET, _FLAGS_SET = 4, 11, 12, 13, 14
 _HEADER, _HEADER_INDEX, _HEADER_FLAGS = 1, 1, 3
-_COMPACT_BITSETS = 1
+COMPACT = 1
+"""A flag of requests: bit sets come as words, not as lists of names."""
 _SPEED = 5
 _UNKNOWN_SPEED = 0xFFFFFFFF
 _FEATURES_HARDWARE, _FEATURES_WANTED, _FEATURES_ACTIVE, _FEATURES_FIXED = _FEATURE_SETS = 2, 3, 4, 5
@@ -97,7 +99,7 @@ def speeds(sock: Socket, *, attempts: int = DUMP_ATTEMPTS) -> dict[int, int]:
         KernelInterruptedError: links came or went during each attempt.
         KernelError: the kernel has no ethtool netlink, or refused.
     """
-    payload = nested(_HEADER, attribute(_HEADER_FLAGS, u32(_COMPACT_BITSETS)))
+    payload = nested(_HEADER, attribute(_HEADER_FLAGS, u32(COMPACT)))
     doing = "cannot read link speeds"
     replies = genetlink.dump(sock, FAMILY, _LINKMODES_GET, payload, doing=doing, attempts=attempts)
     by_index: dict[int, int] = {}
@@ -114,7 +116,7 @@ def speed(sock: Socket, index: int) -> int:
     Raises:
         KernelError: its driver has no speed (EOPNOTSUPP), it is gone (ENODEV), or the kernel refused.
     """
-    return _speed(_get(sock, _LINKMODES_GET, index, _COMPACT_BITSETS, "the speed"))
+    return _speed(_get(sock, _LINKMODES_GET, index, COMPACT, "the speed"))
 
 
 def features(sock: Socket, index: int) -> dict[str, Feature]:
@@ -123,7 +125,7 @@ def features(sock: Socket, index: int) -> dict[str, Feature]:
     Raises:
         KernelError: no such link exists, or the kernel refused.
     """
-    reply = _get(sock, _FEATURES_GET, index, _COMPACT_BITSETS, "features")
+    reply = _get(sock, _FEATURES_GET, index, COMPACT, "features")
     hardware, wanted, active, fixed = (_compact(reply.get(kind, b"")) for kind in _FEATURE_SETS)
     return {
         name: Feature(bool(active & bit), bool(wanted & bit), bool(fixed & bit) or not hardware & bit)
@@ -131,23 +133,43 @@ def features(sock: Socket, index: int) -> dict[str, Feature]:
     }
 
 
-def read_all(sock: Socket, index: int, groups: Sequence[str]) -> tuple[tuple[str, ...], dict[str, dict[str, int]]]:
-    """The features of a link for `named`, and the settings of these groups and FLAGS; all are requested at once.
+class Settings(NamedTuple):
+    """The settings of a link.
 
-    A group that the driver does not have is left out; so are features by a kernel without ethtool netlink.
+    Attributes:
+        features: as `named` takes them; empty by a kernel without ethtool netlink.
+        groups: the settings of GROUPS and FLAGS, without groups that the driver does not have.
+        replies: the replies to further requests, or their errors.
+    """
+
+    features: tuple[str, ...]
+    groups: dict[str, dict[str, int]]
+    replies: Sequence[dict[int, bytes] | KernelError]
+
+
+def read_all(sock: Socket, index: int, groups: Sequence[str], further: Sequence[int] = ()) -> Settings:
+    """The settings of a link, all requested at once.
+
+    Args:
+        sock: a generic netlink socket in the link's namespace.
+        index: the link's.
+        groups: which of GROUPS and FLAGS.
+        further: the numbers of further GET requests (`netdra.kernel.ethtool_further`).
 
     Raises:
         KernelError: the kernel is short of memory, or the socket failed.
     """
-    requests = [(_FEATURES_GET, _device(index, _COMPACT_BITSETS))]
-    requests += [(_FLAGS_GET if group == FLAGS else _GROUPS[group][0], _device(index, 0)) for group in groups]
+    requests = [(_FEATURES_GET, device(index, COMPACT))]
+    requests += [(_FLAGS_GET if group == FLAGS else _GROUPS[group][0], device(index, 0)) for group in groups]
+    requests += [(command, device(index, COMPACT)) for command in further]
     try:
         replies = genetlink.request_each(sock, FAMILY, requests, doing=f"cannot read settings of link {index}")
     except KernelMissingError:
-        return (), {}
+        return Settings((), {}, ())
     features: tuple[str, ...] = ()
     values: dict[str, dict[str, int]] = {}
-    for group, reply in zip(("", *groups), replies, strict=True):
+    own = 1 + len(groups)
+    for group, reply in zip(("", *groups), replies[:own], strict=True):
         if isinstance(reply, KernelError):
             if reply.is_short:
                 raise reply
@@ -157,7 +179,7 @@ def read_all(sock: Socket, index: int, groups: Sequence[str]) -> tuple[tuple[str
             values[group] = {name: int(value) for _, name, value in _bits(reply.get(_FLAGS, b""))}
         else:
             values[group] = _values(reply, group)
-    return features, values
+    return Settings(features, values, replies[own:])
 
 
 def named(sock: Socket, index: int, features: Sequence[str]) -> dict[str, int]:
@@ -182,7 +204,7 @@ def change_features(sock: Socket, index: int, wanted: Mapping[str, bool]) -> Non
         InvalidInputError: the driver kept a feature as it was (it is fixed, or depends on another).
         KernelError: a name is unknown to the kernel (EINVAL), or it refused.
     """
-    payload = _device(index, 0) + _bitset(_FEATURES_WANTED, wanted)
+    payload = device(index, 0) + _bitset(_FEATURES_WANTED, wanted)
     genetlink.request(sock, FAMILY, _FEATURES_SET, payload, doing=f"cannot set features of link {index}")
     # Where a driver keeps a feature as it is, the kernel reports success all the same (ethtool-netlink.rst).
     now = features(sock, index)
@@ -214,7 +236,7 @@ def change_settings(sock: Socket, index: int, group: str, wanted: Mapping[str, i
     unknown = sorted(set(wanted) - set(named))
     if unknown:
         raise InvalidInputError(f'{group} setting "{unknown[0]}" is unknown', hint=f"known: {', '.join(named)}")
-    payload = _device(index, 0)
+    payload = device(index, 0)
     for name, value in wanted.items():
         payload += attribute(named[name], u8(value) if name in small else u32(value))
     genetlink.request(sock, FAMILY, command, payload, doing=f"cannot set {group} of link {index}")
@@ -226,17 +248,18 @@ def change_flags(sock: Socket, index: int, wanted: Mapping[str, bool]) -> None:
     Raises:
         KernelError: the driver does not have or take one, or the kernel refused.
     """
-    payload = _device(index, 0) + _bitset(_FLAGS, wanted)
+    payload = device(index, 0) + _bitset(_FLAGS, wanted)
     genetlink.request(sock, FAMILY, _FLAGS_SET, payload, doing=f"cannot set private flags of link {index}")
 
 
 def _get(sock: Socket, command: int, index: int, flags: int, what: str) -> dict[int, bytes]:
-    return genetlink.request(sock, FAMILY, command, _device(index, flags), doing=f"cannot read {what} of link {index}")[
+    return genetlink.request(sock, FAMILY, command, device(index, flags), doing=f"cannot read {what} of link {index}")[
         0
     ]
 
 
-def _device(index: int, flags: int) -> bytes:
+def device(index: int, flags: int) -> bytes:
+    """The beginning of a request about a link: its index, and flags (COMPACT, or 0)."""
     return nested(_HEADER, attribute(_HEADER_INDEX, u32(index)), attribute(_HEADER_FLAGS, u32(flags)))
 
 

@@ -6,12 +6,24 @@ import struct
 from collections.abc import Sequence
 
 from netdra.kernel.errors import KernelError
-from netdra.kernel.netlink import DUMP_ATTEMPTS, Socket, attribute, attributes, text, to_u16
+from netdra.kernel.netlink import (
+    DUMP_ATTEMPTS,
+    Socket,
+    attribute,
+    attribute_list,
+    attributes,
+    text,
+    to_u16,
+    to_u32,
+)
 
 _HEADER = struct.Struct("=BBxx")
 _CONTROL = 0x10
 _GET_FAMILY = 3
-_FAMILY_ID, _FAMILY_NAME = 1, 2
+_FAMILY_ID, _FAMILY_NAME, _OPERATIONS = 1, 2, 6
+_OPERATION_ID, _OPERATION_FLAGS = 1, 2
+CAN_DO, CAN_DUMP, NEEDS_RIGHTS = 0x02, 0x04, 0x11
+"""Flags of a command (GENL_CMD_CAP_DO, GENL_CMD_CAP_DUMP, GENL_ADMIN_PERM and GENL_UNS_ADMIN_PERM)."""
 _numbers: dict[str, int] = {}
 
 
@@ -29,6 +41,20 @@ def family(sock: Socket, name: str) -> int:
         reply = sock.request(_CONTROL, body, doing=f'cannot find generic netlink family "{name}"')[0]
         _numbers[name] = to_u16(attributes(reply, _HEADER.size)[_FAMILY_ID])
     return _numbers[name]
+
+
+def commands(sock: Socket, name: str) -> dict[int, int]:
+    """The commands of a family that this kernel has, each with its flags.
+
+    Raises:
+        KernelMissingError: this kernel does not have the family, or has its module not loaded.
+        KernelError: the kernel refused.
+    """
+    body = _HEADER.pack(_GET_FAMILY, 1) + attribute(_FAMILY_NAME, text(name))
+    reply = sock.request(_CONTROL, body, doing=f'cannot find generic netlink family "{name}"')[0]
+    listed = attribute_list(attributes(reply, _HEADER.size).get(_OPERATIONS, b""))
+    each = (attributes(operation) for _, operation in listed)
+    return {to_u32(operation[_OPERATION_ID]): to_u32(operation[_OPERATION_FLAGS]) for operation in each}
 
 
 def request(sock: Socket, name: str, command: int, payload: bytes, *, doing: str) -> list[dict[int, bytes]]:

@@ -269,7 +269,7 @@ def dump_raw(sock: Socket) -> tuple[list[bytes], bool]:
     former: dict[int, bytes] = {}
     last: dict[int, bytes] = {}
     for _ in range(_DUMP_ATTEMPTS):
-        bodies, complete = sock.try_dump(uapi.RTM_GETLINK, _header() + _NO_STATS, doing="cannot list links")
+        bodies, complete = sock.try_dump(uapi.RTM_GETLINK, header() + _NO_STATS, doing="cannot list links")
         if complete:
             return bodies, True
         former |= last
@@ -419,7 +419,7 @@ def delete_alt_names(sock: Socket, index: int, names: Iterable[str]) -> None:
 
 def _properties(sock: Socket, message: int, index: int, names: tuple[str, ...], flags: int, verb: str) -> None:
     listed = (attribute(uapi.IFLA_ALT_IFNAME, text(name)) for name in names)
-    body = _header(index) + nested(uapi.IFLA_PROP_LIST, *listed)
+    body = header(index) + nested(uapi.IFLA_PROP_LIST, *listed)
     called = ", ".join(names)
     sock.request(message, body, flags=flags, doing=f"cannot {verb} alternative name {called} of {_called(index)}")
 
@@ -459,13 +459,14 @@ def _encode(settings: LinkChanges) -> tuple[int, int, bytes]:
     return flags, mask, encoded
 
 
-def _header(index: int = 0) -> bytes:
-    return _IFINFO.pack(0, 0, index, 0, 0)
+def header(index: int = 0, flags: int = 0, mask: int = 0) -> bytes:
+    """The header of a request about a link: its index, the flags (IFF_*) to set, and which flags are to change."""
+    return _IFINFO.pack(0, 0, index, flags, mask)
 
 
 def _selector(which: str | int) -> bytes:
     """The part of a request that names its link; the attribute for alternative names finds plain names too."""
-    return _header(which) if isinstance(which, int) else _header() + attribute(uapi.IFLA_ALT_IFNAME, text(which))
+    return header(which) if isinstance(which, int) else header() + attribute(uapi.IFLA_ALT_IFNAME, text(which))
 
 
 def _called(which: str | int) -> str:

@@ -103,7 +103,8 @@ def observe(device: PlannedDevice, if_name: str, site: Site) -> Allocated | None
         return None
     moved = None
     if netdev is not None:
-        moved = moving.seen(if_name, netdev, site, host_use.configuration(site.host, netdev))
+        has = host_use.configuration(site.host, netdev)
+        moved = moving.seen(if_name, netdev, site, has, shared=device.is_shared)
     return Allocated(
         device=device.device,
         address=at,
@@ -181,7 +182,9 @@ def give_back(record: Allocated, site: Site, sharer: Callable[[], str]) -> Retur
         return Returned(notes=(f'device "{record.device}" is left as it is: sandbox {other} has it too',))
     notes, problems = _restored(record, site)
     left = {difference.text: difference for difference in _differences(record, site)}
-    stays = [difference.text for difference in left.values() if difference.matters]
+    stays = [
+        text for text, difference in left.items() if difference.matters and not any(text in note for note in notes)
+    ]
     if stays or problems:
         raise StrandedError(
             f'device "{record.device}" cannot be made what it was: {"; ".join(dict.fromkeys((*stays, *problems)))}',
@@ -269,7 +272,7 @@ def _of_link(moved: Moved, netdev: Link, site: Site) -> Iterator[Difference]:
 
 
 def _of_settings(called: str, moved: Moved, netdev: Link, site: Site) -> Iterator[Difference]:
-    changes = () if moved.settings is None else settings.differences(moved.settings, netdev, site.host)
+    changes = () if moved.settings is None else settings.differences(moved.settings, netdev, site.host, site.sysfs)
     for changed in changes:
         yield Difference(f"{called} has {changed.text}", matters=changed.matters, benign=changed.benign)
 

@@ -106,10 +106,13 @@ def observe(order: Order, netdev: Link, site: Site) -> Moved:
     return seen(order.if_name, netdev, site, has)
 
 
-def seen(pod_name: str, netdev: Link, site: Site, has: Configuration, *, with_settings: bool = True) -> Moved:
+def seen(
+    pod_name: str, netdev: Link, site: Site, has: Configuration, *, with_settings: bool = True, shared: bool = False
+) -> Moved:
     """The record of a netdev of the host as it is just now.
 
-    Settings can only be read where the calling thread's namespace is the netdev's.
+    Settings can only be read where the calling thread's namespace is the netdev's. Of a shared device,
+    which others may change, only those are read that have names in netdra.
 
     Raises:
         KernelError: the kernel refused.
@@ -139,7 +142,7 @@ def seen(pod_name: str, netdev: Link, site: Site, has: Configuration, *, with_se
         routes=tuple(_lasting_routes(netdev.index, addresses, has.routes)) if addresses else (),
         # Asked only where somebody configures the device: each such question is two more to the kernel.
         neighbours=tuple(neighbour.dump(site.host, netdev.index)) if any(map(host_use.counts, addresses)) else (),
-        settings=settings.read(netdev, site.host) if with_settings else None,
+        settings=settings.read(netdev, site.host, site.sysfs, whole=not shared) if with_settings else None,
         index=netdev.index,
         lower=netdev.lower,
     )
@@ -368,7 +371,9 @@ def restore(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
     if left:
         # Some drivers take some settings only while the device is up.
         called, former = f'netdev "{moved.name}"', moved.settings
-        attempts.run(lambda: settings.conclude(called, *settings.restore(former, link.get(sock, index), sock)))
+        attempts.run(
+            lambda: settings.conclude(called, *settings.restore(former, link.get(sock, index), sock, site.sysfs))
+        )
     restore_addressing(moved, index, sock, attempts)
     return attempts.result()
 
@@ -386,7 +391,7 @@ def _is_changed(moved: Moved, back: Link) -> bool:
 def _restore_settings(moved: Moved, back: Link, site: Site) -> tuple[ChangedSetting, ...]:
     """Restore the settings; return those that differ anyway."""
     present = link.get(site.host, back.index) if _is_changed(moved, back) else back
-    return settings.restore(moved.settings, present, site.host)[0]
+    return settings.restore(moved.settings, present, site.host, site.sysfs)[0]
 
 
 def restore_addressing(moved: Moved, index: int, sock: Socket, attempts: Attempts) -> None:

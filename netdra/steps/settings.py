@@ -8,7 +8,7 @@ or in one request for all of ethtool's; what a kind of link cannot have is not r
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import NamedTuple, Protocol
@@ -20,15 +20,19 @@ from netdra.kernel.errors import KernelError
 from netdra.kernel.link import Link
 from netdra.kernel.netlink import NETLINK_GENERIC, Message, Socket
 from netdra.kernel.netns import inode_at
+from netdra.kernel.sysfs import Sysfs
 from netdra.model.errors import InvalidInputError, NetdraError, PermanentError
+from netdra.steps import further
+from netdra.steps.further import Changed, Further, Place, Reading
 
 FOLLOWERS = ("bridge", "bond", "team", "openvswitch")
 """Kinds whose MAC, MTU and active features follow their ports: these change by themselves."""
 
 Value = int | str
 
-# The groups of ethtool's settings besides features, by the kind of the link: virtual ones have few.
-_ETHTOOL = {"": (ethtool.FLAGS, "channels", "rings", "coalesce", "pause"), "veth": ("channels",), "tun": ("coalesce",)}
+# The groups of ethtool's settings besides features, and the few of them that kinds of virtual links have.
+_ALL = (ethtool.FLAGS, "channels", "rings", "coalesce", "pause")
+_ETHTOOL = {"veth": ("channels",), "tun": ("coalesce",), "macvlan": (), "ipvlan": (), "vlan": (), "dummy": ()}
 # Where one of these is on, before and now, the driver or the link partner chooses the others.
 _AUTOMATIC = {
     ("coalesce", "rx-"): "adaptive-rx",
@@ -63,6 +67,7 @@ class DeviceSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         ipv6: those of `link_settings.IPV6`.
         files: further sysctls that differ from the default, by path without the link.
         port: the settings that a bridge has for the link as its port.
+        further: everything else that the kernel reports, see `netdra.steps.further`; None where it is not recorded.
     """
 
     txqlen: int
@@ -77,6 +82,7 @@ class DeviceSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     ipv6: tuple[int | None, ...] = ()
     files: Mapping[str, str] = {}
     port: Mapping[str, int] = {}
+    further: Further | None = None
 
 
 class ChangedSetting(msgspec.Struct, frozen=True):
@@ -87,12 +93,16 @@ class ChangedSetting(msgspec.Struct, frozen=True):
         text: in words, "feature rx-gro off, not on".
         matters: whether it stays with the device, and so concerns its next user.
         benign: whether others may do that to a device that pods share, at any time.
+        unknown: whether this version of netdra does not know it.
+        further: its values, if it is one of `netdra.steps.further` and not of the table.
     """
 
     key: tuple[str, str]
     text: str
     matters: bool
     benign: bool = False
+    unknown: bool = False
+    further: Changed | None = None
 
 
 class StrandedError(PermanentError):
@@ -104,6 +114,7 @@ class StrandedError(PermanentError):
 class _Target(NamedTuple):
     sock: Socket
     netdev: Link
+    sysfs: Sysfs
 
 
 class _Write(Protocol):
@@ -124,12 +135,14 @@ class _Group(NamedTuple):
     matters: bool
 
 
-def read(netdev: Link, sock: Socket) -> DeviceSettings:
+def read(netdev: Link, sock: Socket, sysfs: Sysfs, *, whole: bool = True) -> DeviceSettings:
     """The settings of a netdev just now.
 
     Args:
         netdev: as it was read a moment ago.
         sock: a socket in its namespace, which must be the calling thread's.
+        sysfs: the machine's; whether it shows that namespace is found out.
+        whole: with everything that the kernel reports, for a device that one pod has for itself.
 
     Raises:
         KernelError: the netdev is gone, or the kernel is short of memory or descriptors.
@@ -137,20 +150,20 @@ def read(netdev: Link, sock: Socket) -> DeviceSettings:
     message = _message(netdev, sock)
     ipv4, ipv6 = link_settings.sysctls(message)
     return msgspec.structs.replace(
-        _present(netdev, message, _ETHTOOL.get(netdev.kind, ())),
+        _present(_Target(sock, netdev, sysfs), message, _ETHTOOL.get(netdev.kind, _ALL), whole=whole),
         ipv4=_own("ipv4", link_settings.IPV4, ipv4, netdev),
         ipv6=_own("ipv6", link_settings.IPV6, ipv6, netdev),
         files=dict(_own_files(netdev, ipv6)),
     )
 
 
-def differences(before: DeviceSettings, netdev: Link, sock: Socket) -> Iterator[ChangedSetting]:
-    """The settings of a netdev that have changed; `netdev` and `sock` as for `read`.
+def differences(before: DeviceSettings, netdev: Link, sock: Socket, sysfs: Sysfs) -> Iterator[ChangedSetting]:
+    """The settings of a netdev that have changed; `netdev`, `sock` and `sysfs` as for `read`.
 
     Raises:
         KernelError: as for `read`.
     """
-    now = _again(before, netdev, sock)
+    now = _again(before, _Target(sock, netdev, sysfs))
     if now == before:
         return
     values = _values(now, netdev.index)
@@ -164,10 +177,13 @@ def differences(before: DeviceSettings, netdev: Link, sock: Socket) -> Iterator[
             if value is not None and value != was and not _is_automatic(group, name, former, present):
                 words = f"{TABLE[group].words(name)} {_word(group, name, value)}, not {_word(group, name, was)}"
                 yield ChangedSetting((group, name), words, TABLE[group].matters, _is_benign(group, name, value))
+    for changed in further.differences(before.further or {}, now.further or {}):
+        key = changed.group, changed.name
+        yield ChangedSetting(key, changed.text, changed.matters, unknown=changed.unknown, further=changed)
 
 
 def restore(
-    before: DeviceSettings | None, netdev: Link, sock: Socket
+    before: DeviceSettings | None, netdev: Link, sock: Socket, sysfs: Sysfs
 ) -> tuple[tuple[ChangedSetting, ...], tuple[str, ...]]:
     """Make a netdev's settings what they were; return those that still differ, and why the kernel refused some.
 
@@ -177,19 +193,49 @@ def restore(
     if before is None:
         return (), ()
     reasons: list[str] = []
-    left = tuple(differences(before, netdev, sock))
+    fixed: set[str] = set()
+    left = tuple(differences(before, netdev, sock, sysfs))
     # Some settings follow others, as the sizes of IPv4 follow those of all: what still differs is set once more.
     for _ in range(2):
         if not left:
             break
-        reasons = []
-        former, target = _values(before, netdev.index), _Target(sock, netdev)
-        for group in TABLE:
-            names = [name for changed, name in (entry.key for entry in left) if changed == group and name]
-            reasons += _write(group, target, {name: former[group][name] for name in names})
+        target = _Target(sock, netdev, sysfs)
+        reasons = _restore_table(before, left, target)
+        refused, unsettable = _restore_further(before, left, target)
+        reasons += refused
+        fixed |= unsettable
         netdev = link.get(sock, netdev.index)
-        left = tuple(differences(before, netdev, sock))
-    return left, tuple(dict.fromkeys(reasons)) if left else ()
+        left = tuple(differences(before, netdev, sock, sysfs))
+    return tuple(_as_fixed(each, fixed) for each in left), tuple(dict.fromkeys(reasons)) if left else ()
+
+
+def _restore_table(before: DeviceSettings, left: Sequence[ChangedSetting], target: _Target) -> list[str]:
+    """Write the settings of the table that differ; return what the kernel refused."""
+    former, reasons = _values(before, target.netdev.index), []
+    for group in TABLE:
+        names = [
+            name for changed, name in (entry.key for entry in left if not entry.further) if changed == group and name
+        ]
+        reasons += _write(group, target, {name: former[group][name] for name in names})
+    return reasons
+
+
+def _restore_further(
+    before: DeviceSettings, left: Sequence[ChangedSetting], target: _Target
+) -> tuple[list[str], set[str]]:
+    changed = [entry.further for entry in left if entry.further]
+    if not changed:
+        return [], set()
+    with Socket(NETLINK_GENERIC) as generic:
+        place = Place(target.sock, generic, target.sysfs)
+        return further.restore(changed, before.further or {}, target.netdev, place)
+
+
+def _as_fixed(changed: ChangedSetting, fixed: Container[str]) -> ChangedSetting:
+    """A setting that no program can set has not been set by one: it is no reason to keep the device from others."""
+    if changed.text not in fixed:
+        return changed
+    return msgspec.structs.replace(changed, text=f"{changed.text} (its driver cannot set it)", matters=False)
 
 
 def conclude(called: str, left: Iterable[ChangedSetting], reasons: Sequence[str]) -> tuple[str, ...]:
@@ -216,10 +262,18 @@ def _message(netdev: Link, sock: Socket) -> Message:
     return netdev.message or link.get(sock, netdev.index).message
 
 
-def _present(netdev: Link, message: Message, groups: Sequence[str]) -> DeviceSettings:
-    """The settings that are not sysctls."""
+def _present(
+    target: _Target, message: Message, groups: Sequence[str], former: Further | None = None, *, whole: bool
+) -> DeviceSettings:
+    """The settings that are not sysctls; if `whole` with everything else, or what a former record has of that."""
+    netdev = target.netdev
     with Socket(NETLINK_GENERIC) as generic:
-        features, values = ethtool.read_all(generic, netdev.index, groups)
+        place = Place(target.sock, generic, target.sysfs)
+        model = _model(netdev, target.sysfs) if whole and former is None else ""
+        reading = Reading(generic, model, former) if whole else None
+        own = ethtool.read_all(generic, netdev.index, groups, reading.requested if reading is not None else ())
+        rest = reading.values(netdev, message, place, own.replies) if reading is not None else None
+    features = own.features
     if netdev.kind in FOLLOWERS and features:
         hardware, requested, _, fixed = features
         features = (hardware, requested, requested, fixed)
@@ -231,21 +285,30 @@ def _present(netdev: Link, message: Message, groups: Sequence[str]) -> DeviceSet
         group=link_settings.group(message),
         sizes=link_settings.sizes(message),
         features=features,
-        ethtool=values,
+        ethtool=own.groups,
         port=link_settings.bridge_port(message),
+        further=rest,
     )
 
 
-def _again(before: DeviceSettings, netdev: Link, sock: Socket) -> DeviceSettings:
+def _model(netdev: Link, sysfs: Sysfs) -> str:
+    """A text that netdevs with the same driver and abilities have in common, "" for none."""
+    if netdev.kind or netdev.parent_bus != "pci":
+        return netdev.kind
+    return sysfs.text(f"bus/pci/devices/{netdev.parent}/modalias")
+
+
+def _again(before: DeviceSettings, target: _Target) -> DeviceSettings:
     """The settings that were recorded, as they are now."""
-    message = _message(netdev, sock)
+    netdev = target.netdev
+    message = _message(netdev, target.sock)
     ipv4, ipv6 = link_settings.sysctls(message)
     files = dict.fromkeys(before.files, "")  # a secret that is not set cannot be read
     for path in files:
         with suppress(KernelError):
             files[path] = link_settings.read_sysctl(_path(path, netdev.name))
     now = msgspec.structs.replace(
-        _present(netdev, message, tuple(before.ethtool)),
+        _present(target, message, tuple(before.ethtool), before.further, whole=before.further is not None),
         ipv4=_recorded(before.ipv4, ipv4),
         ipv6=_recorded(before.ipv6, ipv6),
         files=files,
