@@ -111,6 +111,14 @@ class Reading:
         return [group for group in ethtool_ioctl.GROUPS if group not in by_netlink]
 
 
+def has_attributes(former: Further | None, netdev: Link) -> bool:
+    """Whether a link has the attributes of a record, in any namespace."""
+    if former is None or ATTRIBUTES not in former or not netdev.message:
+        return True
+    present = link_attributes.read(netdev.message, netdev.flags, netdev.kind)
+    return not any(differences({ATTRIBUTES: former[ATTRIBUTES]}, {ATTRIBUTES: present}))
+
+
 def differences(former: Further, present: Further) -> Iterator[Changed]:
     """The values that differ, in groups that both have: a driver may be unable to report one just now."""
     for group, before in former.items():

@@ -252,10 +252,15 @@ def conclude(called: str, left: Iterable[ChangedSetting], reasons: Sequence[str]
     return (*(f"{called} has {changed.text}" for changed in left), *reasons)
 
 
-def is_ipv6_off(before: DeviceSettings) -> bool:
-    """Whether IPv6 was off for the link by its own setting: it must be set again before the link is up."""
+def may_be_up(before: DeviceSettings, there: Link) -> bool:
+    """Whether a link may be set up before its settings are restored, on the way from the pod.
+
+    Not where IPv6 was off for the link by its own setting, nor where a flag or a mode of the link differs: from those
+    follows at that moment which addresses and groups the kernel gives it.
+    """
     place = link_settings.IPV6.index("disable_ipv6")
-    return place < len(before.ipv6) and bool(before.ipv6[place])
+    is_ipv6_off = place < len(before.ipv6) and bool(before.ipv6[place])
+    return not is_ipv6_off and further.has_attributes(before.further, there)
 
 
 def _message(netdev: Link, sock: Socket) -> Message:

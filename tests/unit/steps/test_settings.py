@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from netdra.kernel import ethtool, link_settings
+from netdra.kernel import ethtool, link_settings, uapi
+from netdra.kernel.link import Link
+from netdra.kernel.netlink import Message
 from netdra.model.errors import PermanentError
 from netdra.steps import settings
 from netdra.steps.settings import ChangedSetting, DeviceSettings, StrandedError
@@ -44,10 +48,24 @@ def test_settings_that_stay_with_the_device_strand_it_and_all_others_are_notes()
     }  # fmt: skip
 
 
-def test_ipv6_that_was_off_for_the_link_alone_is_known_before_it_is_up() -> None:
+def netdev(**values: Any) -> Link:
+    fields = dict.fromkeys(Link.__struct_fields__) | {"flags": uapi.IFF_UP, "kind": "", "message": Message()}
+    return Link(**fields | values)
+
+
+def test_a_link_is_not_set_up_on_its_way_where_ipv6_was_off_for_it_alone() -> None:
     place = link_settings.IPV6.index("disable_ipv6")
     values = [0] * len(link_settings.IPV6)
-    assert not settings.is_ipv6_off(DeviceSettings(txqlen=1000))
-    assert not settings.is_ipv6_off(DeviceSettings(txqlen=1000, ipv6=tuple(values)))
+    assert settings.may_be_up(DeviceSettings(txqlen=1000), netdev())
+    assert settings.may_be_up(DeviceSettings(txqlen=1000, ipv6=tuple(values)), netdev())
     values[place] = 1
-    assert settings.is_ipv6_off(DeviceSettings(txqlen=1000, ipv6=tuple(values)))
+    assert not settings.may_be_up(DeviceSettings(txqlen=1000, ipv6=tuple(values)), netdev())
+
+
+def test_a_link_is_not_set_up_on_its_way_with_another_flag_or_mode() -> None:
+    before = DeviceSettings(txqlen=1000, further={"link": {"flag multicast": "01"}})
+    whole = Message({99: b"\0"})
+    assert settings.may_be_up(before, netdev(flags=0x1000, message=whole))
+    assert not settings.may_be_up(before, netdev(flags=0, message=whole))
+    assert not settings.may_be_up(before, netdev(flags=0x1080, message=whole))
+    assert not settings.may_be_up(before, netdev(flags=0x1000, message=Message({17: b"\1"})))
