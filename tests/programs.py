@@ -11,8 +11,10 @@ import os
 import platform
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import TypeVar
 
 PLACES = ("tcx ingress", "tcx egress", "xdp", "xdp generic")
 MOST = 63
@@ -26,6 +28,8 @@ _PASS = {_CLS: 0, _XDP: 2}  # TC_ACT_OK, XDP_PASS
 _TCX = {"tcx ingress": 46, "tcx egress": 47}
 _MODES = {"xdp": 4, "xdp generic": 2}
 _OF_XDP = 37
+
+T = TypeVar("T")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -106,3 +110,19 @@ def _bpf(command: int, arguments: bytes) -> tuple[int, bytes]:
     if returned < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return returned, buffer.raw
+
+
+def barred(work: Callable[[], T], number: int) -> T:
+    """Call `work` in a thread of its own in which bpf(2) fails with an errno, as under a seccomp profile."""
+
+    def confined() -> T:
+        # Load the number of the system call; if it is that of bpf(2), fail, else allow.
+        rules = ((0x20, 0, 0, 0), (0x15, 0, 1, _NUMBER), (0x06, 0, 0, 0x50000 | number), (0x06, 0, 0, 0x7FFF0000))
+        code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *rule) for rule in rules))
+        program = struct.pack("@HP", len(rules), ctypes.addressof(code))
+        if _libc.prctl(22, 2, program, 0, 0) != 0:  # PR_SET_SECCOMP, SECCOMP_MODE_FILTER
+            raise OSError(ctypes.get_errno(), "cannot confine the thread")
+        return work()
+
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(confined).result()

@@ -314,13 +314,14 @@ def read_programs(kernel: Kernel, facts: MachineFacts, indexes: Iterable[int]) -
 
     While that cannot be read, the host's use is unknown, except for a user without rights, who cannot take devices.
     """
+    for index in indexes:
+        facts.programs.pop(index, None)
 
     def read_each() -> None:
         for index in indexes:
             netdev = facts.links.get(index)
             if netdev is None or netdev.flags & uapi.IFF_LOOPBACK:
                 continue
-            facts.programs.pop(index, None)
             try:
                 words = bpf.uses(index, netdev.kind)
             except KernelMissingError:
@@ -332,7 +333,8 @@ def read_programs(kernel: Kernel, facts: MachineFacts, indexes: Iterable[int]) -
             if words:
                 facts.programs[index] = words
 
-    kernel.visit(read_each)
+    if bpf.are_loaded():
+        kernel.visit(read_each)
 
 
 def _read_speeds(kernel: Kernel, facts: MachineFacts, known: MachineFacts | None) -> None:

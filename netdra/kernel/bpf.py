@@ -17,7 +17,7 @@ import os
 import platform
 import struct
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -83,27 +83,23 @@ class _Loaded:
         """Look at those that were loaded since the last time; True if that cannot be read."""
         with self._lock:
             try:
-                return self._is_one_loaded()
-            except KernelMissingError:  # ENOENT: that was the last one
-                return False
+                if self._last >= _FEW_IDS:
+                    return True
+                if self._witness and self._is_there(self._witness):
+                    return True
+                self._witness = 0
+                while not self._witness and (number := _next(_PROG_GET_NEXT_ID, self._last)):
+                    self._last = number
+                    self._witness = number if self._is_there(number, _OF_LINKS) else 0
             except KernelError:
                 return True
+            return bool(self._witness)
 
-    def _is_one_loaded(self) -> bool:
-        if self._witness and self._type(self._witness) is not None:
-            return True
-        self._witness = 0
-        while not self._witness and self._last < _FEW_IDS:
-            self._last = _next(_PROG_GET_NEXT_ID, self._last)
-            if self._type(self._last) in _OF_LINKS:
-                self._witness = self._last
-        return True
-
-    def _type(self, number: int) -> int | None:
-        """A program's type, None if it is gone."""
+    def _is_there(self, number: int, kinds: Collection[int] = ()) -> bool:
+        """Whether a program is still loaded, and has one of these types if any are given."""
         with suppress(KernelMissingError), _opened(_PROG_GET_FD_BY_ID, number) as descriptor:
-            return int(_PROG_TYPE.unpack(_info(descriptor, _PROG_TYPE.size))[0])
-        return None
+            return not kinds or _PROG_TYPE.unpack(_info(descriptor, _PROG_TYPE.size))[0] in kinds
+        return False
 
 
 _loaded = _Loaded()
@@ -139,8 +135,6 @@ def uses(index: int, kind: str) -> tuple[str, ...]:
         KernelMissingError: no such link exists.
         KernelError: that cannot be read.
     """
-    if not are_loaded():
-        return ()
     used = (TCX,) if any(_count(index, place) for place in _OF_EVERY_LINK) else ()
     return (*used, NETKIT) if kind == NETKIT and any(_count(index, place) for place in _OF_NETKIT) else used
 
@@ -229,13 +223,11 @@ def _detach_link(number: int) -> None:
 def _xdp_links(index: int, program: int) -> Iterator[int]:
     """The XDP links of the machine that hold a program on a device of that index, in any namespace."""
     number = 0
-    with suppress(KernelMissingError):  # ENOENT: that was the last one
-        while True:
-            number = _next(_LINK_GET_NEXT_ID, number)
-            with suppress(KernelMissingError), _opened(_LINK_GET_FD_BY_ID, number) as descriptor:
-                kind, _, holds, _, device = _LINK_INFO.unpack(_info(descriptor, _LINK_INFO.size))
-                if (kind, holds, device) == (_LINK_TYPE_XDP, program, index):
-                    yield number
+    while number := _next(_LINK_GET_NEXT_ID, number):
+        with suppress(KernelMissingError), _opened(_LINK_GET_FD_BY_ID, number) as descriptor:
+            kind, _, holds, _, device = _LINK_INFO.unpack(_info(descriptor, _LINK_INFO.size))
+            if (kind, holds, device) == (_LINK_TYPE_XDP, program, index):
+                yield number
 
 
 def _count(index: int, place: str) -> int:
@@ -287,8 +279,13 @@ def _is_initial_user_namespace() -> bool:
 
 
 def _next(command: int, number: int) -> int:
-    """The id of the program or BPF link that comes after one."""
-    return int(_BY_ID.unpack(_call(command, _BY_ID.pack(number, 0, 0), "cannot list BPF objects"))[1])
+    """The id of the program or BPF link that comes after one, 0 after the last one."""
+    answer = ctypes.create_string_buffer(_BY_ID.pack(number, 0, 0), _BY_ID.size)
+    if _libc.syscall(_SYSTEM_CALL, command, answer, _BY_ID.size) == 0:
+        return int(_BY_ID.unpack(answer)[1])
+    if ctypes.get_errno() != errno.ENOENT:
+        raise _error(ctypes.get_errno(), "cannot list BPF objects")
+    return 0
 
 
 @contextmanager

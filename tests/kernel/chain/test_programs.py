@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import uuid
@@ -220,6 +221,24 @@ def test_a_device_whose_program_cannot_be_detached_is_held_until_it_can_be(bed: 
     assert undone(bed).is_clean
     assert is_empty(bed)
     os.close(mine_)
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.ENOSYS])
+def test_where_programs_cannot_be_read_no_device_is_taken_and_none_released(
+    bed: Bed, wire: Namespace, number: int
+) -> None:
+    with pytest.raises(NetdraError, match="a seccomp profile that permits it"):
+        programs.barred(lambda: attached(bed), number)
+    assert undone(bed).is_clean
+    attached(bed)
+    bed.pod.run(lambda: programs.attach("net1", "tcx ingress"))
+    report = programs.barred(lambda: undone(bed), number)
+    assert report.is_stranded
+    assert "a seccomp profile that permits it" in report.undone[0].message
+    with next_pod(bed) as other, pytest.raises(NetdraError, match="used by sandbox"):
+        attached(other, allow=True)
+    assert undone(bed).is_clean
+    assert is_empty(bed)
 
 
 def test_the_record_of_an_older_netdra_makes_a_program_a_note(bed: Bed, wire: Namespace) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -134,3 +136,24 @@ def test_filters_of_clsact_go_with_the_move(node: Machine, other: Machine) -> No
     link.change(node.sock, "a", netns_fd=other.namespace.fd)
     assert "clsact" not in other.run("tc", "qdisc", "show", "dev", "a")
     assert other.run("tc", "filter", "show", "dev", "a", "ingress") == ""
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.ENOSYS])
+def test_where_a_seccomp_profile_forbids_the_call_the_programs_are_unknown(node: Machine, number: int) -> None:
+    with pytest.raises(KernelError, match="a seccomp profile that permits it") as refused:
+        programs.barred(lambda: read(node), number)
+    assert refused.value.errno == number
+
+
+def test_in_a_user_namespace_nobody_can_attach_one_so_there_is_none(node: Machine) -> None:
+    code = "from netdra.kernel import bpf, netns; netns.enter_user_namespace(); print(bpf.uses(1, ''))"
+    assert subprocess.check_output((sys.executable, "-c", code), text=True) == "()\n"
+
+
+def test_programs_loaded_later_are_found_and_those_that_are_gone_forgotten(node: Machine) -> None:
+    for _ in range(3):
+        held = programs.hold("a", "tcx ingress")
+        assert bpf.are_loaded()
+        assert len(read(node)) == 1
+        os.close(held)
+        assert read(node) == ()
