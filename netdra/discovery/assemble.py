@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from netdra.discovery.facts import EVERY_LINK, NO_DEVICE, Key, MachineFacts, SysfsDevice
+from netdra.discovery.facts import EVERY_LINK, NO_DEVICE, PROGRAMS, Key, MachineFacts, SysfsDevice
 from netdra.kernel import host_use, uapi
 from netdra.kernel.link import Link, SwitchPort, uplink_number
 from netdra.model.inventory import HARDWARE, Interface, wired_to
@@ -278,10 +278,13 @@ def _host_use(facts: MachineFacts, link: Link, master: Link | None, master_bridg
     addresses = facts.addresses.get(index)
     routed = index in facts.routed_links
     pod = link.peer_netns in facts.pods
-    if not (master or stacked or addresses or routed or link.xdp or pod) or link.flags & uapi.IFF_LOOPBACK:
+    programs = facts.programs.get(index, ())
+    if not (master or stacked or addresses or routed or link.xdp or pod or programs) or link.flags & uapi.IFF_LOOPBACK:
         return ()
     above = [facts.links[upper] for upper in stacked or () if upper in facts.links]
-    return host_use.words(link, master, above, addresses or (), routed=routed, reaches_pod=pod, of=master_bridge)
+    return host_use.words(
+        link, master, above, addresses or (), routed=routed, reaches_pod=pod, programs=programs, of=master_bridge
+    )
 
 
 def _addresses(facts: MachineFacts, index: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -306,7 +309,8 @@ def reasons(facts: MachineFacts, key: Key) -> dict[str, str]:
     device = facts.devices.get(key, NO_DEVICE)
     merged = {**common, **device.unreadable, **facts.problems.get(key, {})}
     # Only if all possible uses of a link are known can it be said that the host does not use it.
-    unknown = next((merged[field] for field in ("host_uplink", "ipv4", "ipv6") if field in merged), None)
+    programs = merged.pop(PROGRAMS, None)
+    unknown = programs or next((merged[field] for field in ("host_uplink", "ipv4", "ipv6") if field in merged), None)
     return merged if unknown is None else {**merged, "host_use": unknown}
 
 

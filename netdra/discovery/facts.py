@@ -20,6 +20,8 @@ Key = int | str
 
 EVERY_LINK = 0
 """The key of a problem that concerns all links; no link has the index 0."""
+PROGRAMS = "programs"
+"""The name of a link's BPF programs among the problems."""
 
 
 class SysfsDevice(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,7 +83,8 @@ class MachineFacts:
         ovs_bridges: Open vSwitch bridges by the names of their ports; None where they cannot be known.
         vlan_filtering: indexes of the bridges that filter VLANs.
         vlan_ids: index of a VLAN link -> its id.
-        problems: index of a link (or EVERY_LINK) -> field of `Interface` -> why it could not be read.
+        programs: index of a link -> the words of its BPF programs besides XDP (`netdra.kernel.bpf.uses`).
+        problems: index of a link (or EVERY_LINK) -> field of `Interface`, or PROGRAMS -> why it could not be read.
         gone: the interfaces that are listed but cannot be read.
         moved: indexes of links that continued in another namespace; emptied by the reader.
         stale: the kinds of facts that could not be read whole of one moment ("links", "addresses", "speeds", "routes",
@@ -110,6 +113,7 @@ class MachineFacts:
         self.ovs_bridges: Mapping[str, str] | None = None
         self.vlan_filtering: set[int] = set()
         self.vlan_ids: dict[int, int] = {}
+        self.programs: dict[int, tuple[str, ...]] = {}
         self.problems: dict[int, dict[str, str]] = {}
         self.gone: list[str] = []
         self.moved: set[int] = set()
@@ -162,7 +166,7 @@ class MachineFacts:
         if old is not None:
             self._part(old)
         self._part_device(index)
-        for by_index in (self.addresses, self.speeds, self.problems, self.vlan_ids):
+        for by_index in (self.addresses, self.speeds, self.problems, self.vlan_ids, self.programs):
             by_index.pop(index, None)
         self.vlan_filtering.discard(index)
 

@@ -6,18 +6,21 @@ Netlink has all facts of virtual links, so sysfs is read only for links that hav
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import os
+from collections.abc import Callable, Collection, Iterable
+from contextlib import ExitStack
 from typing import Self
 
 from netdra.discovery import devices, ovs
 from netdra.discovery.assemble import OVS_KIND
-from netdra.discovery.facts import EVERY_LINK, Key, MachineFacts, SysfsDevice
+from netdra.discovery.facts import EVERY_LINK, PROGRAMS, Key, MachineFacts, SysfsDevice
 from netdra.discovery.routes import MadeRoutes
-from netdra.kernel import address, devlink, ethtool, kinds, link, rdma, route, uapi
+from netdra.kernel import address, bpf, devlink, ethtool, kinds, link, netns, rdma, route, uapi
 from netdra.kernel.address import Address
 from netdra.kernel.errors import KernelBusyError, KernelError, KernelInterruptedError, KernelMissingError, errno_name
 from netdra.kernel.link import Link
 from netdra.kernel.netlink import NETLINK_GENERIC, Socket
+from netdra.kernel.netns import Namespace
 from netdra.kernel.pod_namespaces import PodNamespaces
 from netdra.kernel.sysfs import Sysfs
 
@@ -42,12 +45,11 @@ class Kernel:
         self.sysfs = sysfs or Sysfs()
         self.ovs_database = ovs_database
         self.pods = PodNamespaces()
-        self.route = Socket()
-        try:
-            self.generic = Socket(NETLINK_GENERIC)
-        except KernelError:
-            self.route.close()
-            raise
+        with ExitStack() as opened:
+            self.route = opened.enter_context(Socket())
+            self.generic = opened.enter_context(Socket(NETLINK_GENERIC))
+            self._namespace = opened.enter_context(Namespace.current())
+            opened.pop_all()
 
     def __enter__(self) -> Self:
         return self
@@ -59,6 +61,18 @@ class Kernel:
         """Close the sockets; closing twice is not an error."""
         self.route.close()
         self.generic.close()
+        self._namespace.close()
+
+    def visit(self, work: Callable[[], None]) -> None:
+        """Call `work` in the namespace, for what the kernel looks up in that of the calling thread.
+
+        Raises:
+            KernelError: the namespace cannot be entered.
+        """
+        if netns.inode_at() == self._namespace.inode:
+            work()
+        else:
+            self._namespace.visit(work)
 
 
 def read(kernel: Kernel, known: MachineFacts | None = None) -> MachineFacts:
@@ -89,6 +103,7 @@ def read(kernel: Kernel, known: MachineFacts | None = None) -> MachineFacts:
     read_functions(kernel, facts)
     read_ovs(kernel, facts)
     read_pods(kernel, facts)
+    read_programs(kernel, facts, facts.links)
     return facts
 
 
@@ -292,6 +307,34 @@ def read_pods(kernel: Kernel, facts: MachineFacts) -> set[Key]:
     for index in far:
         facts.clear_problem(index, "host_use")
     return unclear | {index for index, number in far.items() if number in before ^ facts.pods}
+
+
+def read_programs(kernel: Kernel, facts: MachineFacts, indexes: Iterable[int]) -> None:
+    """Which of these links have BPF programs that their messages do not show.
+
+    While that cannot be read, the host's use is unknown, except for a user without rights, who cannot take devices.
+    """
+    for index in indexes:
+        facts.programs.pop(index, None)
+
+    def read_each() -> None:
+        for index in indexes:
+            netdev = facts.links.get(index)
+            if netdev is None or netdev.flags & uapi.IFF_LOOPBACK:
+                continue
+            try:
+                words = bpf.uses(index, netdev.kind)
+            except KernelMissingError:
+                continue  # gone; its event comes
+            except KernelError as problem:
+                if os.geteuid() == 0:
+                    facts.note(EVERY_LINK, (PROGRAMS,), errno_name(problem.errno))
+                return
+            if words:
+                facts.programs[index] = words
+
+    if bpf.are_loaded():
+        kernel.visit(read_each)
 
 
 def _read_speeds(kernel: Kernel, facts: MachineFacts, known: MachineFacts | None) -> None:

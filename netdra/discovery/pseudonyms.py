@@ -54,7 +54,7 @@ _BUS_ADDRESS = re.compile(
 )
 _PORT_USE = re.compile(r"([a-z0-9_]+)-(?:port|slave) (\S+)")
 _PARENT_USE = re.compile(r"([a-z0-9_]+)-parent")
-_USES = frozenset({"address", "route", "xdp", "stated"})
+_USES = frozenset({"address", "route", "xdp", "tcx", "netkit", "stated"})
 _MASTERS = frozenset({*TYPES, "bond", "ovs", "other"})
 _QUANTITY = re.compile(r"(\d{1,3})(\d{0,12})(m|[kMGTPE]|[KMGTPE]i)?")
 _RESOURCE = re.compile(r"cpu|memory|pods|ephemeral-storage|hugepages-\d{1,4}[KMG]i")

@@ -56,6 +56,7 @@ class _Batch:
         self.open_vswitch = False
         self.rdma = False
         self.pfs: set[str] = set()
+        self.read_anew: set[int] = set()
 
     def note_loss(self, event: LinkEvent) -> None:
         """Note a link that was set down or went, also if it is back at the end of the batch."""
@@ -83,6 +84,7 @@ class _Batch:
             return
         facts.moved.discard(index)
         live.put_link(facts, event.link)
+        self.read_anew.add(index)
         self.far = self.far or event.link.peer_netns >= 0
         live.read_speed(self.kernel, facts, index)
         live.read_device(self.kernel, facts, event.link)
@@ -126,6 +128,8 @@ class _Batch:
         """Do the reads of the batch as a whole."""
         facts = self.facts
         self._read_pairs()
+        if self.read_anew:
+            live.read_programs(self.kernel, facts, self.read_anew)
         # IPv4 routes go without messages when their link is set down, and when the address is deleted that they are
         # sent from (fib_sync_down_dev(), fib_sync_down_addr() in net/ipv4/fib_semantics.c).
         for index in self.unclear & facts.routes.links:

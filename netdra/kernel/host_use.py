@@ -12,8 +12,9 @@ import socket
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from netdra.kernel import address, link, pod_namespaces, route, uapi
+from netdra.kernel import address, bpf, link, pod_namespaces, route, uapi
 from netdra.kernel.address import Address
+from netdra.kernel.bpf import Program
 from netdra.kernel.link import Link
 from netdra.kernel.netlink import Socket
 from netdra.kernel.route import Route
@@ -31,6 +32,7 @@ def words(
     *,
     routed: bool,
     reaches_pod: bool = False,
+    programs: Iterable[str] = (),
     of: str = "",
 ) -> tuple[str, ...]:
     """The uses of a link.
@@ -42,6 +44,7 @@ def words(
         addresses: its addresses.
         routed: whether a route leaves through it that did not come with an address.
         reaches_pod: whether it is the end of a veth or netkit pair whose other end is in a pod's namespace.
+        programs: the words of its BPF programs besides XDP (`netdra.kernel.bpf.uses`).
         of: another name for the master: no user knows the name of Open vSwitch's datapath.
     """
     used = []
@@ -57,6 +60,7 @@ def words(
         used.append(ROUTE)
     if netdev.xdp:
         used.append(XDP)
+    used += programs
     return tuple(used)
 
 
@@ -66,23 +70,26 @@ def counts(candidate: Address) -> bool:
 
 
 class Configuration(NamedTuple):
-    """The addresses of a link, and the routes that leave through it."""
+    """The addresses of a link, the routes that leave through it, and its BPF programs; None if they were not read."""
 
     addresses: Sequence[Address]
     routes: Sequence[Route]
+    programs: tuple[Program, ...] | None = None
 
 
-def configuration(sock: Socket, netdev: Link) -> Configuration:
-    """The addresses and routes that a link has just now.
+def configuration(sock: Socket, netdev: Link, *, with_programs: bool = True) -> Configuration:
+    """The addresses, routes and BPF programs that a link has just now.
 
     Args:
         sock: a socket in the link's namespace.
-        netdev: the link.
+        netdev: the link, as it was read a moment ago.
+        with_programs: whether to read its programs: only where the link's namespace is the calling thread's.
 
     Raises:
         KernelError: the kernel refused.
     """
-    return Configuration(address.dump(sock, netdev.index), route.dump(sock, through=netdev.index))
+    programs = bpf.attached(netdev, sock) if with_programs else None
+    return Configuration(address.dump(sock, netdev.index), route.dump(sock, through=netdev.index), programs)
 
 
 def read(sock: Socket, netdev: Link, sysfs: Sysfs, has: Configuration) -> tuple[str, ...]:
@@ -110,4 +117,5 @@ def read(sock: Socket, netdev: Link, sysfs: Sysfs, has: Configuration) -> tuple[
         has.addresses,
         routed=any(entry.is_made for entry in has.routes),
         reaches_pod=netdev.peer_netns >= 0 and netdev.peer_netns in pod_namespaces.ids(sock),
+        programs=bpf.words(has.programs or ()),
     )

@@ -17,7 +17,7 @@ from netdra.kernel.vf import VF
 from netdra.model.errors import NetdraError
 from netdra.model.identity import DeviceIdentity
 from netdra.model.plan import PlannedDevice
-from netdra.steps import identity, moving, rdma_device, settings, sriov, vfio_pci
+from netdra.steps import identity, moving, programs, rdma_device, settings, sriov, vfio_pci
 from netdra.steps.contract import Record, Site
 from netdra.steps.devices import netdev_for
 from netdra.steps.moving import Moved
@@ -195,7 +195,7 @@ def give_back(record: Allocated, site: Site, sharer: Callable[[], str]) -> Retur
         )
     further = tuple(text for text in left if not any(text in note for note in notes))
     restored = tuple(difference.text for difference in differences if difference.text not in left)
-    return Returned(restored, (*notes, *further))
+    return Returned(restored, (*(note for note in notes if not note.startswith(restored)), *further))
 
 
 def _rdma_device(at: str, site: Site) -> str:
@@ -267,8 +267,17 @@ def _of_link(moved: Moved, netdev: Link, site: Site) -> Iterator[Difference]:
     for name in netdev.alt_names:
         if name not in (moved.name, *moved.alt_names):
             yield Difference(f'{called} has another name "{name}"', matters=False, benign=True)
+    yield from _of_programs(called, moved, netdev, site)
     yield from _of_settings(called, moved, netdev, site)
     yield from _lost(called, moved, netdev, site)
+
+
+def _of_programs(called: str, moved: Moved, netdev: Link, site: Site) -> Iterator[Difference]:
+    changed = programs.compare(moved.programs, netdev, site.host)
+    for program in changed.added:
+        yield Difference(f"{called} has {programs.words(program)}")
+    for program in changed.lost:
+        yield Difference(f"{called} has lost {programs.words(program)}", matters=False, benign=True)
 
 
 def _of_settings(called: str, moved: Moved, netdev: Link, site: Site) -> Iterator[Difference]:

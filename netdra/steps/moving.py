@@ -16,8 +16,9 @@ from functools import partial
 
 import msgspec
 
-from netdra.kernel import address, host_use, link, neighbour, route, uapi, unlocked
+from netdra.kernel import address, bpf, host_use, link, neighbour, route, uapi, unlocked
 from netdra.kernel.address import Address
+from netdra.kernel.bpf import Program
 from netdra.kernel.errors import KernelError, KernelExistsError, KernelMissingError
 from netdra.kernel.host_use import Configuration
 from netdra.kernel.link import Link
@@ -30,7 +31,7 @@ from netdra.model.identity import DeviceIdentity
 from netdra.model.kept import ADDRESSING
 from netdra.model.plan import PlannedDevice
 from netdra.model.result import CNIInterface
-from netdra.steps import identity, settings
+from netdra.steps import identity, programs, settings
 from netdra.steps.contract import Attempts, Order, PodSpace, Record, Site
 from netdra.steps.settings import ChangedSetting, DeviceSettings
 
@@ -65,6 +66,7 @@ class Moved(Record, frozen=True, kw_only=True):
         master: a name.
         index: its index there, by which a virtual one is recognised that a plugin has renamed; 0 if not known.
         lower: the index of the link that it stands on, or of a veth's other end, which stays when it moves; 0 for none.
+        programs: its BPF programs; None if they are not known, as in records of an older netdra.
     """
 
     device: DeviceIdentity
@@ -81,6 +83,7 @@ class Moved(Record, frozen=True, kw_only=True):
     settings: DeviceSettings | None = None
     index: int = 0
     lower: int = 0
+    programs: tuple[Program, ...] | None = None
 
     @property
     def holds(self) -> tuple[str, ...]:
@@ -145,6 +148,7 @@ def seen(
         settings=settings.read(netdev, site.host, site.sysfs, whole=not shared) if with_settings else None,
         index=netdev.index,
         lower=netdev.lower,
+        programs=has.programs,
     )
 
 
@@ -324,10 +328,10 @@ def _move_out(moved: Moved, pod: PodSpace, site: Site) -> Link | None:
         # One that stays does not matter, unless the host has it, too: then the move is refused.
         with suppress(KernelError):
             link.delete_alt_names(pod.sock, there.index, there.alt_names)
-    # Up at once, if it need not be down for what is to be restored.
+    # Up at once, if it need not be down for what is to be restored. The pod's BPF programs must be off before.
     same = (there.mtu, there.address, there.permanent_address) == (moved.mtu, moved.mac, moved.device.permanent_mac)
     same = same and not moved.master and (moved.settings is None or settings.may_be_up(moved.settings, there))
-    up = True if same and moved.up else None
+    up = True if same and moved.up and not bpf.are_loaded() else None
     try:
         link.change(pod.sock, there.index, netns_fd=home, name=moved.name, up=up)
         return link.get(site.host, moved.name)
@@ -353,6 +357,7 @@ def restore(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
     """
     sock, index = site.host, back.index
     attempts = Attempts()
+    attempts.run(lambda: programs.restore(f'netdev "{moved.name}"', moved.programs, back, sock))
     if back.name != moved.name:
         attempts.run(lambda: _restore_name(moved, back, site))
     if moved.mtu != back.mtu:

@@ -55,7 +55,13 @@ def repair(order: Order, site: Site) -> tuple[str, ...]:
     # As `moving` sees the host.
     inside = msgspec.structs.replace(site, host=pod.sock, host_namespace=pod.namespace)
     before = [
-        moving.seen(netdev.name, netdev, inside, host_use.configuration(pod.sock, netdev), with_settings=False)
+        moving.seen(
+            netdev.name,
+            netdev,
+            inside,
+            host_use.configuration(pod.sock, netdev, with_programs=False),
+            with_settings=False,
+        )
         for netdev in link.dump(pod.sock)
         if netdev.is_up
     ]

@@ -6,12 +6,13 @@ import json
 import subprocess
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from netdra.kernel import kinds, link, netns, uapi
+from netdra.kernel import kinds, libc, link, netns, uapi
 from netdra.kernel.netlink import Socket
 from netdra.kernel.netns import Namespace
 from testbed.waiting import until
@@ -41,6 +42,16 @@ class Machine:
         """A veth pair."""
         data = kinds.veth(kinds.Peer(peer, netns_fd=peer_in.fd if peer_in else None))
         link.create(self.sock, name, "veth", data, **settings)
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Bring the calling thread into it, for as long as that lasts."""
+        with Namespace.current() as outside:
+            libc.setns(self.namespace.fd, libc.CLONE_NEWNET)
+            try:
+                yield
+            finally:
+                libc.setns(outside.fd, libc.CLONE_NEWNET)
 
     def index(self, name: str) -> int:
         """A link's index."""

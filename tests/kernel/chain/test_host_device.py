@@ -14,7 +14,7 @@ from netdra.chain.check import check
 from netdra.chain.checkpoint import PodIdentity
 from netdra.chain.detach import detach
 from netdra.chain.report import AttachReport
-from netdra.kernel import genetlink, link, netns, uapi
+from netdra.kernel import bpf, genetlink, link, netns, uapi
 from netdra.kernel.errors import KernelError
 from netdra.kernel.link import Link
 from netdra.kernel.netlink import NETLINK_GENERIC, Socket
@@ -77,7 +77,11 @@ def test_a_device_with_a_history_comes_back_with_it(bed: Bed) -> None:
 def test_a_device_comes_and_goes_with_few_requests_that_wait_for_the_moves_of_others(
     bed: Bed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """All but the dumps of one family's addresses and routes take the kernel's lock of all networks (RTNL)."""
+    """All but the dumps of one family's addresses and routes take the kernel's lock of all networks (RTNL).
+
+    The machine has no BPF program that a link can have: tests beside this one may load some.
+    """
+    monkeypatch.setattr(bpf, "are_loaded", lambda: False)
     bed.veth("eth7", "peer7", up=True)
     # What sysfs shows of the device on a node: nothing stands on it.
     Tree(tmp_path).netdev("eth7", ifindex=bed.link("eth7")["ifindex"])
