@@ -17,6 +17,7 @@ import msgspec
 from netdra.kernel import host_use, link, pci, vf
 from netdra.kernel.errors import KernelError, KernelRefusedError
 from netdra.kernel.link import Link
+from netdra.kernel.netlink import Socket
 from netdra.kernel.vf import VF
 from netdra.steps import settings
 from netdra.steps.contract import Attempts, Record, Site
@@ -252,12 +253,34 @@ def _changed(
             yield entry, now, changed
 
 
+def set_mac(sock: Socket, which: str | int, mac: str) -> None:
+    """Give a device its MAC; if its driver refused it at first, the device is down afterwards.
+
+    Many drivers take another MAC only while the device is down. A VF may not change its MAC once its PF holds it to
+    one, be it the same, nor after its PF was reset. It learns the PF's MAC, and may change its own again, when its
+    driver resets it, which most do when it is brought up, some when it is set down (drivers/net/ethernet/intel/igbvf,
+    igbvf_down).
+
+    Raises:
+        KernelError: the driver refused it anyway.
+    """
+    try:
+        link.change(sock, which, mac=mac)
+    except KernelError:
+        link.change(sock, which, up=True)
+        link.change(sock, which, up=False)
+        if link.get(sock, which).address != mac:
+            link.change(sock, which, mac=mac)
+
+
 def _set_own_mac(entry: FunctionSettings, site: Site) -> None:
-    """Have the VF's driver set the MAC again that the VF has, so that the PF takes it as the VF's own."""
-    netdev = netdev_of(site.host, site.sysfs, entry.address)
-    if netdev is not None and netdev.address == entry.before.mac:
-        with suppress(KernelError):  # `restore_mac` has the PF set it
-            link.change(site.host, netdev.index, mac=netdev.address)
+    """Give the VF itself the MAC that it had, so that the PF takes it as the VF's own; `restore_mac` does the rest."""
+    netdev, mac = netdev_of(site.host, site.sysfs, entry.address), entry.before.mac
+    if netdev is None or mac in (None, _NO_MAC):
+        return
+    with suppress(KernelError):
+        set_mac(site.host, netdev.index, mac)
+        link.change(site.host, netdev.index, up=netdev.is_up)
 
 
 def _restore_number(record: PhysicalFunction, pf: Link, site: Site) -> tuple[str, ...]:

@@ -199,7 +199,7 @@ def move_in(
     up = None if new_mac else True
     link.change(site.host, index, netns_fd=pod.namespace.fd, name=moved.pod_name, mtu=mtu, up=up)
     if new_mac:
-        _set_mac(pod.sock, moved.pod_name, new_mac)
+        functions.set_mac(pod.sock, moved.pod_name, new_mac)
         link.change(pod.sock, moved.pod_name, up=True)
     return as_it_is(moved.pod_name, site, pci_address)
 
@@ -529,23 +529,6 @@ def restore_addressing(moved: Moved, index: int, sock: Socket, attempts: Attempt
         _attempt(attempts, partial(neighbour.add, sock, index, known))
 
 
-def _set_mac(sock: Socket, which: str | int, mac: str) -> None:
-    """Give a device its MAC; if its driver refused it at first, the device is down afterwards.
-
-    Many drivers take another MAC only while the device is down. A VF may not change its MAC once its PF holds it to
-    one, be it the same, nor after its PF was reset. It learns the PF's MAC, and may change its own again, when its
-    driver resets it, which most do when it is brought up, some when it is set down (drivers/net/ethernet/intel/igbvf,
-    igbvf_down).
-    """
-    try:
-        link.change(sock, which, mac=mac)
-    except KernelError:
-        link.change(sock, which, up=True)
-        link.change(sock, which, up=False)
-        if link.get(sock, which).address != mac:
-            link.change(sock, which, mac=mac)
-
-
 def _restore_name(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
     # A device manager may have given the returned device its old name as an alternative one: it blocks the rename.
     if moved.name in back.alt_names:
@@ -562,7 +545,7 @@ def _restore_mac(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
     notes: tuple[str, ...] = ()
     if moved.mac != back.address:
         try:
-            _set_mac(site.host, back.index, moved.mac)
+            functions.set_mac(site.host, back.index, moved.mac)
         except KernelError as problem:
             if problem.errno not in _MAC_NOT_ALLOWED:
                 raise
