@@ -22,6 +22,7 @@ from netdra.steps.contract import Record, Site
 from netdra.steps.devices import USERSPACE_DRIVERS, check_driver, netdev_for
 from netdra.steps.functions import FunctionSettings
 from netdra.steps.moving import Moved
+from netdra.steps.rdma_device import RdmaState
 from netdra.steps.settings import StrandedError
 
 _LINK_LOCAL = "fe80:"  # comes and goes with the carrier
@@ -37,6 +38,7 @@ class Allocated(Record, frozen=True, kw_only=True):
         netdev: its netdev, if it has one on the host.
         function: the settings that its PF has for it, if it is a VF.
         rdma_device: its RDMA device, where each is in one namespace alone.
+        rdma: its RDMA device as it is, in either mode; None without one, or in records of an older netdra.
         shared: other claims may have it, too.
         reset: when it is reset as it comes back; "Never" for a device that is not a VF, or of an older netdra.
     """
@@ -47,6 +49,7 @@ class Allocated(Record, frozen=True, kw_only=True):
     netdev: Moved | None = None
     function: FunctionSettings | None = None
     rdma_device: str = ""
+    rdma: RdmaState | None = None
     shared: bool = False
     reset: ResetPolicy = "Never"
 
@@ -110,13 +113,15 @@ def observe(device: PlannedDevice, if_name: str, site: Site) -> Allocated | None
     if netdev is not None:
         moved = moving.seen(if_name, netdev, site, host_use.configuration(site.host, netdev))
         moved = msgspec.structs.replace(moved, reset=policy)
+    rdma_name = next((name for name, (parent, _) in rdma.devices(site.sysfs).items() if parent == at), "") if at else ""
     return Allocated(
         device=device.device,
         address=at,
         driver=pci.driver_of(site.sysfs, at) if at else "",
         netdev=moved,
         function=functions.seen(at, site) if at else None,
-        rdma_device=_rdma_device(at, site) if at else "",
+        rdma_device=rdma_name if rdma_name and rdma_device.is_exclusive() else "",
+        rdma=rdma_device.seen(rdma_name, at, counted=not device.is_shared) if rdma_name else None,
         shared=device.is_shared,
         reset=policy,
     )
@@ -212,12 +217,6 @@ def give_back(record: Allocated, site: Site, sharer: Callable[[], str]) -> Retur
     return Returned((*site.restored, *restored), (*notes, *further))
 
 
-def _rdma_device(at: str, site: Site) -> str:
-    """The RDMA device at a PCI address, if it can be moved away."""
-    device_name = next((name for name, (parent, _) in rdma.devices(site.sysfs).items() if parent == at), "")
-    return device_name if device_name and rdma_device.is_exclusive() else ""
-
-
 def _differences(record: Allocated, site: Site) -> Iterator[Difference]:
     """The differences, part by part."""
     if record.address:
@@ -226,7 +225,9 @@ def _differences(record: Allocated, site: Site) -> Iterator[Difference]:
             yield Difference(f"{record.address} has driver {now or 'none'}, not {record.driver or 'none'}")
     if record.function is not None:
         yield from _of_function(record.function, site)
-    if record.rdma_device and record.rdma_device not in rdma.devices(site.sysfs):
+    if record.rdma is not None:
+        yield from map(Difference, rdma_device.differences(record.rdma, site))
+    elif record.rdma_device and record.rdma_device not in rdma.devices(site.sysfs):
         yield Difference(f'RDMA device "{record.rdma_device}" is not on the host')
     if record.netdev is not None:
         yield from _of_netdev(record.netdev, site)
@@ -376,11 +377,14 @@ def _restored(record: Allocated, site: Site) -> tuple[list[str], list[str]]:
     if function is not None:
         attempt(lambda: functions.restore_settings(function, site))
     if record.rdma_device:
-        attempt(lambda: rdma_device.bring_back(record.rdma_device, site))
+        attempt(lambda: rdma_device.bring_back(record.rdma_device, record.rdma, site))
     if netdev is not None:
         attempt(lambda: _netdev_back(netdev, site))
     if function is not None:
         attempt(lambda: functions.restore_mac(function, site))
+    state = record.rdma
+    if state is not None:
+        attempt(lambda: rdma_device.restore(state, site))
     return notes, problems
 
 
