@@ -17,13 +17,14 @@ import msgspec
 from netdra.chain import checkpoint, files, flow, holders, order
 from netdra.chain import site as sites
 from netdra.chain.checkpoint import BadCheckpointError, CheckpointJournal, Saved
-from netdra.chain.execute import Executor, NoTimeError, NotUndoneError
+from netdra.chain.execute import Executor, NotUndoneError
 from netdra.chain.flow import ChainStep, tasks
 from netdra.chain.report import DetachReport, UndoReport, name_of
 from netdra.chain.site import ChainSettings
 from netdra.cni.errors import PluginError
 from netdra.model.errors import NetdraError
 from netdra.steps.allocated import Returned
+from netdra.steps.contract import NoTimeError
 
 GIVEN_UP = "given-up"
 MOST_GIVEN_UP = 32

@@ -33,7 +33,7 @@ from netdra.model.errors import NetdraError, PermanentError, TemporaryError
 from netdra.model.result import StepResult
 from netdra.steps import allocated, builtin, rated
 from netdra.steps.allocated import Allocated, Returned
-from netdra.steps.contract import Order, Site
+from netdra.steps.contract import NoTimeError, Order, Site
 from netdra.steps.settings import StrandedError
 
 _IN_THREADS = ("netdra.cni", "netdra.model.result", "netdra.steps")  # what is decoded beside other steps
@@ -317,6 +317,8 @@ class Executor:
         try:
             own = self._shared_back(task, early) if shares.BEFORE_ADD in state.undo else self._device_back(task, state)
             given = Returned((*given.restored, *own.restored), (*given.notes, *own.notes))
+        except NoTimeError:
+            raise
         except NetdraError as failed:
             stranded.append(failed)
         if stranded:
@@ -347,8 +349,12 @@ class Executor:
         return None
 
     def _undo_builtin(self, task: ChainStep, state: StepState) -> Returned:
+        self.site.restored.clear()
         try:
-            return Returned(notes=builtin.undo(task.step.type, state.undo, self.site))
+            notes = builtin.undo(task.step.type, state.undo, self.site)
+            return Returned(tuple(self.site.restored), notes)
+        except NoTimeError:
+            raise
         except NetdraError as problem:
             if programs.is_refused(state, problem):
                 return Returned(
@@ -356,7 +362,8 @@ class Executor:
                 )
             # An IPAM plugin's failure alone says nothing of the device.
             stranded = bool(_holds(task, state)) and not isinstance(problem, PluginError)
-            raise NotUndoneError(problem.what, stranded=stranded, hung=_hung(problem)) from None
+            given = Returned(tuple(self.site.restored))
+            raise NotUndoneError(problem.what, given, stranded=stranded, hung=_hung(problem)) from None
 
     def _before_del(self, task: ChainStep, state: StepState) -> Returned:
         """Restore a shared device that an ADD changed before the plugin has it in its hands again on DEL."""
@@ -400,7 +407,7 @@ class Executor:
             host, pod = closing.enter_context(Socket()), self.site.pod
             if pod is not None:
                 pod = msgspec.structs.replace(pod, sock=closing.enter_context(pod.namespace.visit(Socket)))
-            yield msgspec.structs.replace(self.site, host=host, pod=pod, notes=[])
+            yield msgspec.structs.replace(self.site, host=host, pod=pod, notes=[], restored=[])
 
     def _delete(self, task: ChainStep, config: Mapping[str, Any]) -> tuple[str, ...]:
         attachment, path = self._attachment(task), self._path_that_was()
@@ -501,7 +508,3 @@ class NotUndoneError(PermanentError):
     ) -> None:
         super().__init__(what)
         self.given, self.stranded, self.refused, self.hung = given, stranded, refused, hung
-
-
-class NoTimeError(TemporaryError):
-    """A step was not undone because the time was up."""

@@ -20,7 +20,7 @@ from netdra.model.device import LeftOut, Outcome, PolicyVerdict, Problem
 from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import AttributeValue, InventoryNode
 from netdra.model.kept import ADDRESSING, Keep
-from netdra.model.policy import CapacityCounter, DeviceExposurePolicy, Exposure, TaintEffect
+from netdra.model.policy import CapacityCounter, DeviceExposurePolicy, Exposure, ResetPolicy, TaintEffect
 from netdra.model.resource import CapacityRequestPolicy, DeviceCapacity
 from netdra.model.topology import MOVING_TYPES
 
@@ -49,6 +49,7 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
         allow_host_use: whether it is offered whole though the host uses the interface.
         allow_host_addresses: the same, while the host has addresses and routes on the interface and no other use of it.
         keep: what of the interface's configuration on the node a pod keeps.
+        reset: when it is reset after a pod had it, if it is a VF.
         lends: how much of the link all claims of the device can have together, in Mbit/s; 0 without a limit.
         overcommits: whether it may lend bandwidth that other devices lend as well.
         lanes: as how many devices the VFs of a PF are offered together; 0 where each VF is a device.
@@ -71,6 +72,7 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
     allow_host_use: bool = False
     allow_host_addresses: bool = False
     keep: tuple[Keep, ...] = ()
+    reset: ResetPolicy = "IfChanged"
     lends: int = 0
     overcommits: bool = False
     lanes: int = 0
@@ -317,6 +319,7 @@ def _shared(policy: DeviceExposurePolicy, exposure: Exposure) -> Template:
         allow_host_use=exposure.allow_host_use,
         allow_host_addresses=exposure.allow_host_addresses,
         keep=exposure.keep,
+        reset=exposure.reset,
     )
 
 
@@ -341,6 +344,7 @@ def _exclusive(
         allow_host_use=exposure.allow_host_use,
         allow_host_addresses=exposure.allow_host_addresses,
         keep=exposure.keep,
+        reset=exposure.reset,
     )
 
 

@@ -160,6 +160,22 @@ def unbind(sysfs: Sysfs, address: str) -> None:
         sysfs.write(f"bus/pci/devices/{address}/driver/unbind", address)
 
 
+def reset(sysfs: Sysfs, address: str) -> bool:
+    """Reset a function (FLR), which must have no driver that works with it; false if the kernel cannot reset it.
+
+    The write returns when the function answers again (drivers/pci/pci.c, pci_reset_function), 0.1 s or more later.
+
+    Raises:
+        KernelMissingError: the device is gone.
+        KernelError: the device did not answer in time, or is in use.
+    """
+    path = f"bus/pci/devices/{address}/reset"
+    if not sysfs.exists(path):
+        return False
+    sysfs.write(path, "1")
+    return True
+
+
 def _or(value: str | Unreadable | None) -> str | Unreadable:
     return "" if value is None else value
 

@@ -1,18 +1,51 @@
-"""RDMA devices: their netdevs and PCI devices (sysfs), and moving one between namespaces (netlink).
+"""RDMA devices: their netdevs and PCI devices (sysfs), their names, users and settings, and moving one (netlink).
 
 Follows rdma(8) and include/uapi/rdma/rdma_netlink.h. Discovery reads, the rdma step moves.
 """
 
 from __future__ import annotations
 
+import sys
+
+import msgspec
+
 from netdra.kernel.errors import KernelMissingError
-from netdra.kernel.netlink import NETLINK_RDMA, Socket, attribute, attributes, to_text, to_u8, to_u32, u32
+from netdra.kernel.netlink import (
+    NETLINK_RDMA,
+    Socket,
+    attribute,
+    attribute_list,
+    attributes,
+    text,
+    to_text,
+    to_u8,
+    to_u32,
+    u32,
+)
 from netdra.kernel.sysfs import Sysfs, printable
 
 NETNS_MODES = ("exclusive", "shared")
 _NLDEV = 5 << 10
-_GET, _SET, _SYS_GET = (_NLDEV | command for command in (1, 2, 6))
+_GET, _SET, _SYS_GET, _RESOURCES_GET = (_NLDEV | command for command in (1, 2, 6, 9))
 _DEVICE_INDEX, _DEVICE_NAME, _NETNS_MODE, _NETNS_FD = 1, 2, 66, 68
+_NODE_GUID, _ADAPTIVE = 6, 84
+_SUMMARY, _SUMMARY_ENTRY, _SUMMARY_NAME, _SUMMARY_CURRENT = 15, 16, 17, 18
+
+
+class RdmaDevice(msgspec.Struct, frozen=True, kw_only=True):
+    """An RDMA device of a namespace.
+
+    Attributes:
+        index: its number, which it keeps under any name and in any namespace, until its driver removes it.
+        name: its name, which no other device of the machine has at a time.
+        node_guid: the GUID of its node, a 64 bit number.
+        adaptive: whether completion queues moderate their interrupts by themselves; None if the kernel has no setting.
+    """
+
+    index: int
+    name: str
+    node_guid: int = 0
+    adaptive: bool | None = None
 
 
 def devices(sysfs: Sysfs) -> dict[str, tuple[str, str]]:
@@ -40,6 +73,56 @@ def netns_mode(sock: Socket) -> str:
     return NETNS_MODES[1 if mode is None or to_u8(mode) else 0]
 
 
+def dump(sock: Socket) -> list[RdmaDevice]:
+    """The RDMA devices of the socket's namespace; in mode "shared" all of the machine.
+
+    Raises:
+        KernelError: the kernel refused.
+    """
+    return [_parse(attributes(body)) for body in sock.dump(_GET, b"", doing="cannot list RDMA devices")]
+
+
+def resources(sock: Socket, device: RdmaDevice) -> dict[str, int]:
+    """How many objects of each kind a device has: "qp", "cq", "mr", "pd", "cm_id", "ctx", "srq", as rdma(8) names them.
+
+    Objects of processes, and of the kernel's own users. A context ("ctx") is a process that has the device open.
+
+    Raises:
+        KernelMissingError: the device is not in the socket's namespace.
+        KernelError: the kernel refused.
+    """
+    body = attribute(_DEVICE_INDEX, u32(device.index))
+    replies = sock.request(_RESOURCES_GET, body, doing=f'cannot read the resources of RDMA device "{device.name}"')
+    listed = attributes(replies[0]).get(_SUMMARY, b"") if replies else b""
+    entries = (attributes(data) for kind, data in attribute_list(listed) if kind == _SUMMARY_ENTRY)
+    return {
+        to_text(entry[_SUMMARY_NAME]): int.from_bytes(entry[_SUMMARY_CURRENT], sys.byteorder)
+        for entry in entries
+        if _SUMMARY_NAME in entry and _SUMMARY_CURRENT in entry
+    }
+
+
+def rename(sock: Socket, device: RdmaDevice, name: str) -> None:
+    """Give a device another name.
+
+    Raises:
+        KernelExistsError: another device of the machine has it.
+        KernelError: the kernel refused.
+    """
+    body = attribute(_DEVICE_INDEX, u32(device.index)) + attribute(_DEVICE_NAME, text(name))
+    sock.request(_SET, body, doing=f'cannot rename RDMA device "{device.name}" to "{name}"')
+
+
+def set_adaptive(sock: Socket, device: RdmaDevice, *, on: bool) -> None:
+    """Switch the adaptive moderation of a device's completion queues.
+
+    Raises:
+        KernelError: the driver has none, or the kernel refused.
+    """
+    body = attribute(_DEVICE_INDEX, u32(device.index)) + attribute(_ADAPTIVE, bytes([on]))
+    sock.request(_SET, body, doing=f'cannot set adaptive moderation of RDMA device "{device.name}"')
+
+
 def index_of(sock: Socket, name: str) -> int:
     """The index of the RDMA device of that name in the socket's namespace.
 
@@ -47,10 +130,9 @@ def index_of(sock: Socket, name: str) -> int:
         KernelMissingError: none exists.
         KernelError: the kernel refused.
     """
-    for body in sock.dump(_GET, b"", doing="cannot list RDMA devices"):
-        fields = attributes(body)
-        if to_text(fields.get(_DEVICE_NAME, b"")) == name:
-            return to_u32(fields[_DEVICE_INDEX])
+    for device in dump(sock):
+        if device.name == name:
+            return device.index
     raise KernelMissingError(19, f'cannot find RDMA device "{name}"')
 
 
@@ -72,6 +154,16 @@ def open_socket() -> Socket:
         KernelError: this kernel has no RDMA.
     """
     return Socket(NETLINK_RDMA)
+
+
+def _parse(fields: dict[int, bytes]) -> RdmaDevice:
+    adaptive = fields.get(_ADAPTIVE)
+    return RdmaDevice(
+        index=to_u32(fields[_DEVICE_INDEX]),
+        name=to_text(fields.get(_DEVICE_NAME, b"")),
+        node_guid=int.from_bytes(fields.get(_NODE_GUID, b""), sys.byteorder),
+        adaptive=None if not adaptive else bool(to_u8(adaptive)),
+    )
 
 
 def _first_netdev(sysfs: Sysfs, folder: str) -> str:

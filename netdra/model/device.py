@@ -12,6 +12,7 @@ import msgspec
 
 from netdra.model.inventory import AttributeValue, Interface
 from netdra.model.kept import Keep
+from netdra.model.policy import ResetPolicy
 from netdra.model.registration import RegistrationOutcome
 from netdra.model.resource import DeviceAttribute, DeviceCapacity, DeviceTaint
 
@@ -63,6 +64,7 @@ class ExposedDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         allow_host_use: whether the policy allows that it is taken from the host while the host uses it.
         allow_host_addresses: the same, while the host has addresses and routes on it and no other use of it.
         keep: what of its configuration on the node the policy lets a pod keep.
+        reset: when the policy has it reset after a pod had it, if it is a VF.
         lane: the VFs of a device of pooled VFs, which is a persona of no single interface.
     """
 
@@ -78,6 +80,7 @@ class ExposedDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     allow_host_use: bool = False
     allow_host_addresses: bool = False
     keep: tuple[Keep, ...] = ()
+    reset: ResetPolicy = "IfChanged"
     consumes: Mapping[str, Mapping[str, int]] = {}
     taints: tuple[DeviceTaint, ...] = ()
     lane: Lane | None = None

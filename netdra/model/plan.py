@@ -17,6 +17,7 @@ from netdra.model import names, quantity
 from netdra.model.identity import DeviceIdentity
 from netdra.model.kept import KEEPING_TYPES, Keep
 from netdra.model.neutron_port import PortSettings
+from netdra.model.policy import ResetPolicy
 from netdra.model.topology import NeutronRequest, described
 
 MIN_RATE_KEYS, MAX_RATE_KEYS = ("minTxRate", "min_tx_rate"), ("maxTxRate", "max_tx_rate")
@@ -35,7 +36,8 @@ class PlannedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     """The allocated device of a root step, as the scheduler names it and as the kernel knows it.
 
     `allow_host_use` reports that its policy lets it be taken from the host while the host uses it,
-    `allow_host_addresses` that addresses and routes on it do not prevent it, `keep` which of them the pod keeps.
+    `allow_host_addresses` that addresses and routes on it do not prevent it, `keep` which of them the pod keeps,
+    `reset` when a VF is reset after the pod had it.
     Of a `pooled` device, the facts are those of the VF that the node chose for the claim, which uses the VF
     exclusively. `identity` is None in plans of an older netdra, and where only the slices are known. `policy` names the
     policy that offers the device, "" if unknown.
@@ -56,10 +58,12 @@ class PlannedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     rdma_device: str = ""
     iommu_group: str = ""
     device_file: str = ""
+    driver: str = ""
     identity: DeviceIdentity | None = None
     allow_host_use: bool = False
     allow_host_addresses: bool = False
     keep: tuple[Keep, ...] = ()
+    reset: ResetPolicy = "IfChanged"
     pooled: bool = False
     policy: str = ""
     supported_cnis: tuple[str, ...] = msgspec.field(default=(), name="supportedCNIs")

@@ -20,6 +20,7 @@ MAX_PLUGINS = 16
 MAX_SUFFIX = 32
 MAX_LANES = 128
 TaintEffect = Literal["NoSchedule", "NoExecute"]
+ResetPolicy = Literal["Always", "IfChanged", "Never"]
 
 
 class CapacityValueFrom(
@@ -140,6 +141,10 @@ class Exposure(
         keep: The parts of the device's configuration on the node that it keeps in the pod, e.g. `[addresses, routes]`.
             It applies to steps of type `host-device`, `sriov` and `rdma` that have no `keep` of their own, no `ipam`
             and no `neutron`. If absent, only the MTU is kept, and the pod's interface gets an address only from a step.
+        reset: When a VF that comes back from a pod is reset, e.g. `Always`. `Always`: each time. `IfChanged`: if
+            something on the VF was changed that netdra's own steps do not change. `Never`: the VF's settings are
+            restored without a reset. A reset takes the VF from its driver, resets the function (FLR), and gives it to
+            its driver again. Devices that are not VFs are never reset.
         pooled_vfs: Whether and how the VFs of each selected PF are offered together, as one device or a few (lanes)
             with the capacities `vfs` and `bandwidth`, e.g. `{lanes: 2}`. A claim gets one VF, which the node chooses,
             and the bandwidth that it requests. If absent, each VF is a device.
@@ -161,6 +166,7 @@ class Exposure(
     allow_host_use: bool = False
     allow_host_addresses: bool = False
     keep: KeepList = ()
+    reset: ResetPolicy = "IfChanged"
     pooled_vfs: PooledVFs | None = msgspec.field(default=None, name="pooledVFs")
     taints: Taints = Taints()
 

@@ -13,16 +13,17 @@ import msgspec
 
 from netdra.kernel import address, host_use, link, pci, rdma, route, unlocked, vf
 from netdra.kernel.link import Link
-from netdra.kernel.vf import VF
 from netdra.model.errors import NetdraError
 from netdra.model.identity import DeviceIdentity
 from netdra.model.plan import PlannedDevice
-from netdra.steps import identity, moving, programs, rdma_device, settings, sriov, vfio_pci
+from netdra.model.policy import ResetPolicy
+from netdra.steps import functions, identity, moving, programs, rdma_device, reset, settings
 from netdra.steps.contract import Record, Site
-from netdra.steps.devices import netdev_for
+from netdra.steps.devices import USERSPACE_DRIVERS, check_driver, netdev_for
+from netdra.steps.functions import FunctionSettings
 from netdra.steps.moving import Moved
+from netdra.steps.rdma_device import RdmaState
 from netdra.steps.settings import StrandedError
-from netdra.steps.sriov import VirtualFunction
 
 _LINK_LOCAL = "fe80:"  # comes and goes with the carrier
 
@@ -37,16 +38,20 @@ class Allocated(Record, frozen=True, kw_only=True):
         netdev: its netdev, if it has one on the host.
         function: the settings that its PF has for it, if it is a VF.
         rdma_device: its RDMA device, where each is in one namespace alone.
+        rdma: its RDMA device as it is, in either mode; None without one, or in records of an older netdra.
         shared: other claims may have it, too.
+        reset: when it is reset as it comes back; "Never" for a device that is not a VF, or of an older netdra.
     """
 
     device: str
     address: str = ""
     driver: str = ""
     netdev: Moved | None = None
-    function: VirtualFunction | None = None
+    function: FunctionSettings | None = None
     rdma_device: str = ""
+    rdma: RdmaState | None = None
     shared: bool = False
+    reset: ResetPolicy = "Never"
 
     @property
     def key(self) -> str:
@@ -72,11 +77,13 @@ class Difference(msgspec.Struct, frozen=True):
     """How a device differs from its former state, in words; `matters` if not to the host alone, but to its next user.
 
     `benign` is what others may do to a shared device at any time: plugins bring it up, routing daemons change routes.
+    `own` is what netdra's own steps change, too: no reason to reset a VF.
     """
 
     text: str
     matters: bool = True
     benign: bool = False
+    own: bool = False
 
 
 class Returned(msgspec.Struct, frozen=True):
@@ -102,17 +109,22 @@ def observe(device: PlannedDevice, if_name: str, site: Site) -> Allocated | None
     if netdev is None and (port or not (at and site.sysfs.is_folder(f"bus/pci/devices/{at}"))):
         return None
     moved = None
+    policy: ResetPolicy = "Never" if device.is_shared else reset.policy_of(at, device.reset, site)
     if netdev is not None:
         has = host_use.configuration(site.host, netdev)
         moved = moving.seen(if_name, netdev, site, has, shared=device.is_shared)
+        moved = msgspec.structs.replace(moved, reset=policy)
+    rdma_name = next((name for name, (parent, _) in rdma.devices(site.sysfs).items() if parent == at), "") if at else ""
     return Allocated(
         device=device.device,
         address=at,
         driver=pci.driver_of(site.sysfs, at) if at else "",
         netdev=moved,
-        function=sriov.seen(at, site) if at else None,
-        rdma_device=_rdma_device(at, site) if at else "",
+        function=functions.seen(at, site) if at else None,
+        rdma_device=rdma_name if rdma_name and rdma_device.is_exclusive() else "",
+        rdma=rdma_device.seen(rdma_name, at, counted=not device.is_shared) if rdma_name else None,
         shared=device.is_shared,
+        reset=policy,
     )
 
 
@@ -127,12 +139,16 @@ def check_unused(called: str, device: PlannedDevice, site: Site) -> Link | None:
         site: where.
 
     Raises:
-        PermanentError: the host uses it, and its policy does not allow that.
+        PermanentError: the host uses it, and its policy does not allow that; or it has another driver than it was
+            offered with.
         KernelError: the kernel refused.
     """
     netdev = netdev_for(site.host, site.sysfs, device)
     if netdev is None and device.mac:
         netdev = next((one for one in link.dump(site.host) if one.address == device.mac and not one.master), None)
+    if device.pci_address:
+        driver = pci.driver_of(site.sysfs, device.pci_address)
+        check_driver(called, device, driver, has_netdev=netdev is not None)
     if netdev is not None:
         moving.check_unused(called, device, netdev, site, host_use.configuration(site.host, netdev))
     return netdev
@@ -173,13 +189,19 @@ def give_back(record: Allocated, site: Site, sharer: Callable[[], str]) -> Retur
     if place is not None and identity.liveness(place, site.sysfs).is_gone:
         return Returned(notes=(f'device "{record.device}" ({place}) is gone from the machine',))
     differences = tuple(_differences(record, site))
-    if not differences:
+    foreign = tuple(difference.text for difference in differences if difference.matters and not difference.own)
+    if record.driver in USERSPACE_DRIVERS:
+        foreign += ("a program had it",)
+    must_reset = reset.is_due(record.reset, foreign)
+    if not differences and not must_reset:
         return Returned()
     if record.shared and all(difference.benign for difference in differences):
         return Returned(notes=tuple(difference.text for difference in differences))
     other = "" if record.shared else sharer()
     if other:
         return Returned(notes=(f'device "{record.device}" is left as it is: sandbox {other} has it too',))
+    if must_reset:
+        reset.reset(record.address, record.driver, (), site)
     notes, problems = _restored(record, site)
     left = {difference.text: difference for difference in _differences(record, site)}
     stays = [
@@ -195,13 +217,8 @@ def give_back(record: Allocated, site: Site, sharer: Callable[[], str]) -> Retur
         )
     further = tuple(text for text in left if not any(text in note for note in notes))
     restored = tuple(difference.text for difference in differences if difference.text not in left)
-    return Returned(restored, (*(note for note in notes if not note.startswith(restored)), *further))
-
-
-def _rdma_device(at: str, site: Site) -> str:
-    """The RDMA device at a PCI address, if it can be moved away."""
-    device_name = next((name for name, (parent, _) in rdma.devices(site.sysfs).items() if parent == at), "")
-    return device_name if device_name and rdma_device.is_exclusive() else ""
+    notes = [note for note in notes if not note.startswith(restored)]
+    return Returned((*site.restored, *restored), (*notes, *further))
 
 
 def _differences(record: Allocated, site: Site) -> Iterator[Difference]:
@@ -212,26 +229,21 @@ def _differences(record: Allocated, site: Site) -> Iterator[Difference]:
             yield Difference(f"{record.address} has driver {now or 'none'}, not {record.driver or 'none'}")
     if record.function is not None:
         yield from _of_function(record.function, site)
-    if record.rdma_device and record.rdma_device not in rdma.devices(site.sysfs):
+    if record.rdma is not None:
+        yield from map(Difference, rdma_device.differences(record.rdma, site))
+    elif record.rdma_device and record.rdma_device not in rdma.devices(site.sysfs):
         yield Difference(f'RDMA device "{record.rdma_device}" is not on the host')
     if record.netdev is not None:
         yield from _of_netdev(record.netdev, site)
 
 
-def _of_function(record: VirtualFunction, site: Site) -> Iterator[Difference]:
-    pf = sriov.physical_function(record.pf, site)
+def _of_function(record: FunctionSettings, site: Site) -> Iterator[Difference]:
+    pf = functions.physical_function(record.pf, site)
     if pf is None:
         return  # its settings went with it
-    functions = (function for function in vf.read(site.host, pf.index) if function.index == record.index)
-    yield from function_differences(record.before, next(functions, record.before), f"VF {record.index} of {pf.name}")
-
-
-def function_differences(before: VF, now: VF, called: str) -> Iterator[Difference]:
-    """The settings of a VF at its PF that differ from before, without those that its driver did not report before."""
-    for field, (words, matters) in settings.FUNCTION.items():
-        was, is_ = getattr(before, field), getattr(now, field)
-        if was is not None and was != is_:
-            yield Difference(f"{called} has {words} {_word(is_)}, not {_word(was)}", matters=matters)
+    present = (function for function in vf.read(site.host, pf.index) if function.index == record.index)
+    changed = functions.differences(record.before, next(present, record.before), f"VF {record.index} of {pf.name}")
+    yield from (Difference(text, matters=matters) for text, matters in changed)
 
 
 def _of_netdev(moved: Moved, site: Site) -> Iterator[Difference]:
@@ -242,7 +254,7 @@ def _of_netdev(moved: Moved, site: Site) -> Iterator[Difference]:
         else:
             yield Difference(f'netdev "{moved.name}" is gone', matters=False)
     elif not on_host:
-        yield Difference(f'netdev "{moved.name}" is still in the pod, as "{netdev.name}"')
+        yield Difference(f'netdev "{moved.name}" is still in the pod, as "{netdev.name}"', own=True)
     else:
         yield from _of_link(_as_it_follows(moved, netdev), netdev, site)
 
@@ -253,9 +265,9 @@ def _of_link(moved: Moved, netdev: Link, site: Site) -> Iterator[Difference]:
     if netdev.name != moved.name:
         yield Difference(f'{called} is called "{netdev.name}"', matters=False)
     if netdev.address != moved.mac:
-        yield Difference(f"{called} has MAC {netdev.address}, not {moved.mac}")
+        yield Difference(f"{called} has MAC {netdev.address}, not {moved.mac}", own=True)
     if netdev.mtu != moved.mtu:
-        yield Difference(f"{called} has MTU {netdev.mtu}, not {moved.mtu}")
+        yield Difference(f"{called} has MTU {netdev.mtu}, not {moved.mtu}", own=True)
     if netdev.is_up != moved.up:
         yield Difference(f"{called} is {'up' if netdev.is_up else 'down'}", matters=False, benign=netdev.is_up)
     master = link.find(site.host, moved.master) if moved.master else None
@@ -270,6 +282,8 @@ def _of_link(moved: Moved, netdev: Link, site: Site) -> Iterator[Difference]:
     yield from _of_programs(called, moved, netdev, site)
     yield from _of_settings(called, moved, netdev, site)
     yield from _lost(called, moved, netdev, site)
+    changed = functions.differences_of_all(moved.vfs, netdev, site) if moved.vfs is not None else ()
+    yield from (Difference(text, matters=matters) for text, matters in changed)
 
 
 def _of_programs(called: str, moved: Moved, netdev: Link, site: Site) -> Iterator[Difference]:
@@ -356,8 +370,8 @@ def _restored(record: Allocated, site: Site) -> tuple[list[str], list[str]]:
     """Restore all parts, going on where one fails; return notes that concern the host alone, and the failures.
 
     The driver comes first, for it makes the netdev. Then come the PF's settings, since a VF may take its old MAC only
-    when its PF no longer insists on another one; the PF's MAC for it comes last (`netdra.steps.sriov`). The RDMA device
-    goes before its netdev: without the netdev it does not find its way.
+    when its PF no longer insists on another one; the PF's MAC for it comes last (`netdra.steps.functions`). The RDMA
+    device goes before its netdev: without the netdev it does not find its way.
     """
     notes: list[str] = []
     problems: list[str] = []
@@ -374,22 +388,24 @@ def _restored(record: Allocated, site: Site) -> tuple[list[str], list[str]]:
     if record.address:
         attempt(lambda: _driver_back(record, site))
     if function is not None:
-        attempt(lambda: sriov.restore_settings(function, site))
+        attempt(lambda: functions.restore_settings(function, site))
     if record.rdma_device:
-        attempt(lambda: rdma_device.bring_back(record.rdma_device, site))
+        attempt(lambda: rdma_device.bring_back(record.rdma_device, record.rdma, site))
     if netdev is not None:
         attempt(lambda: _netdev_back(netdev, site))
     if function is not None:
-        attempt(lambda: sriov.restore_mac(function, site))
+        attempt(lambda: functions.restore_mac(function, site))
+    state = record.rdma
+    if state is not None:
+        attempt(lambda: rdma_device.restore(state, site))
     return notes, problems
 
 
 def _driver_back(record: Allocated, site: Site) -> tuple[str, ...]:
     if pci.driver_of(site.sysfs, record.address) == record.driver:
         return ()
-    vfio_pci.rebind(record.address, record.driver, site)
-    site.sysfs.write(f"bus/pci/devices/{record.address}/driver_override", "\n")
-    return () if record.netdev is None else vfio_pci.restore_netdev(record.netdev, site)
+    reset.rebind(record.address, record.driver, site)
+    return () if record.netdev is None else moving.restore_reappeared(record.netdev, site)
 
 
 def _netdev_back(moved: Moved, site: Site) -> tuple[str, ...]:
@@ -406,9 +422,3 @@ def _netdev_back(moved: Moved, site: Site) -> tuple[str, ...]:
     if not moved.up and unlocked.is_up(site.host, moved.name):
         link.change(site.host, moved.name, up=False)
     return notes
-
-
-def _word(value: object) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return "unknown" if value is None else str(value) or "none"

@@ -20,6 +20,7 @@ from netdra.steps import addressing, ipam, keeping, rated, sriov, vf_link
 from netdra.steps.bond import BOND
 from netdra.steps.contract import Builtin, Order, Params, Record, Site
 from netdra.steps.device_file import FILE
+from netdra.steps.functions import FunctionSettings
 from netdra.steps.host_device import HOST_DEVICE
 from netdra.steps.ipam import IpamLease
 from netdra.steps.keeping import Kept
@@ -138,7 +139,9 @@ def undo(kind: str, record: Mapping[str, Any], site: Site) -> tuple[str, ...]:
         problems.append(problem)
     if "rates" in record:
         try:
-            notes = tuple(dict.fromkeys((*notes, *rated.undo(msgspec.convert(record["rates"], VirtualFunction), site))))
+            notes = tuple(
+                dict.fromkeys((*notes, *rated.undo(msgspec.convert(record["rates"], FunctionSettings), site)))
+            )
         except NetdraError as problem:
             problems.append(problem)
     if len(problems) > 1:

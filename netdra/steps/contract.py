@@ -15,7 +15,7 @@ from netdra.kernel.netlink import Socket
 from netdra.kernel.netns import Namespace
 from netdra.kernel.sysfs import Sysfs
 from netdra.model import texts
-from netdra.model.errors import InvalidInputError, NetdraError, PermanentError
+from netdra.model.errors import InvalidInputError, NetdraError, PermanentError, TemporaryError
 from netdra.model.kept import Keep
 from netdra.model.plan import PlannedDevice, PlannedPort, called
 from netdra.model.result import CNIInterface, StepResult
@@ -90,6 +90,10 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
         return f"{called(self.topology, self.step)} ({self.type})"
 
 
+class NoTimeError(TemporaryError):
+    """A step was not undone because the time was up."""
+
+
 class PodSpace(msgspec.Struct, frozen=True):
     """The pod's network namespace, open.
 
@@ -120,6 +124,7 @@ class Site(msgspec.Struct, frozen=True):
         port_holder: which other sandbox has a port of a PCI function, by the function's address; "" for none.
         device_files: which device files pods may be given.
         notes: what the acting step has to state though it succeeds; the caller takes them.
+        restored: how undoing a step has made a device what it was, beyond what the step changed; likewise.
     """
 
     host: Socket
@@ -135,6 +140,7 @@ class Site(msgspec.Struct, frozen=True):
     port_holder: Callable[[str], str] = msgspec.field(default=lambda _: "")
     device_files: DeviceFiles = msgspec.field(default_factory=DeviceFiles)
     notes: list[str] = []
+    restored: list[str] = []
 
     @property
     def inside(self) -> PodSpace:

@@ -10,6 +10,7 @@ from netdra.kernel import bus, link, pci
 from netdra.kernel.link import Link
 from netdra.kernel.netlink import Socket
 from netdra.kernel.sysfs import Sysfs
+from netdra.model.errors import PermanentError
 from netdra.model.identity import DeviceIdentity
 from netdra.model.plan import PlannedDevice
 from netdra.steps import identity
@@ -40,6 +41,29 @@ def netdev_for(sock: Socket, sysfs: Sysfs, device: PlannedDevice) -> Link | None
     fits = {netdev.index: identity.is_port(netdev, wanted, sysfs) for netdev in there}
     possible = [netdev for netdev in (*named, *there) if fits[netdev.index] is None]
     return next((netdev for netdev in there if fits[netdev.index]), None) or next(iter(possible), None)
+
+
+def check_driver(called: str, device: PlannedDevice, driver: str, *, has_netdev: bool) -> None:
+    """Refuse a device that is not as it was offered: it has another driver, or a userspace driver has its netdev.
+
+    Args:
+        called: the step as messages call it.
+        device: as it was allocated; what is not known of it is not compared.
+        driver: the driver that it has now, "" for none.
+        has_netdev: whether it has a netdev on the host.
+
+    Raises:
+        PermanentError: it is not.
+    """
+    is_other = bool(device.driver) and driver != device.driver
+    if not is_other and (has_netdev or not device.if_name or driver not in USERSPACE_DRIVERS):
+        return
+    offered = f"driver {device.driver}" if device.driver else f'interface "{device.if_name}"'
+    raise PermanentError(
+        f'{called}: device "{device.device}" ({device.pci_address}) was offered with {offered}, but now has '
+        f"{f'driver {driver}' if driver else 'no driver'}",
+        hint=f"see which pod or person has rebound it; to bind it again: driverctl unset-override {device.pci_address}",
+    )
 
 
 def ports_of(sock: Socket, sysfs: Sysfs, address: str) -> list[Link]:

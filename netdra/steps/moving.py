@@ -16,7 +16,7 @@ from functools import partial
 
 import msgspec
 
-from netdra.kernel import address, bpf, host_use, link, neighbour, route, uapi, unlocked
+from netdra.kernel import address, bpf, host_use, link, neighbour, pci, route, uapi, unlocked
 from netdra.kernel.address import Address
 from netdra.kernel.bpf import Program
 from netdra.kernel.errors import KernelError, KernelExistsError, KernelMissingError
@@ -30,10 +30,13 @@ from netdra.model.errors import PermanentError, TemporaryError
 from netdra.model.identity import DeviceIdentity
 from netdra.model.kept import ADDRESSING
 from netdra.model.plan import PlannedDevice
+from netdra.model.policy import ResetPolicy
 from netdra.model.result import CNIInterface
-from netdra.steps import identity, programs, settings
+from netdra.steps import functions, identity, programs, reset, settings
 from netdra.steps.contract import Attempts, Order, PodSpace, Record, Site
-from netdra.steps.settings import ChangedSetting, DeviceSettings
+from netdra.steps.devices import check_driver
+from netdra.steps.functions import FunctionSettings, PhysicalFunction
+from netdra.steps.settings import ChangedSetting, DeviceSettings, StrandedError
 
 # The errors of VF drivers when the PF holds the VF to another MAC.
 _MAC_NOT_ALLOWED = (errno.EADDRNOTAVAIL, errno.EPERM)
@@ -67,6 +70,10 @@ class Moved(Record, frozen=True, kw_only=True):
         index: its index there, by which a virtual one is recognised that a plugin has renamed; 0 if not known.
         lower: the index of the link that it stands on, or of a veth's other end, which stays when it moves; 0 for none.
         programs: its BPF programs; None if they are not known, as in records of an older netdra.
+        driver: the driver of its PCI function, "" for none, or in records of an older netdra.
+        reset: when it is reset as it comes back; "Never" for a device that is not a VF, or of an older netdra.
+        function: the settings that its PF has for it, if it is a VF whose step records them nowhere else.
+        vfs: the settings that it has for its VFs, if it is a PF.
     """
 
     device: DeviceIdentity
@@ -84,6 +91,10 @@ class Moved(Record, frozen=True, kw_only=True):
     index: int = 0
     lower: int = 0
     programs: tuple[Program, ...] | None = None
+    driver: str = ""
+    reset: ResetPolicy = "Never"
+    function: FunctionSettings | None = None
+    vfs: PhysicalFunction | None = None
 
     @property
     def holds(self) -> tuple[str, ...]:
@@ -96,17 +107,32 @@ class Moved(Record, frozen=True, kw_only=True):
         return self.device.key or f"{self.device.kind or 'virtual'}:{self.name}"
 
 
-def observe(order: Order, netdev: Link, site: Site) -> Moved:
+def observe(order: Order, netdev: Link, site: Site, *, with_function: bool = True) -> Moved:
     """The record of a netdev of the host, before it is moved into the pod as the step's interface.
 
+    Args:
+        order: the step.
+        netdev: the netdev.
+        site: where.
+        with_function: whether to record the settings that a PF has for it, if it is a VF.
+
     Raises:
-        PermanentError: the pod has an interface of that name already, or the host uses the netdev.
+        PermanentError: the pod has an interface of that name already, the host uses the netdev, or it has another
+            driver than the one that it was offered with.
         KernelError: the kernel refused.
     """
     check_free(order, site)
     has = host_use.configuration(site.host, netdev)
     check_unused(order.called, order.device, netdev, site, has)
-    return seen(order.if_name, netdev, site, has)
+    moved = seen(order.if_name, netdev, site, has)
+    at = moved.device.pci_address
+    if order.device is not None:
+        check_driver(order.called, order.device, moved.driver, has_netdev=True)
+    return msgspec.structs.replace(
+        moved,
+        reset=reset.policy_of(at, reset.wanted(order.device), site),
+        function=functions.seen(at, site) if at and with_function else None,
+    )
 
 
 def seen(
@@ -122,8 +148,10 @@ def seen(
     """
     # The kernel makes the temporary ones itself, of those that have a router's prefix (net/ipv6/addrconf.c).
     addresses = [entry for entry in has.addresses if not entry.flags & uapi.IFA_F_TEMPORARY]
+    device = identity.identity_of(netdev, site.sysfs)
+    at = device.pci_address
     return Moved(
-        device=identity.identity_of(netdev, site.sysfs),
+        device=device,
         name=netdev.name,
         pod_name=pod_name,
         mac=netdev.address,
@@ -149,6 +177,8 @@ def seen(
         index=netdev.index,
         lower=netdev.lower,
         programs=has.programs,
+        driver=pci.driver_of(site.sysfs, at) if at else "",
+        vfs=functions.all_of(netdev, at, site) if with_settings and netdev.port is None else None,
     )
 
 
@@ -176,22 +206,29 @@ def move_in(
     up = None if new_mac else True
     link.change(site.host, index, netns_fd=pod.namespace.fd, name=moved.pod_name, mtu=mtu, up=up)
     if new_mac:
-        _set_mac(pod.sock, moved.pod_name, new_mac)
+        functions.set_mac(pod.sock, moved.pod_name, new_mac)
         link.change(pod.sock, moved.pod_name, up=True)
     return as_it_is(moved.pod_name, site, pci_address)
 
 
-def give_back(moved: Moved, site: Site) -> tuple[str, ...]:
+def give_back(moved: Moved, site: Site, changed: tuple[str, ...] = ()) -> tuple[str, ...]:
     """Bring the device back to the host as it was, from wherever it is; nothing is done if all of that is so already.
 
     Returns what could not be returned and concerns the host alone: a name taken meanwhile, an address, a route.
 
+    Args:
+        moved: the device as it was.
+        site: where.
+        changed: how the device differs in what the steps do not change, in words, beyond what is found here: a VF is
+            then reset (`netdra.steps.reset`).
+
     Raises:
+        NoTimeError: the device must be reset, and too little time is left for that.
         PermanentError: a device that the machine still has is neither in the pod nor on the host.
         KernelError: the kernel or the driver refused.
     """
     try:
-        return _return_device(moved, site)
+        return _return_device(moved, site, changed)
     except KernelMissingError:
         # Once a virtual device is on the host, any other program may take it by its name, though our steps do not.
         if moved.device.is_physical or (site.pod is not None and inside(moved, site.pod, site.sysfs) is not None):
@@ -199,15 +236,101 @@ def give_back(moved: Moved, site: Site) -> tuple[str, ...]:
         return (f'device "{moved.name}" came back and is gone again, to another program or for good',)
 
 
-def _return_device(moved: Moved, site: Site) -> tuple[str, ...]:
+def _return_device(moved: Moved, site: Site, changed: tuple[str, ...]) -> tuple[str, ...]:
+    attempts, function = Attempts(), moved.function
     back = _move_out(moved, site.pod, site) if site.pod is not None else None
     if back is None:
         other = site.holder(moved.key)
         if other:
             return (f'device "{moved.name}" ({moved.key}) is sandbox {other}\'s by now and left alone',)
+        changed += _rebind(moved, site)
         names = (moved.name, moved.pod_name) if moved.device.is_physical else (moved.name,)
         back = on_host(moved.device, names, site)
-    return _nowhere(moved, site) if back is None else restore(moved, back, site)
+    if function is not None:
+        attempts.run(lambda: functions.restore_settings(function, site))
+    attempts.run(lambda: _restore_anywhere(moved, back, site, changed))
+    if function is not None:
+        attempts.run(lambda: functions.restore_mac(function, site))
+    return attempts.result()
+
+
+def _restore_anywhere(moved: Moved, back: Link | None, site: Site, changed: tuple[str, ...]) -> tuple[str, ...]:
+    """Restore a device that is on the host; a VF that is elsewhere, or differs, comes back by its reset."""
+    is_here = back is not None
+    if moved.reset != "Never" and identity.liveness(moved.device, site.sysfs).is_present:
+        hidden = () if is_here else (f'netdev "{moved.name}" was neither in the pod nor on the host',)
+        differing = differences(moved, back, site) if back is not None and not changed else ()
+        changed = (*changed, *hidden, *differing)
+        if reset.is_due(moved.reset, changed):
+            reset.reset(moved.device.pci_address, moved.driver, changed, site)
+            back = reappeared(moved, site)
+    if back is not None:
+        return restore(moved, back, site)
+    return _nowhere(moved, site)
+
+
+def differences(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
+    """How a device that is back on the host differs from before in what stays with it, in words.
+
+    Name, MTU, MAC and up are not compared: netdra's own steps change these.
+
+    Raises:
+        KernelError: the netdev is gone, or the kernel is short of memory or descriptors.
+    """
+    former = moved.settings
+    changed = settings.differences(former, back, site.host, site.sysfs) if former is not None else ()
+    added = programs.compare(moved.programs, back, site.host).added
+    return (*(entry.text for entry in changed if entry.matters), *map(programs.words, added))
+
+
+def _rebind(moved: Moved, site: Site) -> tuple[str, ...]:
+    """Give a device whose driver was changed to its own driver; return that in words, nothing if it has its own.
+
+    Raises:
+        TemporaryError: a program has it open through vfio.
+        StrandedError: the kernel or the driver refused.
+    """
+    at = moved.device.pci_address
+    now = pci.driver_of(site.sysfs, at) if at else ""
+    if not moved.driver or now == moved.driver or not identity.liveness(moved.device, site.sysfs).is_present:
+        return ()
+    text = f"device {at} had driver {now or 'none'}, not {moved.driver}"
+    try:
+        reset.rebind(at, moved.driver, site)
+    except KernelError as problem:
+        raise StrandedError(
+            f"{text}: {problem.what}", hint=f"bind it to {moved.driver} by hand; netdra tries again by itself"
+        ) from None
+    site.restored.append(text)
+    return (text,)
+
+
+def reappeared(moved: Moved, site: Site) -> Link | None:
+    """The netdev of a device that its driver has just been bound to, at once or in a while; None if it does not come.
+
+    Raises:
+        KernelError: the kernel refused.
+    """
+
+    def find() -> Link | None:
+        return identity.find(site.host, site.sysfs, moved.device, moved.name)
+
+    until = min(site.deadline, give_up_at())
+    return find() or identity.await_return(site.host_namespace, site.sysfs, moved.device, find, until)
+
+
+def restore_reappeared(moved: Moved, site: Site) -> tuple[str, ...]:
+    """Give the netdev that a driver makes again its old name and settings.
+
+    Returns what could not be restored, in words.
+
+    Raises:
+        KernelError: the kernel or the driver refused the MTU or the MAC.
+    """
+    back = reappeared(moved, site)
+    if back is None:
+        return (f'netdev "{moved.name}" has not come back with the driver of {moved.device}',)
+    return restore(moved, back, site)
 
 
 def give_up_at() -> float:
@@ -380,6 +503,9 @@ def restore(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
             lambda: settings.conclude(called, *settings.restore(former, link.get(sock, index), sock, site.sysfs))
         )
     restore_addressing(moved, index, sock, attempts)
+    vfs = moved.vfs
+    if vfs is not None:
+        attempts.run(lambda: functions.restore_all(vfs, link.get(sock, index), site))
     return attempts.result()
 
 
@@ -414,23 +540,6 @@ def restore_addressing(moved: Moved, index: int, sock: Socket, attempts: Attempt
         _attempt(attempts, partial(neighbour.add, sock, index, known))
 
 
-def _set_mac(sock: Socket, which: str | int, mac: str) -> None:
-    """Give a device its MAC; if its driver refused it at first, the device is down afterwards.
-
-    Many drivers take another MAC only while the device is down. A VF may not change its MAC once its PF holds it to
-    one, be it the same, nor after its PF was reset. It learns the PF's MAC, and may change its own again, when its
-    driver resets it, which most do when it is brought up, some when it is set down (drivers/net/ethernet/intel/igbvf,
-    igbvf_down).
-    """
-    try:
-        link.change(sock, which, mac=mac)
-    except KernelError:
-        link.change(sock, which, up=True)
-        link.change(sock, which, up=False)
-        if link.get(sock, which).address != mac:
-            link.change(sock, which, mac=mac)
-
-
 def _restore_name(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
     # A device manager may have given the returned device its old name as an alternative one: it blocks the rename.
     if moved.name in back.alt_names:
@@ -447,7 +556,7 @@ def _restore_mac(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
     notes: tuple[str, ...] = ()
     if moved.mac != back.address:
         try:
-            _set_mac(site.host, back.index, moved.mac)
+            functions.set_mac(site.host, back.index, moved.mac)
         except KernelError as problem:
             if problem.errno not in _MAC_NOT_ALLOWED:
                 raise

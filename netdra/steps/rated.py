@@ -23,9 +23,9 @@ from netdra.kernel.link import Link
 from netdra.kernel.vf import VF
 from netdra.model.errors import PermanentError
 from netdra.model.plan import MAX_RATE_KEYS, MIN_RATE_KEYS
-from netdra.steps import ported, sriov
+from netdra.steps import functions, ported
 from netdra.steps.contract import Order, Site
-from netdra.steps.sriov import VirtualFunction
+from netdra.steps.functions import FunctionSettings
 
 
 class Rates(NamedTuple):
@@ -65,7 +65,7 @@ def wanted(order: Order) -> Rates | None:
     )
 
 
-def observe(order: Order, site: Site) -> VirtualFunction | None:
+def observe(order: Order, site: Site) -> FunctionSettings | None:
     """A step's VF with the rates that it has, to be recorded before they are set; None if none are to be set.
 
     Raises:
@@ -87,7 +87,7 @@ def apply(order: Order, site: Site) -> None:
     seen = None if rates is None else _seen(order, rates, site)
     if rates is None or seen is None:
         return
-    pf = sriov.physical_function(seen.pf, site)
+    pf = functions.physical_function(seen.pf, site)
     assert pf is not None, "it was there a moment ago"
     least, most = seen.before.min_rate or 0, seen.before.max_rate or 0
     if (least, most) == (rates.least, rates.most):
@@ -131,7 +131,7 @@ def check(order: Order, site: Site) -> tuple[str, ...]:
     )
 
 
-def undo(record: VirtualFunction | None, site: Site) -> tuple[str, ...]:
+def undo(record: FunctionSettings | None, site: Site) -> tuple[str, ...]:
     """Give the VF the rates back that it had by a record, and nothing else of that; done already is not an error.
 
     Returns what could not be returned while the PF has no link.
@@ -148,19 +148,19 @@ def undo(record: VirtualFunction | None, site: Site) -> tuple[str, ...]:
     return _restored(msgspec.structs.replace(record, before=before), site)
 
 
-def _restored(record: VirtualFunction, site: Site) -> tuple[str, ...]:
+def _restored(record: FunctionSettings, site: Site) -> tuple[str, ...]:
     """Set the rates of a record; a driver that refuses that without a link is a note."""
     try:
-        return sriov.restore_settings(record, site)
+        return functions.restore_settings(record, site)
     except KernelRefusedError as problem:
-        pf = sriov.physical_function(record.pf, site)
+        pf = functions.physical_function(record.pf, site)
         if pf is None or (pf.is_up and not pf.lacks_carrier):
             raise
         keeps = f'VF {record.address} keeps its rates, because PF "{pf.name}" has no link'
         return (f"{keeps}: {problem.what}",)
 
 
-def _limit(order: Order, pf: Link, seen: VirtualFunction, rates: Rates, site: Site) -> None:
+def _limit(order: Order, pf: Link, seen: FunctionSettings, rates: Rates, site: Site) -> None:
     try:
         vf.change(site.host, pf.index, VF(index=seen.index, min_rate=rates.least, max_rate=rates.most))
     except KernelMissingError:
@@ -170,7 +170,7 @@ def _limit(order: Order, pf: Link, seen: VirtualFunction, rates: Rates, site: Si
 
 
 def _refused(
-    order: Order, pf: Link, seen: VirtualFunction, rates: Rates, problem: KernelRefusedError
+    order: Order, pf: Link, seen: FunctionSettings, rates: Rates, problem: KernelRefusedError
 ) -> PermanentError:
     limit = f"guaranteed {rates.least} and limited to {rates.most}" if rates.must else f"limited to {rates.most}"
     return PermanentError(
@@ -180,10 +180,10 @@ def _refused(
     )
 
 
-def _seen(order: Order, rates: Rates, site: Site) -> VirtualFunction | None:
+def _seen(order: Order, rates: Rates, site: Site) -> FunctionSettings | None:
     """The VF as its PF has it; None if its PF cannot be asked, which is an error only where there is a limit to set."""
     assert order.device is not None
-    seen = sriov.seen(order.device.pci_address, site)
+    seen = functions.seen(order.device.pci_address, site)
     if seen is None and rates.most:
         raise PermanentError(
             f"{order.called}: {order.device.pci_address} was allocated bandwidth, but no PF of this host reports it as "

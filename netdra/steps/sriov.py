@@ -8,19 +8,18 @@ check, a port that is down) must be as the port has them; if the driver refuses 
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
 from netdra.kernel import pci, vf
-from netdra.kernel.errors import KernelError
 from netdra.kernel.link import Link
 from netdra.kernel.vf import VF
 from netdra.model.errors import InvalidInputError, PermanentError
 from netdra.model.plan import PlannedPort
+from netdra.model.policy import ResetPolicy
 from netdra.model.result import StepDevice, StepResult
-from netdra.steps import moving, ported
+from netdra.steps import functions, moving, ported, reset
 from netdra.steps.contract import (
     Attempts,
     Builtin,
@@ -29,13 +28,13 @@ from netdra.steps.contract import (
     Mtu,
     Order,
     Params,
-    Record,
     Site,
     appended,
     check_mac,
 )
-from netdra.steps.devices import USERSPACE_DRIVERS, device_nodes, iommu_group, netdev_of
+from netdra.steps.devices import USERSPACE_DRIVERS, check_driver, device_nodes, iommu_group, netdev_of
 from netdra.steps.drift import check_interface
+from netdra.steps.functions import FunctionSettings
 from netdra.steps.moving import Moved
 
 OnOff = Literal["on", "off"] | bool
@@ -43,7 +42,6 @@ VlanNumber = Annotated[int, msgspec.Meta(ge=0, le=4094)]
 Priority = Annotated[int, msgspec.Meta(ge=0, le=7)]
 Protocol = Literal["802.1q", "802.1Q", "802.1ad"]
 LinkState = Literal["auto", "enable", "disable"]
-_NO_MAC = "00:00:00:00:00:00"
 
 
 class SriovParams(Params, frozen=True, kw_only=True):
@@ -75,14 +73,16 @@ class SriovParams(Params, frozen=True, kw_only=True):
         return mac.lower() if isinstance(mac, str) else None
 
 
-class VirtualFunction(Record, frozen=True, kw_only=True):
-    """A VF as it is: its address, the settings at its PF that the step changes, and its netdev if it has one."""
+class VirtualFunction(FunctionSettings, frozen=True, kw_only=True):
+    """A VF as it is: its settings at its PF, which of them the step changes, and its netdev if it has one.
 
-    address: str
-    pf: str
-    index: int
-    before: VF
+    `driver` is the driver that has the VF; a VF that a userspace driver has is reset unless `reset` is "Never".
+    """
+
+    changes: tuple[str, ...] = ()
     moved: Moved | None = None
+    driver: str = ""
+    reset: ResetPolicy = "Never"
 
     @property
     def holds(self) -> tuple[str, ...]:
@@ -121,7 +121,7 @@ def _observe(order: Order, params: SriovParams, site: Site) -> VirtualFunction:
     if not pf_address:
         raise PermanentError(f"{order.called}: {address} is not a VF of this host", hint="see /sys/bus/pci/devices")
     index = _index(order, address, pf_address, site)
-    pf = physical_function(pf_address, site)
+    pf = functions.physical_function(pf_address, site)
     if pf is None:
         raise PermanentError(f"{order.called}: PF {pf_address} of VF {address} has no netdev on the host")
     settings = {function.index: function for function in vf.read(site.host, pf.index)}
@@ -131,20 +131,23 @@ def _observe(order: Order, params: SriovParams, site: Site) -> VirtualFunction:
         address=address,
         pf=pf_address,
         index=index,
-        before=_only_wanted(settings[index], _wanted(index, settings[index], params)),
+        before=_recorded(order, settings[index]),
+        changes=_names(_wanted(index, settings[index], params)),
         moved=_netdev(order, address, site),
+        driver=pci.driver_of(site.sysfs, address),
+        reset=reset.policy_of(address, reset.wanted(order.device), site),
     )
 
 
 def _apply(order: Order, params: SriovParams, record: VirtualFunction, site: Site) -> StepResult:
-    pf = physical_function(record.pf, site)
+    pf = functions.physical_function(record.pf, site)
     if pf is None:
         raise PermanentError(f"{order.called}: PF {record.pf} has just gone")
     params = _own(params, order)
     now = next(function for function in vf.read(site.host, pf.index) if function.index == record.index)
     wanted = _wanted(record.index, now, params)
     # A setting with the right value is not asked for: a driver may be unable to set even the value that it always has.
-    needed = msgspec.structs.replace(_differing(wanted, now), mac=wanted.mac)
+    needed = msgspec.structs.replace(functions.differing(wanted, now), mac=wanted.mac)
     may_fail: tuple[VF, ...] = ()
     if order.port is not None:
         needed, may_fail = ported.split(needed, now)
@@ -173,11 +176,24 @@ def _undo(record: VirtualFunction, site: Site) -> tuple[str, ...]:
         return (f"VF {record.address} is sandbox {other}'s by now and left alone",)
     # The PF first: a driver lets its VF take the old MAC only when the PF no longer insists on another.
     attempts, moved = Attempts(), record.moved
-    attempts.run(lambda: restore_settings(record, site))
+    now = functions.present(record, site)
+    changed = _foreign(record, now)
+    attempts.run(lambda: functions.restore_settings(record, site, now))
     if moved is not None:
-        attempts.run(lambda: moving.give_back(moved, site))
-    attempts.run(lambda: restore_mac(record, site))
+        attempts.run(lambda: moving.give_back(moved, site, changed))
+    elif record.driver in USERSPACE_DRIVERS and record.reset != "Never":
+        attempts.run(lambda: reset.reset(record.address, record.driver, (), site))
+    attempts.run(lambda: functions.restore_mac(record, site))
     return attempts.result()
+
+
+def _foreign(record: VirtualFunction, now: VF | None) -> tuple[str, ...]:
+    """The settings of the VF at its PF that were changed by others than the step, in words."""
+    if now is None:
+        return ()
+    before = msgspec.structs.replace(record.before, **dict.fromkeys(record.changes))
+    changed = functions.differences(before, now, f"VF {record.address}")
+    return tuple(text for text, matters in changed if matters)
 
 
 def _check(order: Order, params: SriovParams, final: StepResult, site: Site) -> tuple[str, ...]:
@@ -233,7 +249,7 @@ def _held(order: Order, params: SriovParams, site: Site) -> _Held | None:
     params = _own(params, order)
     address = order.device.pci_address if order.device is not None else _named(params)
     pf_address = pci.pf_of(site.sysfs, address)
-    pf = physical_function(pf_address, site) if pf_address else None
+    pf = functions.physical_function(pf_address, site) if pf_address else None
     if pf is None:
         return None
     index = _index(order, address, pf_address, site)
@@ -268,11 +284,6 @@ def _of_program(order: Order) -> SriovParams | None:
         return msgspec.convert(order.config, SriovParams) if order.type == "sriov" else None
     except msgspec.ValidationError:
         return None
-
-
-def physical_function(address: str, site: Site) -> Link | None:
-    """The netdev of a PF; its representors in switchdev mode share its address, and are skipped."""
-    return netdev_of(site.host, site.sysfs, address)
 
 
 def _with_port(params: SriovParams, port: PlannedPort | None) -> SriovParams:
@@ -322,94 +333,29 @@ def _wanted(index: int, now: VF, params: SriovParams) -> VF:
     )
 
 
-def _only_wanted(now: VF, wanted: VF) -> VF:
-    """The present settings of those that will be changed: the others are not ours to give back."""
-    settings: dict[str, Any] = {
-        name: getattr(now, name) for name in ported.SETTINGS if getattr(wanted, name) is not None
-    }
-    return VF(index=now.index, qos=now.qos, protocol=now.protocol, **settings)
+def _recorded(order: Order, now: VF) -> VF:
+    """All present settings, but the rates of a pooled VF, which have a record of their own (`netdra.steps.rated`).
 
-
-def seen(address: str, site: Site) -> VirtualFunction | None:
-    """All settings that a PF has for its VF just now; None for a device that is not a VF, or if the PF reports none.
-
-    Raises:
-        KernelError: the kernel refused.
+    Whoever has the PF can change any of them meanwhile.
     """
-    pf_address = pci.pf_of(site.sysfs, address)
-    pf = physical_function(pf_address, site) if pf_address else None
-    functions = pci.virtual_functions(site.sysfs, pf_address) if pf is not None else {}
-    if pf is None or not isinstance(functions, dict):
-        return None
-    index = next((number for number, function in functions.items() if function == address), -1)
-    before = next((function for function in vf.read(site.host, pf.index) if function.index == index), None)
-    return None if before is None else VirtualFunction(address=address, pf=pf_address, index=index, before=before)
+    is_rated = order.device is not None and order.device.pooled
+    return msgspec.structs.replace(now, min_rate=None, max_rate=None) if is_rated else now
 
 
-def restore_settings(record: VirtualFunction, site: Site) -> tuple[str, ...]:
-    """Give the PF back the settings that it had for its VF. The MAC it forgets instead, so that the VF may set its own.
-
-    A driver may refuse one of them, such as the rates while the PF has no link: the others are restored anyway.
-
-    Raises:
-        NetdraError: the PF's driver refused some; the text has each.
-    """
-    pf = physical_function(record.pf, site)
-    if pf is None:
-        return (f"PF {record.pf} of VF {record.address} is gone from the host: its settings went with it",)
-    now = next((function for function in vf.read(site.host, pf.index) if function.index == record.index), None)
-    if now is None:
-        return (f'PF "{pf.name}" has no VF {record.index} any more',)
-    differing = _differing(record.before, now)
-    attempts = Attempts()
-    if differing.mac is not None:
-        # Whatever the MAC was, the VF must be able to set its own again, as it must in a bond: the PF forgets its MAC,
-        # and takes the one that the VF then sets. Some drivers refuse to forget; the VF's next user sets its own.
-        try:
-            vf.change(site.host, pf.index, VF(index=record.index, mac=_NO_MAC))
-        except KernelError as problem:
-            attempts.notes.append(problem.what)
-    for setting in vf.apart(msgspec.structs.replace(differing, mac=None)):
-        attempts.run(partial(vf.change, site.host, pf.index, setting))
-    return attempts.result()
-
-
-def restore_mac(record: VirtualFunction, site: Site) -> None:
-    """Give the PF back the MAC that it had for its VF, unless the VF has set that MAC by itself."""
-    pf = physical_function(record.pf, site)
-    if pf is None or record.before.mac in (None, _NO_MAC):
-        return
-    now = next((function for function in vf.read(site.host, pf.index) if function.index == record.index), None)
-    if now is not None and now.mac != record.before.mac:
-        vf.change(site.host, pf.index, VF(index=record.index, mac=record.before.mac))
-
-
-def _differing(before: VF, now: VF) -> VF:
-    """The former settings that differ now."""
-    same_vlan = (before.vlan, before.qos, before.protocol) == (now.vlan, now.qos, now.protocol)
-    same_rates = (before.min_rate, before.max_rate) == (now.min_rate, now.max_rate)
-    return VF(
-        index=before.index,
-        mac=None if before.mac == now.mac else before.mac,
-        vlan=None if same_vlan else before.vlan,
-        qos=before.qos,
-        protocol=before.protocol,
-        spoof_check=None if before.spoof_check == now.spoof_check else before.spoof_check,
-        trust=None if before.trust == now.trust else before.trust,
-        link_state=None if before.link_state == now.link_state else before.link_state,
-        min_rate=None if same_rates else before.min_rate,
-        max_rate=None if same_rates else before.max_rate,
-        node_guid=None if before.node_guid == now.node_guid else before.node_guid,
-        port_guid=None if before.port_guid == now.port_guid else before.port_guid,
-    )
+def _names(wanted: VF) -> tuple[str, ...]:
+    """The settings that the step changes itself, as `VF` names them."""
+    names = [name for name in ported.SETTINGS if getattr(wanted, name) is not None]
+    return (*names, *(("qos", "protocol") if "vlan" in names else ()))
 
 
 def _netdev(order: Order, address: str, site: Site) -> Moved | None:
     """The VF's netdev, before it is moved; None if a userspace driver has the VF."""
     netdev = netdev_of(site.host, site.sysfs, address)
     if netdev is not None:
-        return moving.observe(order, netdev, site)
+        return moving.observe(order, netdev, site, with_function=False)
     driver = pci.driver_of(site.sysfs, address)
+    if order.device is not None:
+        check_driver(order.called, order.device, driver, has_netdev=False)
     if driver in USERSPACE_DRIVERS:
         return None
     raise PermanentError(

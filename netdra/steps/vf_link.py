@@ -15,7 +15,7 @@ import msgspec
 
 from netdra.kernel import host_use, link, pci
 from netdra.kernel.link import Link
-from netdra.steps import moving, sriov
+from netdra.steps import functions, moving
 from netdra.steps.contract import Attempts, Order, Site
 
 _PATIENCE = 4.0  # seconds: drivers of VFs look for their link every two (igbvf_watchdog_task)
@@ -84,10 +84,10 @@ def _dead(order: Order, site: Site) -> _Dead | None:
     if netdev is None or not netdev.parent or not netdev.lacks_carrier:
         return None
     pf_address = pci.pf_of(site.sysfs, netdev.parent)
-    pf = sriov.physical_function(pf_address, site) if pf_address else None
+    pf = functions.physical_function(pf_address, site) if pf_address else None
     if pf is None or not pf.is_up or pf.lacks_carrier:
         return None
-    seen = sriov.seen(netdev.parent, site)
+    seen = functions.seen(netdev.parent, site)
     return None if seen is None or seen.before.link_state == "disable" else _Dead(netdev.parent, netdev, pf)
 
 

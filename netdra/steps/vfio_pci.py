@@ -13,13 +13,13 @@ from typing import Literal
 import msgspec
 
 from netdra.kernel import host_use, pci
-from netdra.kernel.link import Link
 from netdra.kernel.sysfs import Sysfs
 from netdra.model.errors import InvalidInputError, PermanentError, TemporaryError
+from netdra.model.policy import ResetPolicy
 from netdra.model.result import StepDevice, StepResult
-from netdra.steps import identity, moving
+from netdra.steps import moving, reset
 from netdra.steps.contract import Attempts, Builtin, Order, Params, Record, Site
-from netdra.steps.devices import USERSPACE_DRIVERS, device_nodes, iommu_group, is_open, ports_of
+from netdra.steps.devices import USERSPACE_DRIVERS, device_nodes, iommu_group, ports_of
 from netdra.steps.moving import Moved
 
 _BRIDGE_CLASS = "0x0604"
@@ -34,11 +34,15 @@ class VfioParams(Params, frozen=True, kw_only=True):
 
 
 class Bound(Record, frozen=True, kw_only=True):
-    """A PCI device as it is: its driver ("" for none), its netdev if it has one, and those of its other ports."""
+    """A PCI device as it is: its driver ("" for none), its netdev if it has one, and those of its other ports.
+
+    After a program had all of it, a VF is reset unless its `reset` is "Never", as in records of an older netdra.
+    """
 
     address: str
     driver: str
     wanted: str
+    reset: ResetPolicy = "Never"
     netdev: Moved | None = None
     other_ports: tuple[Moved, ...] = ()
 
@@ -97,6 +101,7 @@ def _observe(order: Order, params: VfioParams, site: Site) -> Bound:
         address=address,
         driver=driver,
         wanted=params.driver,
+        reset=reset.policy_of(address, reset.wanted(order.device), site),
         netdev=moved[0] if moved else None,
         other_ports=tuple(moved[1:]),
     )
@@ -122,58 +127,22 @@ def _undo(bound: Bound, site: Site) -> tuple[str, ...]:
     now = pci.driver_of(site.sysfs, bound.address)
     if now not in (bound.wanted, bound.driver, ""):
         return (f'device {bound.address} has driver "{now}" by now and is left alone',)
-    rebind(bound.address, bound.driver, site)
+    if reset.is_due(bound.reset, (f'a pod had it through driver "{bound.wanted}"',)):
+        reset.reset(bound.address, bound.driver, (), site)
+    else:
+        reset.rebind(bound.address, bound.driver, site)
     attempts = Attempts()
     if bound.driver != bound.wanted:
         attempts.run(lambda: site.sysfs.write(f"{folder}/driver_override", "\n"))
     for moved in bound.netdevs:
-        attempts.run(partial(restore_netdev, moved, site))
+        attempts.run(partial(moving.restore_reappeared, moved, site))
     return attempts.result()
-
-
-def rebind(address: str, driver: str, site: Site) -> None:
-    """Give a device back to the driver that it had, "" for none.
-
-    Raises:
-        TemporaryError: a program still has it open through vfio.
-        KernelError: the kernel or the driver refused.
-    """
-    now = pci.driver_of(site.sysfs, address)
-    if now == "vfio-pci" and now != driver and is_open(address, site.sysfs):
-        raise TemporaryError(
-            f"device {address} cannot be taken from vfio-pci: a program still has it open",
-            hint="the device is released when the program ends; to find the program: "
-            f"fuser -v /dev/vfio/{iommu_group(address, site.sysfs)}",
-        )
-    if driver and now != driver:
-        pci.bind(site.sysfs, address, driver)
-    elif not driver:
-        pci.unbind(site.sysfs, address)
 
 
 def _check(order: Order, params: VfioParams, _: StepResult, site: Site) -> tuple[str, ...]:
     address = _address(order, params)
     now = pci.driver_of(site.sysfs, address)
     return () if now == params.driver else (f'device {address} has driver "{now}", not "{params.driver}"',)
-
-
-def restore_netdev(moved: Moved, site: Site) -> tuple[str, ...]:
-    """The driver makes the netdev again when it takes the device; the netdev gets its old name and settings.
-
-    Returns what could not be restored, in words.
-
-    Raises:
-        KernelError: the kernel or the driver refused the MTU or the MAC.
-    """
-
-    def find() -> Link | None:
-        return identity.find(site.host, site.sysfs, moved.device, moved.name)
-
-    give_up_at = min(site.deadline, moving.give_up_at())
-    back = find() or identity.await_return(site.host_namespace, site.sysfs, moved.device, find, give_up_at)
-    if back is None:
-        return (f'netdev "{moved.name}" has not come back with the driver of {moved.device}',)
-    return moving.restore(moved, back, site)
 
 
 def _check_group(order: Order, address: str, group: str, sysfs: Sysfs) -> None:

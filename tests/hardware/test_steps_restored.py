@@ -112,14 +112,16 @@ def test_a_member_that_was_renamed_or_left_its_bond_is_seen(pfs: tuple[PF, ...],
     assert pod.detach().is_clean
 
 
-def test_a_vf_that_its_plugin_hid_is_stranded_until_it_is_back(pfs: tuple[PF, ...], pod: Pod, liar: Recorder) -> None:
-    """Where netdra cannot search for it."""
+def test_a_vf_that_its_plugin_hid_is_stranded_until_it_is_back_if_it_must_not_be_reset(
+    pfs: tuple[PF, ...], pod: Pod, liar: Recorder
+) -> None:
+    """Where netdra cannot search for it; a reset would bring it back from anywhere."""
     vf = pfs[0].vf(5)
     name, hidden = vf.name, f"{pod.netns}-hidden"
     ip("netns", "add", hidden)
     try:
         liar.does("ADD", f"ip link set {name} netns {hidden}; echo '{{}}'")
-        pod.attach(plan(step("vf", liar.name, "net1", device=allocated(vf))))
+        pod.attach(plan(step("vf", liar.name, "net1", device=allocated(vf, reset="Never"))))
         report = pod.detach()
         assert report.is_stranded
         assert "neither in the pod nor on the host" in report.undone[0].message

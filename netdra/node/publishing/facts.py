@@ -21,7 +21,7 @@ from netdra.model.inventory import PUBLISHED_FIELDS, Interface
 from netdra.model.kept import Keep
 from netdra.model.node_network import NodeNetworkStatus
 from netdra.model.plan import PlannedDevice
-from netdra.model.policy import TaintEffect, Taints
+from netdra.model.policy import ResetPolicy, TaintEffect, Taints
 from netdra.model.resource import Device, DeviceTaint, ResourceSlice
 from netdra.node.hardware import Hardware
 from netdra.topology.devices import DeviceKey, is_pooled, supported_cnis
@@ -43,6 +43,7 @@ class DeviceFacts(msgspec.Struct, frozen=True):
         vfs: of a device of pooled VFs, those that a claim can be given, held or not.
         allow_host_addresses: whether that policy allows it while the host has addresses and routes on the device.
         keep: what of its configuration on the node that policy lets a pod keep.
+        reset: when that policy has the device reset after a pod had it, if it is a VF.
     """
 
     interface: Interface
@@ -52,6 +53,7 @@ class DeviceFacts(msgspec.Struct, frozen=True):
     vfs: tuple[Interface, ...] = ()
     allow_host_addresses: bool = False
     keep: tuple[Keep, ...] = ()
+    reset: ResetPolicy = "IfChanged"
 
 
 def of_part(part: ExposureResult, by_identity: Mapping[str, Interface]) -> dict[str, DeviceFacts]:
@@ -65,6 +67,7 @@ def of_part(part: ExposureResult, by_identity: Mapping[str, Interface]) -> dict[
             tuple(by_identity[vf] for vf in device.lane.vfs) if device.lane is not None else (),
             device.allow_host_addresses,
             device.keep,
+            device.reset,
         )
         for device in part.devices
     }
@@ -130,6 +133,8 @@ def planned(pool: str, device: Device, last: DeviceFacts) -> PlannedDevice:
         allow_host_use=last.allow_host_use,
         allow_host_addresses=last.allow_host_addresses,
         keep=last.keep,
+        reset=last.reset,
+        driver=interface.driver,
         policy=last.policy,
         pooled=is_pooled(device),
     )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from netdra.kernel.sysfs import Sysfs
 from netdra.kernel.vf import VF
 from netdra.model.errors import PermanentError
-from netdra.steps import devices, rdma_device, sriov, vfio_pci
+from netdra.model.plan import PlannedDevice
+from netdra.steps import devices, functions, rdma_device, sriov, vfio_pci
 from netdra.steps.contract import Order
 from netdra.steps.sriov import SriovParams
 
@@ -97,13 +99,16 @@ def test_only_requested_vf_settings_are_set_and_a_max_rate_keeps_the_min_rate(tm
     assert sriov._wanted(3, NOW, SriovParams()) == VF(index=3)
 
 
-def test_only_vf_settings_to_be_changed_are_recorded() -> None:
+def test_all_vf_settings_are_recorded_and_those_that_the_step_changes_are_named() -> None:
     wanted = sriov._wanted(3, NOW, SriovParams(vlan=0, spoofchk=False))
-    assert sriov._only_wanted(NOW, wanted) == VF(index=3, vlan=5, qos=1, spoof_check=True)
+    assert sriov._names(wanted) == ("vlan", "spoof_check", "qos", "protocol")
+    assert sriov._recorded(ORDER, NOW) == NOW
+    pooled = msgspec.structs.replace(ORDER, device=PlannedDevice(request="r", pool="p", device="d", pooled=True))
+    assert sriov._recorded(pooled, NOW) == msgspec.structs.replace(NOW, min_rate=None, max_rate=None)
 
 
 def test_only_vf_settings_that_differ_are_restored() -> None:
     before = VF(index=3, vlan=5, qos=1, spoof_check=True)
-    assert sriov._differing(before, NOW) == VF(index=3, qos=1)
+    assert functions.differing(before, NOW) == VF(index=3, qos=1)
     changed = VF(index=3, vlan=0, qos=0, spoof_check=False, trust=True)
-    assert sriov._differing(before, changed) == VF(index=3, vlan=5, qos=1, spoof_check=True)
+    assert functions.differing(before, changed) == VF(index=3, vlan=5, qos=1, spoof_check=True)

@@ -49,7 +49,11 @@ def test_settings_that_stay_with_the_device_strand_it_and_all_others_are_notes()
 
 
 def netdev(**values: Any) -> Link:
-    fields = dict.fromkeys(Link.__struct_fields__) | {"flags": uapi.IFF_UP, "kind": "", "message": Message()}
+    fields: dict[str, Any] = dict.fromkeys(Link.__struct_fields__) | {
+        "flags": uapi.IFF_UP,
+        "kind": "",
+        "message": Message(),
+    }
     return Link(**fields | values)
 
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from netdra.kernel.vf import VF
-from netdra.steps.allocated import function_differences
+from netdra.steps import functions
 
 BEFORE = VF(
     index=3,
@@ -41,12 +41,12 @@ BEFORE = VF(
 def test_each_changed_vf_setting_is_reported_with_its_former_value(
     now: dict[str, object], told: str, matters: bool
 ) -> None:
-    found = tuple(function_differences(BEFORE, msgspec.structs.replace(BEFORE, **now), "VF 3 of eth0"))
+    found = tuple(functions.differences(BEFORE, msgspec.structs.replace(BEFORE, **now), "VF 3 of eth0"))
     assert "; ".join(each.text.removeprefix("VF 3 of eth0 has ") for each in found) == told
     assert {each.matters for each in found} == {matters}
 
 
 def test_unchanged_or_previously_unknown_vf_settings_yield_no_difference() -> None:
-    assert not list(function_differences(BEFORE, BEFORE, "VF 3"))
+    assert not list(functions.differences(BEFORE, BEFORE, "VF 3"))
     silent = VF(index=3)
-    assert not list(function_differences(silent, msgspec.structs.replace(BEFORE, qos=0), "VF 3"))
+    assert not list(functions.differences(silent, msgspec.structs.replace(BEFORE, qos=0), "VF 3"))
