@@ -17,7 +17,7 @@ from netdra.kernel.vf import VF
 from netdra.model.errors import NetdraError
 from netdra.model.identity import DeviceIdentity
 from netdra.model.plan import PlannedDevice
-from netdra.steps import identity, moving, rdma_device, settings, sriov, vfio_pci
+from netdra.steps import identity, moving, node_network, rdma_device, settings, sriov, vfio_pci
 from netdra.steps.contract import Record, Site
 from netdra.steps.devices import netdev_for
 from netdra.steps.moving import Moved
@@ -275,7 +275,13 @@ def _of_settings(called: str, moved: Moved, netdev: Link, site: Site) -> Iterato
 
 
 def _lost(called: str, moved: Moved, netdev: Link, site: Site) -> Iterator[Difference]:
-    """The addresses and routes that a netdev had and has no longer."""
+    """The addresses, routes and the like that a netdev had and has no longer."""
+    if moved.node is not None:
+        for text, is_address in node_network.lost(moved.node, netdev.index, site.host):
+            yield Difference(
+                f"{called} has lost {'' if is_address else 'its '}{text}", matters=False, benign=not is_address
+            )
+        return
     former = [entry.text for entry in moved.addresses if entry.is_valid and not entry.text.startswith(_LINK_LOCAL)]
     present = {entry.text for entry in address.dump(site.host, netdev.index)} if former else set()
     for text in former:
