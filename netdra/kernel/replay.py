@@ -182,6 +182,8 @@ def _settable_nexthop(body: bytes) -> bytes:
             inner = whole_attributes(piece, 4)
             inside = b"".join(part for number, part in inner if number not in _GROUP_REPORTS)
             kept.append(attribute(kind | NLA_F_NESTED, inside))
+        elif kind == uapi.NHA_ENCAP:
+            kept.append(attribute(kind | NLA_F_NESTED, piece[4:]))  # reported without the flag, and refused so
         elif kind not in _NEXTHOP_REPORTS:
             kept.append(piece)
     return header + b"".join(kept)
