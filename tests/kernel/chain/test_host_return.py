@@ -6,14 +6,14 @@ import ipaddress
 import json
 import socket
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from netdra.chain.detach import detach
@@ -21,7 +21,8 @@ from netdra.chain.report import DetachReport
 from netdra.model.plan import PlannedDevice
 from netdra.steps import node_network
 from testbed.waiting import until
-from tests.kernel.chain.conftest import Bed, device
+from tests.kernel.chain.conftest import Bed, device, differences
+from tests.kernel.conftest import Machine
 from tests.plans import attach, plan, step
 
 NIC: PlannedDevice = device("nic0", allow_host_use=True, allow_host_addresses=True)
@@ -76,7 +77,9 @@ def seen(bed: Bed) -> dict[str, Any]:
     def asked(program: str, *words: str) -> Any:
         return stable(json.loads(bed.run(program, "-j", "-d", *words) or "[]"))
 
-    local = ("fe80", "ff00")  # come with the carrier, each for its link alone: their order among links is by chance
+    # These come with the carrier, each for its link alone. The kernel adds those to the node's own addresses, too, in
+    # the background: where two links have one address, their order is by chance.
+    local = ("fe80", "ff00")
     found: dict[str, Any] = {
         "addresses": [
             (each["ifname"], [info for info in each["addr_info"] if not info["local"].startswith("fe80")])
@@ -94,10 +97,17 @@ def seen(bed: Bed) -> dict[str, Any]:
     }
     for family in ("-4", "-6"):
         found[f"rules{family}"] = asked("ip", family, "rule")
+        routes = asked("ip", family, "route", "show", "table", "all")
         found[f"routes{family}"] = [
-            each for each in asked("ip", family, "route", "show", "table", "all") if not each["dst"].startswith(local)
+            each for each in routes if not each["dst"].startswith(local) and not (family == "-6" and is_own(each))
         ]
+    found["own"] = sorted((each for each in routes if is_own(each) and not each["dst"].startswith(local)), key=str)
     return found
+
+
+def is_own(route: Mapping[str, Any]) -> bool:
+    """Whether it is the kernel's route to an address of the node itself."""
+    return route.get("type") in ("local", "anycast") and route.get("protocol") == "kernel"
 
 
 def away(bed: Bed) -> None:
@@ -119,7 +129,13 @@ def comes_back(bed: Bed) -> None:
     bed.run("ip", "nexthop", "add", "id", "1", "dev", "net1", inside=True)
     report = back(bed)
     assert (report.is_clean, report.notes) == (True, ())
-    assert seen(bed) == before
+    is_again(bed, before)
+
+
+def is_again(bed: Bed, before: dict[str, Any]) -> None:
+    """Everything is as it was, at once, but for what the kernel adds in the background."""
+    until(lambda: seen(bed)["own"] == before["own"], "the routes to the node's own addresses", seconds=5)
+    assert differences(before, seen(bed)) == []
 
 
 ADDRESSES = [
@@ -237,3 +253,248 @@ def test_policy_rules_stay_as_they_are(bed: Bed) -> None:
         "ip rule add from 10.1.0.5 fwmark 0x5/0xff lookup 107 priority 1008",
     )
     comes_back(bed)
+
+
+ROUTER = "2001:db8:aa::/64"
+
+
+@contextmanager
+def router(other: Machine) -> Iterator[Callable[[int], None]]:
+    """A router at the end of wire0: advertises a prefix and itself for so many seconds."""
+
+    def opened() -> socket.socket:
+        sock = socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6)
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, 255)
+        return sock
+
+    sock, index = other.namespace.run(opened), other.index("wire0")
+    network = ipaddress.ip_network(ROUTER)
+
+    def advertise(lifetime: int) -> None:
+        on_link_and_autonomous = 0xC0
+        prefix = (3, 4, network.prefixlen, on_link_and_autonomous, lifetime, lifetime // 2, 0)
+        option = struct.pack("!BBBBIII", *prefix) + network.network_address.packed
+        sock.sendto(struct.pack("!BBHBBHII", 134, 0, 0, 64, 0, lifetime, 0, 0) + option, ("ff02::1", 0, 0, index))
+
+    with sock:
+        yield advertise
+
+
+def by_router(bed: Bed) -> list[dict[str, Any]]:
+    """The default routes of the node that a router gave."""
+    return [each for each in bed.ip("-6", "route", "show", "default") if each["protocol"] == "ra"]
+
+
+def test_what_a_router_gave_is_never_made_permanent(bed: Bed, other: Machine) -> None:
+    node(bed)
+    bed.run("ip", "link", "set", "wire0", "netns", other.name)
+    other.run("ip", "link", "set", "wire0", "up")
+    configure(bed, "ip addr add 2001:db8:1::5/64 dev nic0 nodad")
+    configure(bed, "ip route add 2001:db8:f1::/64 via fe80::1 dev nic0 expires 3000")
+    with router(other) as advertise:
+        comes_back_by_router(bed, advertise)
+
+
+def comes_back_by_router(bed: Bed, advertise: Callable[[int], None]) -> None:
+    def is_advertised() -> bool:
+        # The router's own address is checked for duplicates at first, and nothing is sent from it until then.
+        with suppress(OSError):
+            advertise(1800)
+        checked = bed.ip("-6", "addr", "show", "dev", "nic0", "tentative")
+        return bool(by_router(bed)) and not any(each.get("addr_info") for each in checked)
+
+    until(is_advertised, "the router to be heard")
+    before = seen(bed)
+    away(bed)
+    report = back(bed)
+    assert (report.is_clean, report.notes) == (True, ())
+    (link,) = bed.ip("-6", "addr", "show", "dev", "nic0")
+    lifetimes = {each["local"]: each["valid_life_time"] for each in link["addr_info"]}
+    (own,) = [lifetimes[text] for text in lifetimes if text.startswith("2001:db8:aa:")]
+    assert 0 < own <= 1800
+    assert by_router(bed) == []
+    until(is_advertised, "the router to be heard")
+    is_again(bed, before)
+    # The kernel removes only a route that is its own.
+    until(lambda: advertise(0) or not by_router(bed), "the router's leave")
+
+
+def test_what_others_have_added_meanwhile_is_left_alone(bed: Bed) -> None:
+    with_addresses(bed)
+    configure(
+        bed,
+        "ip nexthop add id 1 via 10.1.0.1 dev nic0",
+        "ip nexthop add id 2 via 10.1.0.2 dev nic0",
+        "ip route append 172.17.0.0/24 via 10.1.0.1",
+        "ip route append 172.17.0.0/24 via 10.2.0.1",
+    )
+    away(bed)
+    configure(
+        bed,
+        "ip nexthop add id 1 via 10.2.0.1 dev nic1",
+        "ip route append 172.17.0.0/24 via 10.2.0.9",
+        "ip route add 172.18.0.0/24 via 10.2.0.9",
+    )
+    report = back(bed)
+    assert report.is_clean
+    (note,) = report.notes
+    assert note.endswith("next hop object 1 is another one by now, and is left alone")
+    assert [each["gateway"] for each in bed.ip("nexthop")] == ["10.2.0.1", "10.1.0.2"]
+    routes = bed.ip("route", "show", "table", "main")
+    assert [each["gateway"] for each in routes if each["dst"] == "172.17.0.0/24"] == [
+        "10.1.0.1",
+        "10.2.0.1",
+        "10.2.0.9",
+    ]
+    assert [each["gateway"] for each in routes if each["dst"] == "172.18.0.0/24"] == ["10.2.0.9"]
+
+
+def test_a_route_that_was_deleted_by_hand_does_not_come_with_its_address(bed: Bed) -> None:
+    node(bed)
+    configure(bed, "ip addr add 10.1.0.5/24 dev nic0", "ip addr add 2001:db8:1::5/64 dev nic0")
+    configure(bed, "ip route del 10.1.0.0/24 dev nic0", "ip route del 2001:db8:1::/64 dev nic0")
+    comes_back(bed)
+
+
+def test_what_cannot_be_restored_is_a_note_and_a_part_that_was_left_stays(bed: Bed) -> None:
+    with_addresses(bed)
+    path = "2001:db8:f2::/64 nexthop via fe80::7 dev nic2 nexthop via fe80::8 dev nic0 nexthop via fe80::9 dev nic1"
+    bed.veth("nic2", "wire2", up=True)
+    configure(bed, f"ip route add {path}")
+    away(bed)
+    bed.run("ip", "link", "del", "nic2")
+    report = back(bed)
+    assert report.is_clean
+    (note,) = report.notes
+    assert "cannot add route to 2001:db8:f2::/64" in note
+    assert [each["dev"] for each in bed.ip("-6", "route", "show", "2001:db8:f2::/64")] == ["nic1"]
+
+
+def test_a_device_with_routes_alone_has_them_again(bed: Bed) -> None:
+    node(bed)
+    Path("/proc/sys/net/ipv6/conf/nic0/disable_ipv6").write_text("1")
+    configure(bed, "ip route add 10.1.0.0/24 dev nic0", "ip route add 172.16.1.0/24 via 10.1.0.1 dev nic0")
+    comes_back(bed)
+
+
+def test_of_too_many_routes_those_of_daemons_are_left_out_and_counted(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_network, "MOST", 30)
+    node(bed)
+    batch(
+        bed,
+        "addr add 10.1.0.5/24 dev nic0",
+        *(f"route add 172.16.{number}.0/24 via 10.1.0.1 proto bird" for number in range(40)),
+        *(f"route add 172.17.{number}.0/24 via 10.1.0.1" for number in range(20)),
+    )
+    away(bed)
+    report = back(bed)
+    assert report.is_clean
+    (note,) = report.notes
+    # The three that the kernel makes for the address are among the recorded ones.
+    assert '"nic0": 33 of 63 routes are not restored, 33 of them of routing daemons; at most 30 are recorded' in note
+    back_again = [each["dst"] for each in bed.ip("route")]
+    assert sum(text.startswith("172.17.") for text in back_again) == 20
+    assert sum(text.startswith("172.16.") for text in back_again) == 7
+
+
+NICS = st.sampled_from(["nic0", "nic0", "nic1"])
+
+
+def chosen(*words: str) -> st.SearchStrategy[str]:
+    return st.sampled_from(words)
+
+
+@st.composite
+def addresses(draw: st.DrawFn) -> str:
+    net, host = draw(st.integers(1, 2)), draw(st.integers(5, 8))
+    if draw(st.booleans()):
+        text = (
+            f"10.{net}.0.{host}/{draw(chosen('24', '24', '25', '32'))} {draw(chosen('', 'broadcast + ', 'scope link'))}"
+        )
+    else:
+        text = f"2001:db8:{net}::{host}/{draw(chosen('64', '64', '128'))} {draw(chosen('nodad', '', 'home'))}"
+    times = draw(chosen("", "", "valid_lft 4000 preferred_lft 2000", "preferred_lft 0"))
+    return f"addr add {text} {draw(chosen('', '', 'metric 50', 'noprefixroute'))} {times} dev {draw(NICS)}"
+
+
+@st.composite
+def hops(draw: st.DrawFn, *, ipv6: bool) -> str:
+    nic = draw(NICS)
+    gateway = (
+        f"fe80::{draw(st.integers(1, 2))}" if ipv6 else f"10.{draw(st.integers(1, 2))}.0.{draw(st.integers(1, 2))}"
+    )
+    return f"via {gateway} dev {nic} {'' if ipv6 else 'onlink'}"
+
+
+@st.composite
+def routes(draw: st.DrawFn) -> str:
+    ipv6 = draw(st.booleans())
+    number = draw(st.integers(1, 3))
+    text = f"2001:db8:f{number}::/64" if ipv6 else f"172.16.{number}.0/24"
+    text += draw(chosen("", "", " metric 50", " table 100", " proto bird", " mtu lock 1300 initcwnd 5"))
+    if not ipv6:
+        text += draw(chosen("", "", " tos 0x10", " src 10.1.0.5", " src 10.2.0.5"))
+    several = draw(st.lists(hops(ipv6=ipv6), min_size=1, max_size=3))
+    if len(several) == 1:
+        way = draw(st.one_of(st.just(several[0]), st.integers(1, 12).map(lambda number: f"nhid {number}")))
+    else:
+        way = " ".join(f"nexthop {hop} weight {draw(st.integers(1, 3))}" for hop in several)
+    return f"route {draw(chosen('add', 'append', 'prepend'))} {text} {way}"
+
+
+@st.composite
+def objects(draw: st.DrawFn) -> str:
+    number = draw(st.integers(1, 12))
+    if number < 8:
+        return f"nexthop add id {number} {draw(hops(ipv6=draw(st.booleans())))} {draw(chosen('', 'proto bird'))}"
+    members = draw(st.lists(st.integers(1, 7), min_size=1, max_size=3, unique=True))
+    kind = draw(chosen("", "", "type resilient buckets 4"))
+    return f"nexthop add id {number} group {'/'.join(f'{member},{member + 1}' for member in members)} {kind}"
+
+
+@st.composite
+def neighbours(draw: st.DrawFn) -> str:
+    where = draw(chosen("10.1.0.77", "10.2.0.77", "2001:db8:1::77"))
+    what = draw(chosen("", "", "nud noarp", "extern_learn", "protocol bird"))
+    if draw(st.integers(0, 3)) == 0:
+        return f"neigh add proxy {where} dev {draw(NICS)}"
+    return f"neigh add {where} lladdr 02:00:00:00:00:{draw(st.integers(10, 99))} dev {draw(NICS)} {what}"
+
+
+@st.composite
+def rules(draw: st.DrawFn) -> str:
+    which = draw(chosen("iif nic0", "oif nic0", "from 10.1.0.5", "from 2001:db8:1::5", "to 2001:db8::/32 oif nic1"))
+    return f"rule add {which} lookup 100 priority {draw(st.integers(100, 105))}"
+
+
+def test_whatever_the_node_had_configured_it_has_again(bed: Bed) -> None:
+    """The kernel refuses some of what is drawn, as it refuses an administrator: the rest is there."""
+    for which in ("all", "default"):
+        Path(f"/proc/sys/net/ipv6/conf/{which}/accept_dad").write_text("0")
+    some = {
+        "addresses": st.lists(addresses(), min_size=1, max_size=8),
+        "objects": st.lists(objects(), max_size=6),
+        "routes": st.lists(routes(), max_size=10),
+        "others": st.lists(st.one_of(neighbours(), rules()), max_size=5),
+    }
+
+    @settings(max_examples=25)
+    @given(st.fixed_dictionaries(some))
+    def holds(drawn: dict[str, list[str]]) -> None:
+        node(bed)
+        lines = [line for part in ("addresses", "objects", "routes", "others") for line in drawn[part]]
+        batch(bed, "addr add 10.1.0.5/24 dev nic0", "addr add 10.2.0.5/24 dev nic1", *lines)
+        try:
+            comes_back(bed)
+        finally:
+            own = [f"rule del priority {number}" for number in range(100, 106) for _ in range(5)]
+            batch(bed, "link del nic0", "link del nic1", "nexthop flush", *own, *(f"-6 {line}" for line in own))
+
+    holds()
+
+
+def batch(bed: Bed, *lines: str) -> None:
+    """Commands of `ip`; those that the kernel refuses are left out."""
+    subprocess.run(("ip", "-force", "-batch", "-"), input="\n".join(lines), text=True, capture_output=True, check=False)
