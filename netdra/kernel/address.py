@@ -42,6 +42,17 @@ class Address(msgspec.Struct, frozen=True, gc=False):
     preferred: int | None = None
     valid: int | None = None
 
+    @property
+    def is_link_local(self) -> bool:
+        """Whether it is of IPv6 and of this link alone; the kernel gives each link one by itself."""
+        return self.family == socket.AF_INET6 and self.scope == uapi.RT_SCOPE_LINK
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether the kernel made it itself, of an address with a router's prefix (net/ipv6/addrconf.c)."""
+        # The same bit is IFA_F_SECONDARY of IPv4.
+        return self.family == socket.AF_INET6 and bool(self.flags & uapi.IFA_F_TEMPORARY)
+
 
 def parse(body: bytes) -> Address:
     """The address in an RTM_NEWADDR or RTM_DELADDR message."""

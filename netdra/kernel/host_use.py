@@ -8,11 +8,10 @@ The host's end of a veth whose other end is in a pod is a use: it is how that po
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from netdra.kernel import address, bpf, link, pod_namespaces, route, uapi
+from netdra.kernel import address, bpf, link, pod_namespaces, route
 from netdra.kernel.address import Address
 from netdra.kernel.bpf import Program
 from netdra.kernel.link import Link
@@ -66,7 +65,7 @@ def words(
 
 def counts(candidate: Address) -> bool:
     """Whether an address means that the host uses the link: any but those that the kernel gives every link for IPv6."""
-    return not (candidate.family == socket.AF_INET6 and candidate.scope == uapi.RT_SCOPE_LINK)
+    return not candidate.is_link_local
 
 
 class Configuration(NamedTuple):

@@ -32,7 +32,7 @@ def dump(sock: Socket, index: int) -> list[Neighbour]:
     for family in _FAMILIES:
         body = _HEADER.pack(family, 0, 0, 0, 0, 0, 0) + attribute(uapi.NDA_IFINDEX, u32(index))
         listed = sock.dump(uapi.RTM_GETNEIGH, body, doing=f"cannot list neighbours of link {index}")
-        entries += (entry for answer in listed if (entry := _permanent(answer, index)) is not None)
+        entries += (entry for answer in listed if (entry := permanent(answer, index)) is not None)
     return entries
 
 
@@ -51,8 +51,8 @@ def add(sock: Socket, index: int, entry: Neighbour) -> None:
     sock.request(uapi.RTM_NEWNEIGH, body, flags=NLM_F_CREATE | NLM_F_REPLACE, doing=doing)
 
 
-def _permanent(body: bytes, index: int) -> Neighbour | None:
-    """The entry of a message, if it is permanent and of this link."""
+def permanent(body: bytes, index: int) -> Neighbour | None:
+    """The entry of a message, if it is permanent, of this link, and of an IP family; else None."""
     family, _, _, link, state, flags, _ = _HEADER.unpack_from(body)
     fields = attributes(body, _HEADER.size)
     written = link == index and state & uapi.NUD_PERMANENT and not flags & uapi.NTF_PROXY and family in _FAMILIES

@@ -13,7 +13,7 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Self
+from typing import NamedTuple, Self
 
 from netdra.kernel.errors import KernelError, KernelInterruptedError, kernel_error
 
@@ -130,6 +130,18 @@ def attribute_list(data: bytes, start: int = 0) -> list[tuple[int, bytes]]:
     return values
 
 
+def whole_attributes(data: bytes, start: int = 0) -> list[tuple[int, bytes]]:
+    """The attributes in their order by number, each as it is: with header, flags (NLA_F_NESTED) and padding."""
+    values: list[tuple[int, bytes]] = []
+    while start + 4 <= len(data):
+        size, kind = _read_attribute(data, start)
+        if size < 4 or start + size > len(data):
+            break
+        values.append((kind & _NLA_TYPE_MASK, data[start : start + size] + b"\0" * (-size % 4)))
+        start += (size + 3) & ~3
+    return values
+
+
 def messages(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
     """The messages in the bytes of one read: type, flags, sequence number, body."""
     offset, end = 0, len(data)
@@ -149,6 +161,22 @@ class Message(dict[int, bytes]):
 
     def __hash__(self) -> int:  # type: ignore[override]
         return 0
+
+
+class Request(NamedTuple):
+    """One of several requests that are sent at once (`Socket.request_all`).
+
+    Attributes:
+        kind: the message type.
+        body: the family's header and the attributes.
+        doing: the request and its object, the beginning of the error's text.
+        flags: NLM_F_CREATE and the like; REQUEST and ACK are added.
+    """
+
+    kind: int
+    body: bytes
+    doing: str
+    flags: int = 0
 
 
 class _Received(threading.local):
@@ -232,12 +260,30 @@ class Socket:
         Raises:
             KernelError: the socket failed.
         """
+        return self._exchange([Request(kind, body, doing) for body in bodies], doing)
+
+    def request_all(self, requests: Sequence[Request]) -> list[KernelError | None]:
+        """Send changes at once, which the kernel makes in this order; return each one's error, None for none.
+
+        The kernel carries all of them out within the one system call: a process that is killed meanwhile has made all
+        of the changes or none. A change that is refused does not keep those after it from being made.
+
+        Raises:
+            KernelError: the socket failed.
+        """
+        replies = self._exchange(requests, requests[0].doing) if requests else []
+        return [reply if isinstance(reply, KernelError) else None for reply in replies]
+
+    def _exchange(self, requests: Sequence[Request], doing: str) -> list[bytes | KernelError]:
+        """Send requests in one message to the kernel; return the body of each one's reply, or its error."""
         replies: dict[int, bytes | KernelError] = {}
+        texts: dict[int, str] = {}
         data = b""
-        for body in bodies:
+        for kind, body, text_, flags in requests:
             self._sequence = self._sequence % 0xFFFFFFFF + 1
-            replies[self._sequence] = b""
-            data += _HEADER.pack(len(body) + 16, kind, NLM_F_REQUEST | NLM_F_ACK, self._sequence) + body
+            replies[self._sequence], texts[self._sequence] = b"", text_
+            data += _HEADER.pack(len(body) + 16, kind, NLM_F_REQUEST | NLM_F_ACK | flags, self._sequence) + body
+            data += b"\0" * (-len(body) % 4)
         try:
             self._socket.send(data)
         except OSError as problem:
@@ -251,7 +297,7 @@ class Socket:
                     replies[number] = body
                     continue
                 waiting.remove(number)
-                replies[number] = _failure(kind, flags, body, doing) or replies[number]
+                replies[number] = _failure(kind, flags, body, texts[number]) or replies[number]
         return list(replies.values())
 
     def dump(self, kind: int, body: bytes, *, doing: str, attempts: int = DUMP_ATTEMPTS) -> list[bytes]:

@@ -17,7 +17,7 @@ from netdra.model.errors import NetdraError
 from netdra.model.identity import DeviceIdentity
 from netdra.model.plan import PlannedDevice
 from netdra.model.policy import ResetPolicy
-from netdra.steps import functions, identity, moving, programs, rdma_device, reset, settings
+from netdra.steps import functions, identity, moving, node_network, programs, rdma_device, reset, settings
 from netdra.steps.contract import Record, Site
 from netdra.steps.devices import USERSPACE_DRIVERS, check_driver, netdev_for
 from netdra.steps.functions import FunctionSettings
@@ -301,7 +301,13 @@ def _of_settings(called: str, moved: Moved, netdev: Link, site: Site) -> Iterato
 
 
 def _lost(called: str, moved: Moved, netdev: Link, site: Site) -> Iterator[Difference]:
-    """The addresses and routes that a netdev had and has no longer."""
+    """The addresses, routes and the like that a netdev had and has no longer."""
+    if moved.node is not None:
+        for text, is_address in node_network.lost(moved.node, netdev.index, site.host):
+            yield Difference(
+                f"{called} has lost {'' if is_address else 'its '}{text}", matters=False, benign=not is_address
+            )
+        return
     former = [entry.text for entry in moved.addresses if entry.is_valid and not entry.text.startswith(_LINK_LOCAL)]
     present = {entry.text for entry in address.dump(site.host, netdev.index)} if former else set()
     for text in former:

@@ -32,10 +32,11 @@ from netdra.model.kept import ADDRESSING
 from netdra.model.plan import PlannedDevice
 from netdra.model.policy import ResetPolicy
 from netdra.model.result import CNIInterface
-from netdra.steps import functions, identity, programs, reset, settings
+from netdra.steps import functions, identity, node_network, programs, reset, settings
 from netdra.steps.contract import Attempts, Order, PodSpace, Record, Site
 from netdra.steps.devices import check_driver
 from netdra.steps.functions import FunctionSettings, PhysicalFunction
+from netdra.steps.node_network import NodeNetwork
 from netdra.steps.settings import ChangedSetting, DeviceSettings, StrandedError
 
 # The errors of VF drivers when the PF holds the VF to another MAC.
@@ -45,6 +46,9 @@ _CLEANUP = 2.0  # seconds that the kernel may take to give back what was in a na
 
 class HostAddress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An address that the device had on the host; `broadcast` is None in records of an older netdra.
+
+    The whole of it, and of routes and neighbours, is in `Moved.node`; these are for records of an older netdra, and for
+    the pod that keeps them.
 
     `preferred_until` and `valid_until` are on the monotonic clock, None for ever: a DHCP client, or a router, gave it.
     """
@@ -74,6 +78,7 @@ class Moved(Record, frozen=True, kw_only=True):
         reset: when it is reset as it comes back; "Never" for a device that is not a VF, or of an older netdra.
         function: the settings that its PF has for it, if it is a VF whose step records them nowhere else.
         vfs: the settings that it has for its VFs, if it is a PF.
+        node: what the node has configured on it; None if nothing, and in records of an older netdra.
     """
 
     device: DeviceIdentity
@@ -95,6 +100,7 @@ class Moved(Record, frozen=True, kw_only=True):
     reset: ResetPolicy = "Never"
     function: FunctionSettings | None = None
     vfs: PhysicalFunction | None = None
+    node: NodeNetwork | None = None
 
     @property
     def holds(self) -> tuple[str, ...]:
@@ -147,9 +153,14 @@ def seen(
         KernelError: the kernel refused.
     """
     # The kernel makes the temporary ones itself, of those that have a router's prefix (net/ipv6/addrconf.c).
-    addresses = [entry for entry in has.addresses if not entry.flags & uapi.IFA_F_TEMPORARY]
+    addresses = [entry for entry in has.addresses if not entry.is_temporary]
     device = identity.identity_of(netdev, site.sysfs)
     at = device.pci_address
+    routes = _lasting_routes(netdev.index, addresses, has.routes)
+    # Only where somebody configures the device: each of these questions is one more to the kernel.
+    is_configured = bool(routes) or any(map(host_use.counts, addresses))
+    node = node_network.read(netdev, site.host, with_groups=with_settings) if is_configured else None
+    known = () if node is None else (neighbour.permanent(body, netdev.index) for body in node.neighbours)
     return Moved(
         device=device,
         name=netdev.name,
@@ -159,26 +170,16 @@ def seen(
         up=netdev.is_up,
         alt_names=netdev.alt_names,
         master=link.get(site.host, netdev.master).name if netdev.master else "",
-        addresses=tuple(
-            HostAddress(
-                text=entry.text,
-                scope=entry.scope,
-                flags=entry.flags,
-                broadcast=entry.broadcast,
-                preferred_until=_until(entry.preferred),
-                valid_until=_until(entry.valid),
-            )
-            for entry in addresses
-        ),
-        routes=tuple(_lasting_routes(netdev.index, addresses, has.routes)) if addresses else (),
-        # Asked only where somebody configures the device: each such question is two more to the kernel.
-        neighbours=tuple(neighbour.dump(site.host, netdev.index)) if any(map(host_use.counts, addresses)) else (),
+        addresses=tuple(map(_host_address, addresses[: node_network.MOST])),
+        routes=tuple(routes[: node_network.MOST]),
+        neighbours=tuple(entry for entry in known if entry is not None),
         settings=settings.read(netdev, site.host, site.sysfs, whole=not shared) if with_settings else None,
         index=netdev.index,
         lower=netdev.lower,
         programs=has.programs,
         driver=pci.driver_of(site.sysfs, at) if at else "",
         vfs=functions.all_of(netdev, at, site) if with_settings and netdev.port is None else None,
+        node=node,
     )
 
 
@@ -527,6 +528,9 @@ def _restore_settings(moved: Moved, back: Link, site: Site) -> tuple[ChangedSett
 
 def restore_addressing(moved: Moved, index: int, sock: Socket, attempts: Attempts) -> None:
     """Give a link the addresses, routes and neighbours of a record; each refused one becomes a note."""
+    if moved.node is not None:
+        node_network.restore(moved.node, index, sock, attempts)
+        return
     present = {entry.text for entry in address.dump(sock, index)} if moved.addresses else set()
     for former in moved.addresses:
         if former.text in present or not former.is_valid:
@@ -585,6 +589,17 @@ def _restore_mtu(site: Site, index: int, mtu: int) -> None:
     except KernelError:
         link.change(site.host, index, up=False)
         link.change(site.host, index, mtu=mtu)
+
+
+def _host_address(entry: Address) -> HostAddress:
+    return HostAddress(
+        text=entry.text,
+        scope=entry.scope,
+        flags=entry.flags,
+        broadcast=entry.broadcast,
+        preferred_until=_until(entry.preferred),
+        valid_until=_until(entry.valid),
+    )
 
 
 def _until(seconds: int | None) -> float | None:
