@@ -16,7 +16,7 @@ shares, are left alone as well.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -97,16 +97,16 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(finding for finding in self.findings if finding.problem)
 
 
-def is_due(directory: Path) -> bool:
-    """Whether a device has a mark.
+def marks(directory: Path) -> frozenset[str]:
+    """The marks of devices that are to be examined, by the names that `holders.name_of` makes of their keys.
 
     Raises:
         TemporaryError: the disk cannot be read.
     """
-    return bool(_marks(directory))
+    return frozenset(files.listed(files.joined(directory, holders.RETURNED))) - {_KNOWN, f".{_KNOWN}"}
 
 
-def examine(directory: Path, seconds: float) -> Examination:
+def examine(directory: Path, seconds: float, is_stopped: Callable[[], bool] = lambda: False) -> Examination:
     """Search all namespaces of the node, delete what pods left on returned devices, and remove these devices' marks.
 
     The calling thread's namespace is the host's. One search at a time; with none of the marks it only notes `known`.
@@ -114,6 +114,7 @@ def examine(directory: Path, seconds: float) -> Examination:
     Args:
         directory: the folder of checkpoints.
         seconds: how long it may take.
+        is_stopped: whether it is to end before that.
 
     Raises:
         TemporaryError: another process searches for longer than that, or the disk cannot be read or written.
@@ -125,8 +126,8 @@ def examine(directory: Path, seconds: float) -> Examination:
         Socket() as sock,
         Namespace.current() as host,
     ):
-        search = _Search(directory, sock, host, _marks(directory), _read_known(directory))
-        complete = search.run(began + seconds)
+        search = _Search(directory, sock, host, marks(directory), _read_known(directory))
+        complete = search.run(lambda: is_stopped() or time.monotonic() > began + seconds)
         if complete:
             search.conclude()
     return Examination(
@@ -152,7 +153,7 @@ def check_free(directory: Path, device: str, seconds: float, *, host_may_use: bo
         TemporaryError: the search takes longer, or the disk cannot be read or written.
     """
     name = holders.name_of(device)
-    is_marked = any(_covers(mark, name) for mark in _marks(directory))
+    is_marked = any(_covers(mark, name) for mark in marks(directory))
     if not is_marked and not any(_covers(name, entry.device) for entry in _read_known(directory)):
         return
     examined = examine(directory, seconds)
@@ -230,10 +231,10 @@ class _Search:
     namespaces: int = 0
     _others: list[Known] = field(default_factory=list)
 
-    def run(self, deadline: float) -> bool:
+    def run(self, is_over: Callable[[], bool]) -> bool:
         """Search all namespaces; returns whether there was time for that."""
         try:
-            for namespace, called in _reachable.scan(deadline):
+            for namespace, called in _reachable.scan(is_over):
                 self.namespaces += 1
                 self._in(namespace, called)
         except TimeoutError:
@@ -325,10 +326,6 @@ def _covers(mark: str, name: str) -> bool:
 
 def _words(child: Child, where: str) -> str:
     return f'{child.kind} "{child.name}" in {where}'
-
-
-def _marks(directory: Path) -> frozenset[str]:
-    return frozenset(files.listed(files.joined(directory, holders.RETURNED))) - {_KNOWN, f".{_KNOWN}"}
 
 
 def _is_known(device: str, child: Child, known: Collection[Known]) -> bool:

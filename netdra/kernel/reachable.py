@@ -16,7 +16,7 @@ import fcntl
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from netdra.kernel import libc
@@ -49,14 +49,14 @@ class Reachable:
         self._proc = proc
         self._sockets: dict[int, tuple[int, float]] = {}
 
-    def scan(self, deadline: float) -> Iterator[tuple[Namespace, str]]:
+    def scan(self, is_over: Callable[[], bool]) -> Iterator[tuple[Namespace, str]]:
         """Every namespace but the calling thread's, open until the next one, with what refers to it, in words.
 
         Args:
-            deadline: when to stop, on the monotonic clock.
+            is_over: whether to stop, asked for each process.
 
         Raises:
-            TimeoutError: the time is up before all was seen.
+            TimeoutError: it was to stop before all was seen.
         """
         visited = {inode_at()}
         sockets: dict[int, tuple[int, float]] = {}
@@ -64,13 +64,13 @@ class Reachable:
         processes = self._processes()
         # Each way over all processes costs more than the one before, and leaves it fewer namespaces.
         for pid in processes:
-            _check(deadline)
+            _check(is_over)
             yield from self._of_mounts(pid, mounts, visited)
         for pid in processes:
-            _check(deadline)
+            _check(is_over)
             yield from self._of_threads(pid, visited)
         for pid in processes:
-            _check(deadline)
+            _check(is_over)
             yield from self._of_descriptors(pid, visited, sockets)
         self._sockets = sockets
 
@@ -218,6 +218,6 @@ def _called(pid: str) -> str:
     return f"process {pid} ({name})"
 
 
-def _check(deadline: float) -> None:
-    if time.monotonic() > deadline:
+def _check(is_over: Callable[[], bool]) -> None:
+    if is_over():
         raise TimeoutError
