@@ -48,14 +48,16 @@ def _link(directory: Path, path: Path, device: str, sandbox: str) -> None:
         try:
             path.symlink_to(sandbox)
         except FileNotFoundError:
-            path.parent.mkdir(mode=files.FOLDER_MODE, exist_ok=True)
+            # With the folder for its mark: the disk may be full when the device comes back.
+            for folder in (path.parent, files.joined(directory, RETURNED)):
+                folder.mkdir(mode=files.FOLDER_MODE, exist_ok=True)
         except FileExistsError:
             other = holder(directory, device)
             if other == sandbox:
                 return
             if other:
                 raise _held_by(directory, device, other) from None
-            _mark(directory, path)
+            _rename(directory, path)
         else:
             return
 
@@ -99,21 +101,25 @@ def give_up(directory: Path, device: str, sandbox: str) -> bool:
 def _mark(directory: Path, path: Path) -> bool:
     """Make a link the mark of a device that is to be examined; returns whether that is written down."""
     try:
-        os.rename(path, files.joined(directory, RETURNED) / path.name)  # noqa: PTH104 (a pod's end waits for it)
-    except FileNotFoundError:
-        folder = files.joined(directory, RETURNED)
-        if not os.path.lexists(path):
-            return True
-        if folder.is_dir():
-            return False
-        try:
-            folder.mkdir(mode=files.FOLDER_MODE, exist_ok=True)
-        except OSError:
-            return False
-        return _mark(directory, path)
+        _rename(directory, path)
     except OSError:
         return False
     return True
+
+
+def _rename(directory: Path, path: Path) -> None:
+    """Make a link a mark; done already is not an error.
+
+    Raises:
+        OSError: the disk does not take it: the link stays.
+    """
+    folder = files.joined(directory, RETURNED)
+    try:
+        os.rename(path, folder / path.name)  # noqa: PTH104 (a pod's end waits for it)
+    except FileNotFoundError:
+        if os.path.lexists(path):
+            folder.mkdir(mode=files.FOLDER_MODE)
+            os.rename(path, folder / path.name)  # noqa: PTH104
 
 
 def name_of(device: str) -> str:

@@ -15,10 +15,13 @@ shares, are left alone as well.
 
 from __future__ import annotations
 
+import os
+import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 
 import msgspec
@@ -40,6 +43,7 @@ from netdra.steps.contract import Site
 
 _KNOWN = "known.json"
 _WRITE_SECONDS = 1.0
+_SIDE_BY_SIDE, _MOST_OPEN = 4, 32
 _reachable = reachable.Reachable()
 
 
@@ -126,7 +130,7 @@ def examine(directory: Path, seconds: float, is_stopped: Callable[[], bool] = la
         Socket() as sock,
         Namespace.current() as host,
     ):
-        search = _Search(directory, sock, host, marks(directory), _read_known(directory))
+        search = _Search(directory, sock, host, _marked(directory), _read_known(directory))
         complete = search.run(lambda: is_stopped() or time.monotonic() > began + seconds)
         if complete:
             search.conclude()
@@ -217,29 +221,42 @@ class _Search:
         directory: the folder of checkpoints.
         sock: a socket in the host's namespace.
         host: that namespace.
-        marks: the marks when it began. None can come again meanwhile: a marked device goes into no pod.
+        marks: the marks when it began, and which files they were. A marked device goes into no pod but one that shares
+            a claim; that pod's end makes another file of it.
         known: the children that others had at the last search.
     """
 
     directory: Path
     sock: Socket
     host: Namespace
-    marks: frozenset[str]
+    marks: Mapping[str, tuple[int, int]]
     known: tuple[Known, ...]
     findings: list[Finding] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     namespaces: int = 0
     _others: list[Known] = field(default_factory=list)
+    _turn: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, is_over: Callable[[], bool]) -> bool:
-        """Search all namespaces; returns whether there was time for that."""
-        try:
-            for namespace, called in _reachable.scan(is_over):
-                self.namespaces += 1
-                self._in(namespace, called)
-        except TimeoutError:
-            return False
-        return True
+        """Search all namespaces; returns whether there was time for that.
+
+        Several at a time: to list links waits for the kernel's lock of all networks (RTNL), which pods that begin hold.
+        """
+        opened = threading.Semaphore(_MOST_OPEN)
+        with ThreadPoolExecutor(_SIDE_BY_SIDE, "examine") as threads:
+            searches = []
+            try:
+                for namespace, called in _reachable.scan(is_over):
+                    opened.acquire()
+                    search = threads.submit(self._in, Namespace(os.dup(namespace.fd)), called)
+                    search.add_done_callback(lambda _: opened.release())
+                    searches.append(search)
+            except TimeoutError:
+                return False
+        for search in searches:
+            search.result()
+        self.namespaces = len(searches)
+        return not is_over()
 
     def conclude(self) -> None:
         """Remove the marks of devices that no sandbox uses and no child stands on, and write down what others have.
@@ -248,51 +265,63 @@ class _Search:
             TemporaryError: the disk cannot be written.
         """
         # A pod that shares the claim of the one that had the device may still use it: it may make more of them.
-        unclean = {finding.device for finding in self.findings if finding.problem}
-        unclean |= self._used if self.marks else set()
-        folder = files.joined(self.directory, holders.RETURNED)
-        for mark in self.marks:
-            if not any(_covers(mark, name) for name in unclean):
+        used = self._used() if self.marks or self.known else frozenset()
+        unclean = used | {finding.device for finding in self.findings if finding.problem}
+        now = _marked(self.directory)
+        for mark, file in self.marks.items():
+            if now.get(mark) == file and not any(_covers(mark, name) for name in unclean):
+                path = files.joined(files.joined(self.directory, holders.RETURNED), mark)
                 try:
-                    files.joined(folder, mark).unlink(missing_ok=True)
+                    path.unlink(missing_ok=True)
                 except OSError as problem:
-                    raise files.unwritable(files.joined(folder, mark), problem) from None
+                    raise files.unwritable(path, problem) from None
         # A device that is in a pod is not the host's: what others have on it is not seen until it is back.
         seen = {(entry.netns, entry.index) for entry in self._others}
         self._others += [
-            entry for entry in self.known if (entry.netns, entry.index) not in seen and entry.device in self._used
+            entry for entry in self.known if (entry.netns, entry.index) not in seen and entry.device in used
         ]
         if set(self._others) != set(self.known):
             _write_known(self.directory, tuple(self._others))
 
     def _in(self, namespace: Namespace, called: str) -> None:
         try:
-            with namespace.visit(Socket) as inside:
+            with namespace, namespace.visit(Socket) as inside:
                 for child in children.find(inside, self.host):
-                    self._judge(child, inside, called)
+                    with self._turn:
+                        self._judge(child, inside, called)
         except KernelError as problem:
             self.problems.append(f"network namespace of {called}: {problem.what}")
 
     def _judge(self, child: Child, inside: Socket, called: str) -> None:
         device = _device_of(child, self.sock, Sysfs())
         cookie, text = netns.cookie(inside), _words(child, f"the network namespace of {called}")
-        is_marked = any(_covers(mark, device) for mark in self.marks)
         if not device:
             return  # it has just gone from the host
-        if any((entry.device, entry.netns, entry.index) == (device, cookie, child.index) for entry in self.known):
-            self._others.append(Known(device, cookie, child.index, text))
-        elif device in self._used:
+        is_known = any(
+            (entry.device, entry.netns, entry.index) == (device, cookie, child.index) for entry in self.known
+        )
+        # Asked now: a pod whose plugin has made a link has noted that before.
+        if not is_known and device in self._used():
             return
-        elif is_marked:
-            self.findings.append(Finding(device, text, children.delete(inside, child)))
-        else:
+        if is_known or not any(_covers(mark, device) for mark in self.marks):
             self._others.append(Known(device, cookie, child.index, text))
+        else:
+            self.findings.append(Finding(device, text, children.delete(inside, child)))
 
-    @cached_property
     def _used(self) -> frozenset[str]:
         """The devices that sandboxes have or share, by the names of their marks."""
         saved = checkpoint.load_all(self.directory)[0]
         return frozenset(holders.name_of(device) for entry in saved for device in _devices_of(entry))
+
+
+def _marked(directory: Path) -> dict[str, tuple[int, int]]:
+    """The marks, and which files they are."""
+    folder, found = files.joined(directory, holders.RETURNED), {}
+    for name in marks(directory):
+        with suppress(FileNotFoundError):
+            status = files.joined(folder, name).lstat()
+            found[name] = (status.st_ino, status.st_ctime_ns)
+    return found
 
 
 def _devices_of(saved: Saved) -> Iterator[str]:
@@ -351,6 +380,9 @@ def _write_known(directory: Path, known: tuple[Known, ...]) -> None:
     content = msgspec.json.encode(_KnownFile(checkpoint.boot_id(), known))
     new = path.with_name(f".{_KNOWN}")  # the folder is locked
     try:
+        if not known:
+            path.unlink(missing_ok=True)
+            return
         new.write_bytes(content)
         new.rename(path)
     except OSError as problem:

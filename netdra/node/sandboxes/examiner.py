@@ -26,12 +26,12 @@ log = logging.getLogger(__name__)
 
 MOST_SECONDS = 60.0
 """How long a search may take."""
-LEAST_PAUSE, PAUSE_SHARE = 1.0, 10.0
+LEAST_PAUSE, PAUSE_SHARE = 0.2, 10.0
 """Seconds between two searches, and how many times as long as a search's own CPU time."""
 AGAIN_SECONDS, EVERY_SECONDS = 60.0, 600.0
 """Seconds until all is searched again: while a device could not be cleared, and else, for what others have."""
 FIRST_SECONDS = 5.0
-"""Seconds after the daemon's start, in which pods wait for other things; a pod that gets such a device has it searched."""
+"""Seconds after the daemon's start, in which pods wait for other work."""
 
 
 class Examiner:

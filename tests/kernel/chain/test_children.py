@@ -344,6 +344,15 @@ def test_a_device_of_the_same_index_in_another_namespace_is_another_one(nic: Bed
         assert names(elsewhere) == {"honest0"}
 
 
+def test_a_link_for_a_virtual_machine_goes_too(nic: Bed, elsewhere: Namespace) -> None:
+    with nic.pod.socket() as sock:
+        link.create(
+            sock, "tap0", "macvtap", macvlan(PASSTHRU), lower=link.get(sock, "net1").index, netns_fd=elsewhere.fd
+        )
+    undone(nic)
+    assert [finding.text.split()[0] for finding in examined(nic).findings] == ["macvtap"]
+
+
 def test_a_link_on_a_link_of_the_pod_goes_too(nic: Bed, elsewhere: Namespace) -> None:
     put(nic.pod, elsewhere)
     with named(nic, "y") as further:
@@ -367,6 +376,13 @@ def test_a_pod_whose_namespace_only_the_driver_still_holds_leaves_nothing(nic: B
     assert detach(nic.container.sandbox, nic.settings, held_netns=f"/proc/self/fd/{nic.pod.fd}").is_clean
     assert len(examined(nic).findings) == 1
     assert names(elsewhere) == set()
+
+
+def test_a_device_with_a_link_in_the_nodes_own_namespace_goes_into_no_pod(nic: Bed) -> None:
+    put(nic.pod, nic.host)
+    undone(nic)
+    with pytest.raises(AttachError, match='the host uses device "eth7": macvlan-parent'), next_tenant(nic):
+        pass
 
 
 def test_a_device_whose_sandbox_was_lost_is_examined_too(nic: Bed, elsewhere: Namespace) -> None:
