@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from netdra.chain import checkpoint, files, flow, holders, look, other_links, programs, shares, verify
+from netdra.chain import checkpoint, files, flow, holders, look, other_links, programs, returned, shares, verify
 from netdra.chain.checkpoint import Amended, Begun, CheckpointJournal, Done, StepState, UndoneEntry
 from netdra.chain.flow import ChainStep
 from netdra.chain.holders import RECORD
@@ -27,6 +27,7 @@ from netdra.cni import protocol
 from netdra.cni.config import Attachment
 from netdra.cni.errors import PluginError
 from netdra.cni.protocol import ReadyPlugin
+from netdra.kernel.errors import KernelError
 from netdra.kernel.netlink import Socket
 from netdra.model import decoders
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
@@ -98,9 +99,25 @@ class Executor:
             raise NoTimeError("timed out before the step started")
         task, state = self.tasks[key], self.journal.saved.steps[key]
         given = self._undo_binary(task, state) if task.is_binary else self._undo_builtin(task, state)
+        given = self._without_children(key, given)
         self.give_up(key)
         self.journal.note(UndoneEntry(step=key))
         return given
+
+    def _without_children(self, key: str, given: Returned) -> Returned:
+        """Delete what the pod left on a step's device in the namespaces that the pod's knows; see `returned`.
+
+        Raises:
+            NotUndoneError: it could not be deleted.
+        """
+        devices = _holds(self.tasks[key], self.journal.saved.steps[key])
+        try:
+            deleted = returned.end_known(self._settings.state, devices, self.site)
+        except (KernelError, TemporaryError):
+            return given  # they are searched again before the next pod gets the device
+        except PermanentError as problem:
+            raise NotUndoneError(problem.what, given, stranded=True) from None
+        return Returned((*given.restored, *deleted), given.notes)
 
     def give_up(self, key: str) -> None:
         """Note that the sandbox has a step's device no longer."""
@@ -197,6 +214,7 @@ class Executor:
         record = builtin.observe(prepared, self.site)
         for device in builtin.holds(task.step.type, record):
             holders.take(self._settings.state, device, self.site.container_id)
+            self._check_free(task, device)
         self.journal.append(Begun(step=task.key, config=config, undo=record))
         try:
             return builtin.apply(
@@ -290,11 +308,24 @@ class Executor:
             # Pods that share a claim have its device together where the plugin leaves it on the host.
             if not holders.shares_claim(self._settings.state, record.key, self.journal.saved.header):
                 raise
+        else:
+            self._check_free(task, record.key)
         if rated.wanted(order_of(task, task.step.config, StepResult())) is not None:
             # Of pods that share the claim, the first one's record has the rates from before.
             former = holders.record_of_sharer(self._settings.state, record.key, self.site.container_id)
             record = record if former is None else msgspec.structs.replace(record, function=former.function)
         return {RECORD: msgspec.to_builtins(record)}
+
+    def _check_free(self, task: ChainStep, device: str) -> None:
+        """Refuse a device that a former pod, or anybody else, still hears; see `returned`.
+
+        Raises:
+            PermanentError: a link in another namespace stands on it.
+            TemporaryError: it is not examined yet.
+        """
+        planned = task.step.device
+        may_share = planned is not None and planned.allow_host_use
+        returned.check_free(self._settings.state, device, self.site.remaining() / 2, host_may_use=may_share)
 
     def _undo_binary(self, task: ChainStep, state: StepState) -> Returned:
         """Call DEL, and then restore the device where it is not as it was, even if the plugin fails."""

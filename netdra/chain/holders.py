@@ -3,6 +3,9 @@
 A device that is moved or bound cannot be in two pods. Links are made before the act, by one atomic call, so two
 processes cannot both have a device, and a look-up costs nothing. A link counts as long as the checkpoint that it names
 is there and of this boot: after a crash the checkpoint still reports that the device must be returned.
+
+A link is never removed: it becomes the mark of a device that was in a pod (`returned`), by one atomic call, too. So
+there is no moment, and no crash, at which such a device could go to the next pod unexamined (`netdra.chain.returned`).
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ from netdra.steps.allocated import Allocated
 RECORD = "device"
 """The key of a binary's undo with its device as it was (`netdra.steps.allocated`)."""
 _FOLDER = "devices"
+RETURNED = "returned"
+"""The folder of the marks."""
 _SLASH = "_"  # in the name of a file
 
 
@@ -43,14 +48,16 @@ def _link(directory: Path, path: Path, device: str, sandbox: str) -> None:
         try:
             path.symlink_to(sandbox)
         except FileNotFoundError:
-            path.parent.mkdir(mode=files.FOLDER_MODE, exist_ok=True)
+            # With the folder for its mark: the disk may be full when the device comes back.
+            for folder in (path.parent, files.joined(directory, RETURNED)):
+                folder.mkdir(mode=files.FOLDER_MODE, exist_ok=True)
         except FileExistsError:
             other = holder(directory, device)
             if other == sandbox:
                 return
             if other:
                 raise _held_by(directory, device, other) from None
-            path.unlink(missing_ok=True)
+            _rename(directory, path)
         else:
             return
 
@@ -82,23 +89,42 @@ def _held_by(directory: Path, device: str, sandbox: str) -> TemporaryError:
 
 
 def give_up(directory: Path, device: str, sandbox: str) -> bool:
-    """Note that a sandbox has a device no longer; returns whether that is written down.
+    """Note that a sandbox has a device no longer and it is to be examined; returns whether that is written down.
 
     Raises:
         TemporaryError: the disk cannot be read.
     """
     path = _path(directory, device)
-    return _target(path) != sandbox or _remove(path)
+    return _target(path) != sandbox or _mark(directory, path)
 
 
-def _remove(path: Path | str) -> bool:
+def _mark(directory: Path, path: Path) -> bool:
+    """Make a link the mark of a device that is to be examined; returns whether that is written down."""
     try:
-        os.unlink(path)  # noqa: PTH108 (a pod's end waits for each of these)
-    except FileNotFoundError:
-        return True
+        _rename(directory, path)
     except OSError:
         return False
     return True
+
+
+def _rename(directory: Path, path: Path) -> None:
+    """Make a link a mark; done already is not an error.
+
+    Raises:
+        OSError: the disk does not take it: the link stays.
+    """
+    folder = files.joined(directory, RETURNED)
+    try:
+        os.rename(path, folder / path.name)  # noqa: PTH104 (a pod's end waits for it)
+    except FileNotFoundError:
+        if os.path.lexists(path):
+            folder.mkdir(mode=files.FOLDER_MODE)
+            os.rename(path, folder / path.name)  # noqa: PTH104
+
+
+def name_of(device: str) -> str:
+    """The name that a device's link and mark have, by its key."""
+    return device.replace("/", _SLASH)
 
 
 def forget(directory: Path, sandbox: str) -> None:
@@ -111,9 +137,9 @@ def forget(directory: Path, sandbox: str) -> None:
     """
     folder = files.joined(directory, _FOLDER)
     for name in files.listed(folder):
-        path = f"{folder}/{name}"
+        path = files.joined(folder, name)
         if _target(path) == sandbox:
-            _remove(path)
+            _mark(directory, path)
 
 
 def holder(directory: Path, device: str) -> str:
@@ -186,7 +212,7 @@ def written(state: StepState) -> tuple[str, ...]:
 
 
 def _path(directory: Path, device: str) -> Path:
-    return files.joined(files.joined(directory, _FOLDER), device.replace("/", _SLASH))
+    return files.joined(files.joined(directory, _FOLDER), name_of(device))
 
 
 def _target(path: Path | str) -> str:

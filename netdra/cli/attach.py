@@ -46,7 +46,7 @@ def command(
     undone, and the error shows the failure and the result of the undo. Ctrl-C also undoes everything; a second Ctrl-C
     leaves the rest to `netdra detach`.
     """
-    from netdra.chain import checkpoint
+    from netdra.chain import checkpoint, returned
     from netdra.chain.attach import attach
     from netdra.rules.plans import check
 
@@ -60,6 +60,8 @@ def command(
     namespace, name = chains.pod_of(pod)
     identity = PodIdentity(sandbox=sandbox or chains.sandbox_of(netns), namespace=namespace, name=name)
     settings = msgspec.structs.replace(settings, device_files=allow_device_files)
+    # What others have on the devices must be known before the pod has them; the daemon has it noted in the background.
+    returned.examine(settings.state, settings.budget)
     try:
         report = attach(check(plans, schemas), identity, netns, settings)
     except KeyboardInterrupt:

@@ -24,8 +24,10 @@ def command(sandbox: str | None, netns: str, give_up: bool, settings: ChainSetti
     """Detach the networks of SANDBOX, by default the name of the namespace; only its checkpoint is required.
 
     Neither the plan nor the namespace is required, and the command can be repeated. All steps are tried. If a step
-    cannot be undone, the exit code is 4 and the checkpoint remains; with --give-up, the checkpoint is renamed.
+    cannot be undone, the exit code is 4 and the checkpoint remains; with --give-up, the checkpoint is renamed. Links
+    that the pod put on its devices in other network namespaces are deleted.
     """
+    from netdra.chain import returned
     from netdra.chain.detach import detach
 
     if not sandbox and not netns:
@@ -37,7 +39,10 @@ def command(sandbox: str | None, netns: str, give_up: bool, settings: ChainSetti
         terminal.tell(f"sandbox {report.sandbox} is not attached")
     rows = [(step.step, step.plugin, step.outcome, _detail(step)) for step in report.undone]
     chains.show(report, output, ("STEP", "TYPE", "OUTCOME", "DETAIL"), rows)
-    if not report.is_clean:
+    findings = returned.examine(settings.state, settings.budget).findings if report.found else ()
+    for finding in findings:
+        terminal.tell(f"device {finding.device} came back from the pod with {finding}")
+    if not report.is_clean or any(finding.problem for finding in findings):
         sys.exit(4)
 
 

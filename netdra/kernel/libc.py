@@ -1,12 +1,13 @@
-"""System calls that Python 3.11 lacks: setns(2), unshare(2), mount(2), umount2(2), prctl(2).
+"""System calls that Python 3.11 lacks: setns(2), unshare(2), mount(2), umount2(2), prctl(2), pidfd_getfd(2), kcmp(2).
 
-Called by `netns` and the lab.
+Called by `netns`, `reachable` and the lab.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import platform
 import signal
 
 from netdra.kernel.errors import kernel_error
@@ -22,6 +23,9 @@ MS_PRIVATE = 1 << 18
 MS_SHARED = 1 << 20
 MNT_DETACH = 2
 _PR_SET_PDEATHSIG = 1
+_PIDFD_GETFD = 438  # on all architectures
+_KCMP = 312 if platform.machine() == "x86_64" else 272
+_KCMP_FILES = 2
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mount.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_void_p)
@@ -72,6 +76,27 @@ def die_with_parent() -> None:
         KernelError: the kernel refused.
     """
     _check(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL), "cannot tie this process to its parent")
+
+
+def pidfd_getfd(process: int, descriptor: int) -> int:
+    """A duplicate of another process's descriptor, to be closed by the caller.
+
+    Args:
+        process: a descriptor of the process (`os.pidfd_open`).
+        descriptor: the number of its descriptor.
+
+    Raises:
+        OSError: it has no such descriptor, or it must not be traced (PTRACE_MODE_ATTACH_REALCREDS).
+    """
+    returned = int(_libc.syscall(_PIDFD_GETFD, process, descriptor, 0))
+    if returned < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return returned
+
+
+def same_files(first: int, second: int) -> bool:
+    """Whether two threads, by their ids, have one table of descriptors; False also where the kernel does not tell."""
+    return int(_libc.syscall(_KCMP, first, second, _KCMP_FILES, 0, 0)) == 0
 
 
 def _check(returned: int, doing: str) -> None:

@@ -26,6 +26,7 @@ from netdra.kernel.netlink import (
     attribute,
     attribute_list,
     attributes,
+    i32,
     nested,
     text,
     to_i32,
@@ -256,8 +257,10 @@ def dump(sock: Socket) -> list[Link]:
     return [parse(body) for body in dump_raw(sock)[0]]
 
 
-def dump_raw(sock: Socket) -> tuple[list[bytes], bool]:
+def dump_raw(sock: Socket, netns_id: int = -1) -> tuple[list[bytes], bool]:
     """The messages about all links of the socket's namespace, for `parse`, and whether they are of one moment.
+
+    With an id it is the namespace that has this id in the socket's; ids in the replies are the socket's namespace's.
 
     If all attempts are interrupted, each may lack a link that was there all the time: the kernel before 6.6 skips one
     for each that goes (rtnl_dump_ifinfo() in net/core/rtnetlink.c). So the attempts are put together, and a link that
@@ -268,15 +271,16 @@ def dump_raw(sock: Socket) -> tuple[list[bytes], bool]:
     """
     former: dict[int, bytes] = {}
     last: dict[int, bytes] = {}
+    extra = _NO_STATS + _target(netns_id)
     for _ in range(_DUMP_ATTEMPTS):
-        bodies, complete = sock.try_dump(uapi.RTM_GETLINK, header() + _NO_STATS, doing="cannot list links")
+        bodies, complete = sock.try_dump(uapi.RTM_GETLINK, header() + extra, doing="cannot list links")
         if complete:
             return bodies, True
         former |= last
         last = {_IFINFO.unpack_from(body)[2]: body for body in bodies}
     for index in former.keys() - last.keys():
         with suppress(KernelMissingError):
-            last[index] = get_raw(sock, index, _NO_STATS)
+            last[index] = get_raw(sock, index, extra)
     return list(last.values()), False
 
 
@@ -387,14 +391,14 @@ def encode(**settings: Unpack[LinkChanges]) -> bytes:
     return _IFINFO.pack(0, 0, settings.get("index") or 0, flags, mask) + encoded
 
 
-def delete(sock: Socket, which: str | int) -> None:
-    """Delete a link.
+def delete(sock: Socket, which: str | int, netns_id: int = -1) -> None:
+    """Delete a link, with an id in the namespace that has this id in the socket's.
 
     Raises:
         KernelMissingError: no such link exists.
         KernelError: the kernel refused; EOPNOTSUPP for a physical device.
     """
-    sock.request(uapi.RTM_DELLINK, _selector(which), doing=f"cannot delete {_called(which)}")
+    sock.request(uapi.RTM_DELLINK, _selector(which) + _target(netns_id), doing=f"cannot delete {_called(which)}")
 
 
 def add_alt_names(sock: Socket, index: int, names: Iterable[str]) -> None:
@@ -457,6 +461,11 @@ def _encode(settings: LinkChanges) -> tuple[int, int, bytes]:
             number, encoder = _ENCODERS[key]
             encoded += attribute(number, encoder(value))
     return flags, mask, encoded
+
+
+def _target(netns_id: int) -> bytes:
+    """The attribute that names another namespace than the socket's, by its id there; nothing for -1."""
+    return attribute(uapi.IFLA_TARGET_NETNSID, i32(netns_id)) if netns_id >= 0 else b""
 
 
 def header(index: int = 0, flags: int = 0, mask: int = 0) -> bytes:

@@ -80,6 +80,16 @@ def id_of(sock: Socket, descriptor: int) -> int:
     return to_i32(attributes(reply, len(_HEADER))[uapi.NETNSA_NSID])
 
 
+def known_ids(sock: Socket) -> list[int]:
+    """The ids of all namespaces that have one in the namespace of a socket, its own among them if that has one.
+
+    Raises:
+        KernelError: the kernel refused.
+    """
+    replies = sock.dump(uapi.RTM_GETNSID, _HEADER, doing="cannot list the IDs of network namespaces")
+    return [to_i32(attributes(reply, len(_HEADER))[uapi.NETNSA_NSID]) for reply in replies]
+
+
 def _id_at(sock: Socket, path: str) -> int:
     """The id of the namespace at a path; -1 also where none exists any more, or none yet but the file for its mount.
 

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from netdra.chain import returned
 from netdra.chain.attach import attach
 from netdra.chain.checkpoint import PodIdentity
 from netdra.chain.detach import detach
@@ -95,6 +96,7 @@ def _in_pod(emit: Emit, plans: Sequence[Plan], space: netns.Namespace) -> None:
         emit(chapters.inside(seen))
     finally:
         undone = detach(SANDBOX, settings)
+        returned.examine(settings.state, BUDGET)
     left = sorted(str(path) for path in settings.state.rglob("*") if path.is_file())
     if left or not undone.is_clean:
         raise PermanentError(f"the pod's network was not undone; left: {', '.join(left)}\n{undone}")

@@ -35,6 +35,7 @@ from netdra.node.registry.service import Registry
 from netdra.node.registry.table import RegistrationTable
 from netdra.node.sandboxes.circuits import Circuits
 from netdra.node.sandboxes.events import PodEvents
+from netdra.node.sandboxes.examiner import Examiner
 from netdra.node.sandboxes.hooks import Attachments, Threads
 from netdra.node.sandboxes.network import Network
 from netdra.node.sandboxes.recover import Recovery
@@ -97,6 +98,7 @@ class Pods:
         hooks: answers the runtime's hooks.
         claims: answers the kubelet's calls.
         network: acts on sandboxes; it knows the held devices.
+        examiner: examines the devices that came back.
     """
 
     hooks: Attachments
@@ -105,6 +107,7 @@ class Pods:
     tracker: Tracker
     writer: StatusWriter
     recovery: Recovery
+    examiner: Examiner
 
     @classmethod
     def assembled(cls, given: Dependencies) -> Pods:
@@ -143,6 +146,7 @@ class Pods:
             tracker=tracker,
             writer=writer,
             recovery=Recovery(hooks, claims),
+            examiner=Examiner(given.settings.state, given.threads.examining, events, given.gate, given.signals),
         )
 
     async def run(self) -> None:
@@ -156,6 +160,7 @@ class Pods:
                     tasks.create_task(self.tracker.run())
                     tasks.create_task(self.writer.run())
                     tasks.create_task(self.recovery.run())
+                    tasks.create_task(self.examiner.run())
                     tasks.create_task(self.claims.follow_addresses(self.hooks.signals.address_lost.emit))
                     namespaces = self.network.table.namespaces
                     tasks.create_task(namespaces.follow(self.hooks.signals.ended_unseen.emit))

@@ -110,7 +110,16 @@ class Moved(Record, frozen=True, kw_only=True):
     @property
     def key(self) -> str:
         """A text that no other device has that a step may take from the host."""
-        return self.device.key or f"{self.device.kind or 'virtual'}:{self.name}"
+        return _key(self.device, self.name)
+
+
+def key_of(netdev: Link, sysfs: Sysfs) -> str:
+    """The key that the record of a netdev of the host would have (`Moved.key`)."""
+    return _key(identity.identity_of(netdev, sysfs), netdev.name)
+
+
+def _key(device: DeviceIdentity, name: str) -> str:
+    return device.key or f"{device.kind or 'virtual'}:{name}"
 
 
 def observe(order: Order, netdev: Link, site: Site, *, with_function: bool = True) -> Moved:

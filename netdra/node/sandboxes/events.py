@@ -105,6 +105,14 @@ class PodEvents:
         node = ObjectReference(api_version="v1", kind="Node", name=self._node)
         self._emit(Occurrence(regarding=node, type="Warning", reason="PluginNotAnswering", action="Attach", note=text))
 
+    def report_left_behind(self, device: str, finding: str, *, is_gone: bool) -> None:
+        """A pod had left a link on a device in another network namespace; no pod gets the device until it is gone."""
+        text = f"device {device} came back from a pod with {finding}"
+        log.warning("%s", text, extra=fields(name=self._node))
+        reason = "DeviceRestored" if is_gone else "DeviceNotRestored"
+        node = ObjectReference(api_version="v1", kind="Node", name=self._node)
+        self._emit(Occurrence(regarding=node, type="Warning", reason=reason, action="Examine", note=text))
+
     def forget(self, sandbox: Sandbox) -> None:
         """A pod has no problem, or is gone: its next problem is a new event."""
         self._last.pop(sandbox.uid, None)

@@ -85,11 +85,13 @@ class Threads:
         work: attaching and taking down.
         undoing: taking down sandboxes whose plugin does not answer.
         looking: inspects the kernel that take microseconds, which a pod without claims may need.
+        examining: searches the node's namespaces, which takes long.
     """
 
     work: ThreadPoolExecutor
     undoing: ThreadPoolExecutor
     looking: ThreadPoolExecutor
+    examining: ThreadPoolExecutor
 
     @classmethod
     def made(cls, initializer: Callable[[], object] | None = None) -> Threads:
@@ -102,11 +104,12 @@ class Threads:
             work=ThreadPoolExecutor(WORKERS, "pods", initializer),
             undoing=ThreadPoolExecutor(UNDO_WORKERS, "pods-undo", initializer),
             looking=ThreadPoolExecutor(1, "pods-look", initializer),
+            examining=ThreadPoolExecutor(1, "pods-examine", initializer),
         )
 
     def shutdown(self) -> None:
         """Wait for the work in progress."""
-        for pool in (self.work, self.looking):
+        for pool in (self.work, self.looking, self.examining):
             pool.shutdown()
 
 

@@ -24,7 +24,15 @@ from testbed.workspace import open_workspace
 from tests.cluster.install.trying import first_pod
 from tests.cluster.pods.running import TOPOLOGY, publish, step
 
-CAPABILITIES = {"SETGID": 6, "SETUID": 7, "NET_ADMIN": 12, "NET_RAW": 13, "SYS_CHROOT": 18, "SYS_ADMIN": 21}
+CAPABILITIES = {
+    "SETGID": 6,
+    "SETUID": 7,
+    "NET_ADMIN": 12,
+    "NET_RAW": 13,
+    "SYS_CHROOT": 18,
+    "SYS_PTRACE": 19,
+    "SYS_ADMIN": 21,
+}
 """By their numbers in linux/capability.h."""
 GROUP = 4242
 SCHEMA = "cni.networking.k8s.io/v1alpha1/CNIPluginSchema"

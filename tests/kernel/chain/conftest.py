@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from netdra.chain import holders
 from netdra.chain.checkpoint import PodIdentity
 from netdra.chain.site import ChainSettings
 from netdra.cni.plugins import PluginPath
@@ -77,7 +78,9 @@ class Bed:
             "host": self._seen(inside=False),
             "pod": self._seen(inside=True),
             "state": sorted(
-                str(path) for path in self.settings.state.rglob("*") if not path.is_dir() and path.name != ".new"
+                str(path)
+                for path in self.settings.state.rglob("*")
+                if not path.is_dir() and path.name != ".new" and path.parent.name != holders.RETURNED
             ),
             "namespaces": [name for name in netns.names() if name.startswith(Path(self.pod.path).name)],
         }

@@ -233,7 +233,15 @@ def test_the_process_that_starts_programs_is_there_while_it_is_needed(programs: 
     assert stat.S_ISREG(confined._PROGRAM.stat().st_mode)
 
 
-CAPABILITIES = {"NET_ADMIN": 12, "NET_RAW": 13, "SETGID": 6, "SETUID": 7, "SYS_ADMIN": 21, "SYS_CHROOT": 18}
+CAPABILITIES = {
+    "NET_ADMIN": 12,
+    "NET_RAW": 13,
+    "SETGID": 6,
+    "SETUID": 7,
+    "SYS_ADMIN": 21,
+    "SYS_CHROOT": 18,
+    "SYS_PTRACE": 19,
+}
 """By their numbers in linux/capability.h."""
 _ASK = """
 import json, sys

@@ -1,0 +1,223 @@
+"""All network namespaces of the machine that anything refers to which can be seen, each once.
+
+A namespace lives as long as something refers to it (network_namespaces(7)): a mount of its file in any mount namespace,
+a thread, an open descriptor of its file, a socket that was opened in it (SIOCGSKNS in net/socket.c) or a TUN device's
+file. Names come first, for they cost least. Seen with CAP_SYS_PTRACE, and with the machine's own PIDs (hostPID).
+
+Not seen: a descriptor on its way in a Unix socket or in io_uring, a mount below another one or in a mount namespace
+without a process, a file of a macvtap device, a kernel's own socket (NFS).
+
+Called by `netdra.chain.returned` in a thread: a scan takes tens of milliseconds for hundreds of processes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from netdra.kernel import libc
+from netdra.kernel.netns import Namespace, inode_at
+
+PROC = "/proc"
+CACHE_SECONDS = 600.0
+"""How long the namespace of a socket is known by the socket's inode. It never changes; inodes come again after 2^32."""
+
+_SIOCGSKNS = 0x894C
+_PIDFD_THREAD = os.O_EXCL  # since 6.9
+_NET = re.compile(r"net:\[(\d+)\]\Z")
+_MOUNTED = re.compile(r" net:\[(\d+)\] (\S+) ")
+_ESCAPED = re.compile(r"\\(\d{3})")
+_SOCKET = "socket:["
+_TUN = "/dev/net/tun"
+
+_GONE = (OSError, ValueError)  # a process that ends, or one that is not to be looked into
+
+
+class Reachable:
+    """Finds namespaces. Keep it for the next scan: the sockets of processes are asked once."""
+
+    def __init__(self, proc: str = PROC) -> None:
+        """Begin with nothing known.
+
+        Args:
+            proc: where the machine's processes are listed.
+        """
+        self._proc = proc
+        self._sockets: dict[int, tuple[int, float]] = {}
+
+    def scan(self, is_over: Callable[[], bool]) -> Iterator[tuple[Namespace, str]]:
+        """Every namespace but the calling thread's, open until the next one, with what refers to it, in words.
+
+        Args:
+            is_over: whether to stop, asked for each process.
+
+        Raises:
+            TimeoutError: it was to stop before all was seen.
+        """
+        visited = {inode_at()}
+        sockets: dict[int, tuple[int, float]] = {}
+        mounts: set[str] = set()
+        processes = self._processes()
+        # Each way over all processes costs more than the one before, and leaves it fewer namespaces.
+        for pid in processes:
+            _check(is_over)
+            yield from self._of_mounts(pid, mounts, visited)
+        for pid in processes:
+            _check(is_over)
+            yield from self._of_threads(pid, visited)
+        for pid in processes:
+            _check(is_over)
+            yield from self._of_descriptors(pid, visited, sockets)
+        self._sockets = sockets
+
+    def _processes(self) -> list[str]:
+        return sorted(filter(str.isdecimal, os.listdir(self._proc)), key=int)  # noqa: PTH208
+
+    def _of_mounts(self, pid: str, mounts: set[str], visited: set[int]) -> Iterator[tuple[Namespace, str]]:
+        try:
+            space = os.readlink(f"{self._proc}/{pid}/ns/mnt")  # noqa: PTH115
+            if space in mounts:
+                return
+            with open(f"{self._proc}/{pid}/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+                text = file.read()
+        except _GONE:
+            return
+        mounts.add(space)
+        for inode, place in _MOUNTED.findall(text):
+            path = _ESCAPED.sub(lambda match: chr(int(match[1], 8)), place)
+            yield from _opened(int(inode), f"{self._proc}/{pid}/root{path}", f'"{path}"', visited)
+
+    def _of_threads(self, pid: str, visited: set[int]) -> Iterator[tuple[Namespace, str]]:
+        for thread in _listed(f"{self._proc}/{pid}/task"):
+            path = f"{self._proc}/{pid}/task/{thread}/ns/net"
+            inode = _named(path)
+            if inode and inode not in visited:
+                yield from _opened(inode, path, f"{_called(pid)}", visited)
+
+    def _of_descriptors(
+        self, pid: str, visited: set[int], sockets: dict[int, tuple[int, float]]
+    ) -> Iterator[tuple[Namespace, str]]:
+        for thread in _listed(f"{self._proc}/{pid}/task"):
+            # Most threads have their process's descriptors (CLONE_FILES).
+            if thread == pid or not libc.same_files(int(pid), int(thread)):
+                yield from self._of_table(pid, thread, visited, sockets)
+
+    def _of_table(
+        self, pid: str, thread: str, visited: set[int], sockets: dict[int, tuple[int, float]]
+    ) -> Iterator[tuple[Namespace, str]]:
+        folder = f"{self._proc}/{pid}/task/{thread}/fd"
+        try:
+            opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except _GONE:
+            return
+        unknown: list[tuple[int, int]] = []
+        try:
+            for name in os.listdir(opened):  # noqa: PTH208
+                try:
+                    target = os.readlink(name, dir_fd=opened)
+                except _GONE:
+                    continue
+                if target.startswith(_SOCKET):
+                    inode = int(target[len(_SOCKET) : -1])
+                    known = self._sockets.get(inode)
+                    if known is not None and known[0] in visited and known[1] > time.monotonic():
+                        sockets[inode] = known
+                    else:
+                        unknown.append((int(name), inode))
+                elif target == _TUN:
+                    unknown.append((int(name), 0))
+                elif match := _NET.match(target):
+                    yield from _opened(int(match[1]), f"{folder}/{name}", _called(pid), visited)
+        finally:
+            os.close(opened)
+        yield from _of_sockets(pid, thread, unknown, visited, sockets)
+
+
+def _of_sockets(
+    pid: str, thread: str, unknown: Sequence[tuple[int, int]], visited: set[int], sockets: dict[int, tuple[int, float]]
+) -> Iterator[tuple[Namespace, str]]:
+    """The namespaces of sockets, given by descriptor and inode, 0 for a file that is no socket."""
+    if not unknown:
+        return
+    with suppress(*_GONE), _process(pid, thread) as process:
+        for descriptor, inode in unknown:
+            namespace = _namespace_of(process, descriptor)
+            if namespace is None:
+                continue
+            with namespace:
+                if inode:
+                    sockets[inode] = (namespace.inode, time.monotonic() + CACHE_SECONDS)
+                if namespace.inode not in visited:
+                    visited.add(namespace.inode)
+                    yield namespace, f"a socket of {_called(pid)}"
+
+
+@contextmanager
+def _process(pid: str, thread: str) -> Iterator[int]:
+    """A descriptor of the thread whose files are to be had."""
+    process = os.pidfd_open(int(thread), 0 if thread == pid else _PIDFD_THREAD)
+    try:
+        yield process
+    finally:
+        os.close(process)
+
+
+def _namespace_of(process: int, descriptor: int) -> Namespace | None:
+    try:
+        sock = libc.pidfd_getfd(process, descriptor)
+    except _GONE:
+        return None
+    try:
+        return Namespace(fcntl.ioctl(sock, _SIOCGSKNS))
+    except _GONE:
+        return None
+    finally:
+        os.close(sock)
+
+
+def _opened(inode: int, path: str, called: str, visited: set[int]) -> Iterator[tuple[Namespace, str]]:
+    """The namespace at a path, unless it was visited or is another one by now."""
+    if inode in visited:
+        return
+    try:
+        namespace = Namespace(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
+    except _GONE:
+        return
+    with namespace:
+        if namespace.inode == inode:
+            visited.add(inode)
+            yield namespace, called
+
+
+def _named(path: str) -> int:
+    """The inode of the namespace that a link in /proc names, 0 if it cannot be read."""
+    try:
+        match = _NET.match(os.readlink(path))  # noqa: PTH115
+    except _GONE:
+        return 0
+    return int(match[1]) if match is not None else 0
+
+
+def _listed(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)  # noqa: PTH208
+    except _GONE:
+        return []
+
+
+def _called(pid: str) -> str:
+    try:
+        with open(f"{PROC}/{pid}/comm", encoding="utf-8", errors="replace") as file:
+            name = file.read().strip()
+    except _GONE:
+        name = "unknown"
+    return f"process {pid} ({name})"
+
+
+def _check(is_over: Callable[[], bool]) -> None:
+    if is_over():
+        raise TimeoutError

@@ -1,0 +1,101 @@
+"""Has returned devices examined in the background, so that no pod's start waits for it (`netdra.chain.returned`).
+
+A search reads all processes of the node, a quarter of a second of a CPU for 2,500 of them. So one search is for all
+devices that have come back since the last, the pauses between searches are ten times as long as one, and it waits for
+hooks (`netdra.node.priority`). Started by `netdra.node.parts`; `netdra.node.signals` wakes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+from netdra.chain import returned
+from netdra.chain.returned import Examination
+from netdra.model.errors import NetdraError
+from netdra.node.priority import PriorityGate
+from netdra.node.sandboxes.events import PodEvents
+from netdra.node.signals import Signals
+
+log = logging.getLogger(__name__)
+
+MOST_SECONDS = 60.0
+"""How long a search may take."""
+LEAST_PAUSE, PAUSE_SHARE = 0.2, 10.0
+"""Seconds between two searches, and how many times as long as a search's own CPU time."""
+AGAIN_SECONDS, EVERY_SECONDS = 60.0, 600.0
+"""Seconds until all is searched again: while a device could not be cleared, and else, for what others have."""
+FIRST_SECONDS = 5.0
+"""Seconds after the daemon's start, in which pods wait for other work."""
+
+
+class Examiner:
+    """Searches when devices came back, and now and then."""
+
+    def __init__(
+        self, state: Path, threads: ThreadPoolExecutor, events: PodEvents, gate: PriorityGate, signals: Signals
+    ) -> None:
+        """Begin nothing yet.
+
+        Args:
+            state: the folder of checkpoints.
+            threads: one thread, in the host's network namespace.
+            events: reports what was found.
+            gate: is awaited before each search.
+            signals: `held_changed` wakes it.
+        """
+        self._state, self._threads, self._events, self._gate = state, threads, events, gate
+        self._awake = asyncio.Event()
+        self._stopped = threading.Event()
+        self._left: frozenset[str] = frozenset()
+        self._again_at = 0.0
+        signals.held_changed.subscribe(self._awake.set)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        try:
+            await asyncio.sleep(FIRST_SECONDS)
+            while True:
+                self._awake.clear()
+                await asyncio.sleep(await self._round())
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(max(0.0, self._again_at - time.monotonic())):
+                        await self._awake.wait()
+        finally:
+            self._stopped.set()
+
+    async def _round(self) -> float:
+        """Search if there is a reason to; return how long to pause."""
+        loop = asyncio.get_running_loop()
+        try:
+            if not await loop.run_in_executor(self._threads, self._is_due):
+                return 0.0
+            await self._gate.wait()
+            examination, seconds = await loop.run_in_executor(self._threads, self._examine)
+        except NetdraError as problem:
+            log.warning("returned devices are not examined: %s", problem)
+            self._again_at = time.monotonic() + AGAIN_SECONDS
+            return LEAST_PAUSE
+        self._report(examination)
+        return max(LEAST_PAUSE, PAUSE_SHARE * seconds)
+
+    def _is_due(self) -> bool:
+        return time.monotonic() >= self._again_at or not returned.marks(self._state) <= self._left
+
+    def _examine(self) -> tuple[Examination, float]:
+        began = time.thread_time()
+        examination = returned.examine(self._state, MOST_SECONDS, self._stopped.is_set)
+        self._left = returned.marks(self._state) if examination.complete else frozenset()
+        self._again_at = time.monotonic() + (AGAIN_SECONDS if self._left else EVERY_SECONDS)
+        return examination, time.thread_time() - began
+
+    def _report(self, examination: Examination) -> None:
+        for problem in examination.problems:
+            log.warning("returned devices: %s", problem)
+        for finding in examination.findings:
+            self._events.report_left_behind(finding.device, str(finding), is_gone=not finding.problem)

@@ -1,0 +1,144 @@
+"""The daemon has devices examined soon after they came back, and reports what pods had left on them."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from netdra.chain import returned
+from netdra.kernel import children, libc
+from netdra.kernel.netns import Namespace
+from netdra.kube.events import Occurrence
+from netdra.node.priority import PriorityGate
+from netdra.node.sandboxes.events import PodEvents
+from netdra.node.sandboxes.examiner import Examiner
+from netdra.node.signals import Signals
+from tests.kernel.chain.conftest import Bed
+from tests.kernel.chain.test_children import elsewhere, names, nic, put, undone
+
+__all__ = ["elsewhere", "nic"]
+SECONDS = 20.0
+
+
+class Scene:
+    """An examiner that runs, and its events."""
+
+    def __init__(self, bed: Bed, threads: ThreadPoolExecutor) -> None:
+        self.events: asyncio.Queue[Occurrence] = asyncio.Queue()
+        self.signals, self.gate = Signals(), PriorityGate()
+        told = PodEvents(self.events.put_nowait, "node-1")
+        self.examiner = Examiner(bed.settings.state, threads, told, self.gate, self.signals)
+
+    async def event(self) -> Occurrence:
+        async with asyncio.timeout(SECONDS):
+            return await self.events.get()
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("netdra.node.sandboxes.examiner.FIRST_SECONDS", 0.0)
+    monkeypatch.setattr("netdra.node.sandboxes.examiner.LEAST_PAUSE", 0.0)
+
+
+@pytest.fixture
+def threads(bed: Bed) -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1, "examine", lambda: libc.setns(bed.host.fd, libc.CLONE_NEWNET)) as pool:
+        yield pool
+
+
+@asynccontextmanager
+async def running(bed: Bed, threads: ThreadPoolExecutor) -> AsyncIterator[Scene]:
+    scene = Scene(bed, threads)
+    task = asyncio.create_task(scene.examiner.run())
+    try:
+        yield scene
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def test_what_a_pod_left_goes_when_its_device_has_come_back(
+    nic: Bed, elsewhere: Namespace, threads: ThreadPoolExecutor
+) -> None:
+    put(nic.pod, elsewhere)
+
+    async def scenario() -> None:
+        async with running(nic, threads) as scene:
+            undone(nic)
+            scene.signals.held_changed.emit()
+            event = await scene.event()
+            assert (event.reason, event.regarding.kind, event.regarding.name) == ("DeviceRestored", "Node", "node-1")
+            assert event.note.startswith('device veth:eth7 came back from a pod with macvlan "spy0" in the network')
+            assert event.note.endswith("was deleted")
+
+    asyncio.run(scenario())
+    assert (names(elsewhere), returned.marks(nic.settings.state)) == (set(), frozenset())
+
+
+def test_devices_that_came_back_while_no_daemon_ran_are_examined_at_its_start(
+    nic: Bed, elsewhere: Namespace, threads: ThreadPoolExecutor
+) -> None:
+    put(nic.pod, elsewhere)
+    undone(nic)
+
+    async def scenario() -> None:
+        async with running(nic, threads) as scene:
+            await scene.event()
+
+    asyncio.run(scenario())
+    assert names(elsewhere) == set()
+
+
+def test_a_link_that_stays_is_reported_and_the_device_examined_again(
+    nic: Bed, elsewhere: Namespace, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(nic.pod, elsewhere)
+    undone(nic)
+    monkeypatch.setattr("netdra.node.sandboxes.examiner.AGAIN_SECONDS", 0.1)
+    refuse: Callable[..., str] = lambda *_: "the kernel refuses"  # noqa: E731
+
+    async def scenario() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(children, "delete", refuse)
+            async with running(nic, threads) as scene:
+                assert (await scene.event()).reason == "DeviceNotRestored"
+                patch.undo()
+                while (await scene.event()).reason != "DeviceRestored":
+                    pass
+
+    asyncio.run(scenario())
+    assert names(elsewhere) == set()
+
+
+def test_nothing_is_searched_without_a_reason(
+    nic: Bed, elsewhere: Namespace, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, searched = returned.examine, queue.SimpleQueue[int]()
+
+    def counted(directory: Path, *given: Any) -> returned.Examination:
+        done = real(directory, *given)
+        searched.put(done.namespaces)
+        return done
+
+    async def scenario() -> None:
+        async with running(nic, threads) as scene:
+            await asyncio.to_thread(searched.get, timeout=SECONDS)
+            for _ in range(5):
+                scene.signals.held_changed.emit()
+                await asyncio.wrap_future(threads.submit(lambda: None))
+            put(nic.pod, elsewhere)
+            undone(nic)
+            scene.signals.held_changed.emit()
+            await scene.event()
+
+    monkeypatch.setattr(returned, "examine", counted)
+    asyncio.run(scenario())
+    assert searched.qsize() == 1
