@@ -179,6 +179,10 @@ def test_the_driver_has_no_more_privileges_than_it_needs(installed: Site, pods: 
     wanted = sum(1 << number for number in CAPABILITIES.values())
     assert {int(held[kind], 16) for kind in ("CapPrm", "CapEff", "CapBnd")} == {wanted}
     assert (held["NoNewPrivs"], held["Seccomp"]) == ("1", "2")
+    # With these the runtime's default profile lets it read BPF programs.
+    read = "from netdra.kernel import bpf; print(bpf.uses(1, ''))"
+    exec_ = ("--namespace=netdra", "exec", "daemonset/netdra-node", "--", "python3", "-c", read)
+    assert installed.plane.kubectl(*exec_) == "()\n"
     ipam = {"type": "host-local", "ranges": [[{"subnet": "10.79.0.0/24"}]]}
     size = {"dev": "{{ lan.interfaceName }}", "mtu": 1400, "sysctl": {"net/ipv4/conf/IFNAME/arp_filter": "1"}}
     steps = [

@@ -75,10 +75,10 @@ def is_empty(bed: Bed, *, inside: bool = False) -> bool:
 
 @contextmanager
 def next_pod(bed: Bed) -> Iterator[Bed]:
-    """Another pod of the node."""
+    """The next sandbox of the node: of the same pod, for pods may have a claim together."""
     name = f"{Path(bed.pod.path).name}-{uuid.uuid4().hex[:4]}"
     with Namespace.create(name) as space:
-        identity = PodIdentity(sandbox=name, name="q", namespace="default", uid="another")
+        identity = PodIdentity(sandbox=name, name="p", namespace="default", uid=bed.container.uid)
         other = Bed(bed.host, space, identity, bed.settings, bed.plugins)
         try:
             yield other
@@ -223,20 +223,23 @@ def test_a_device_whose_program_cannot_be_detached_is_held_until_it_can_be(bed: 
     os.close(mine_)
 
 
+@pytest.mark.parametrize("binary", [False, True])
 @pytest.mark.parametrize("number", [errno.EPERM, errno.ENOSYS])
 def test_where_programs_cannot_be_read_no_device_is_taken_and_none_released(
-    bed: Bed, wire: Namespace, number: int
+    bed: Bed, wire: Namespace, number: int, binary: bool
 ) -> None:
+    plugin = recorder(bed, "mover")
+    plugin.does("ADD", f"{TAKE}; {RESULT}")
     with pytest.raises(NetdraError, match="a seccomp profile that permits it"):
-        programs.barred(lambda: attached(bed), number)
+        programs.barred(lambda: attached(bed, binary=binary), number)
     assert undone(bed).is_clean
-    attached(bed)
+    attached(bed, binary=binary)
     bed.pod.run(lambda: programs.attach("net1", "tcx ingress"))
     report = programs.barred(lambda: undone(bed), number)
     assert report.is_stranded
     assert "a seccomp profile that permits it" in report.undone[0].message
     with next_pod(bed) as other, pytest.raises(NetdraError, match="used by sandbox"):
-        attached(other, allow=True)
+        attached(other, binary=binary, allow=True)
     assert undone(bed).is_clean
     assert is_empty(bed)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -73,6 +74,16 @@ def test_where_programs_cannot_be_read_the_use_by_the_host_is_unknown(machine: M
         ("a", "b", "lo"), ("host_use",)
     )
     assert inventory.unreadable == {"hostUse: EPERM": 3}
+
+
+def test_for_a_user_who_cannot_take_devices_anyway_all_else_stays_known(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.veth("a", "b")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    inventory = programs.barred(lambda: scanned_here(machine), errno.EPERM)
+    assert inventory.unreadable == {}
+    assert used(inventory) == {}
 
 
 def scanned_here(machine: Machine) -> Inventory:

@@ -157,3 +157,11 @@ def test_programs_loaded_later_are_found_and_those_that_are_gone_forgotten(node:
         assert len(read(node)) == 1
         os.close(held)
         assert read(node) == ()
+
+
+def test_a_kernel_without_tcx_is_asked_once(node: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It answers EINVAL (before 6.6, or without CONFIG_NET_XGRESS)."""
+    monkeypatch.setattr(bpf, "_unsupported", set())
+    programs.attach("a", "tcx ingress")
+    assert programs.barred(lambda: bpf.uses(node.index("a"), "veth"), errno.EINVAL) == ()
+    assert bpf.uses(node.index("a"), "veth") == ()
