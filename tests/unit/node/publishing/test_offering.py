@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from msgspec.structs import replace
@@ -11,7 +13,9 @@ from netdra.model.device import DEFAULT_FEATURES, Features
 from netdra.model.inventory import Interface
 from netdra.model.meta import ObjectMeta
 from netdra.model.policy import DeviceExposurePolicyStatus
+from netdra.model.resource import Device
 from netdra.node.publishing import offering
+from netdra.node.publishing.facts import planned
 from tests.builders import OURS, exclusive, pf, policy, shared, sriov, vf
 from tests.unit.node.publishing.scene import ALL, ETH, ETH_KEY, NODE, POOL, Scene, moved_to_a_pod, without_netdev
 
@@ -235,6 +239,17 @@ def test_a_vlan_in_a_pod_prevents_exclusive_use_of_its_nic_also_after_a_restart(
             for counters in device.consumes_counters
         ]
         assert sorted(taken) == [1, 2], "the VLAN's device takes one of two, and the NIC whole takes both"
+
+
+@pytest.mark.parametrize(("exposure", "expected"), [({}, "IfChanged"), ({"reset": "Always"}, "Always")])
+def test_when_a_vf_is_reset_goes_with_it_to_the_step(exposure: dict[str, Any], expected: str) -> None:
+    nic = Interface(if_name="eth1", pci_address="0000:03:00.0", driver="igbvf")
+    scene = Scene(exclusive("p", "true", **exposure))
+    scene.see(nic)
+    assert scene.last is not None
+    ((key, device),) = scene.last.devices[f"{NODE}/nic-eth1"].items()
+    given = planned(key[0], Device(name=key[1]), device)
+    assert (given.reset, given.driver) == (expected, "igbvf")
 
 
 def test_whether_a_device_may_be_taken_from_the_host_goes_with_it_to_the_step() -> None:
