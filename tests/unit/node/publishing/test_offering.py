@@ -13,9 +13,7 @@ from netdra.model.device import DEFAULT_FEATURES, Features
 from netdra.model.inventory import Interface
 from netdra.model.meta import ObjectMeta
 from netdra.model.policy import DeviceExposurePolicyStatus
-from netdra.model.resource import Device
 from netdra.node.publishing import offering
-from netdra.node.publishing.facts import planned
 from tests.builders import OURS, exclusive, pf, policy, shared, sriov, vf
 from tests.unit.node.publishing.scene import ALL, ETH, ETH_KEY, NODE, POOL, Scene, moved_to_a_pod, without_netdev
 
@@ -247,9 +245,8 @@ def test_when_a_vf_is_reset_goes_with_it_to_the_step(exposure: dict[str, Any], e
     scene = Scene(exclusive("p", "true", **exposure))
     scene.see(nic)
     assert scene.last is not None
-    ((key, device),) = scene.last.devices[f"{NODE}/nic-eth1"].items()
-    given = planned(key[0], Device(name=key[1]), device)
-    assert (given.reset, given.driver) == (expected, "igbvf")
+    (device,) = scene.last.devices[f"{NODE}/nic-eth1"].values()
+    assert (device.reset, device.driver) == (expected, "igbvf")
 
 
 def test_whether_a_device_may_be_taken_from_the_host_goes_with_it_to_the_step() -> None:
