@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import msgspec
 
-from netdra.kernel import link, rdma
+from netdra.kernel import link, pci, rdma
 from netdra.kernel.errors import KernelBusyError, KernelError, KernelMissingError
 from netdra.kernel.link import Link
 from netdra.kernel.netlink import NETLINK_RDMA, Socket
@@ -127,7 +127,9 @@ def _undo(record: RdmaMoved, site: Site) -> tuple[str, ...]:
     if record.exclusive:
         attempts.run(lambda: bring_back(record.rdma_device, state, site))
     if netdev is not None:
-        attempts.run(lambda: moving.give_back(netdev, site))
+        # The reset of a VF also brings its RDMA device back from anywhere, and ends what processes have on it.
+        changed = differences(state, site) if state is not None and record.own else ()
+        attempts.run(lambda: moving.give_back(netdev, site, changed))
     if state is not None:
         attempts.run(lambda: restore(state, site))
     return attempts.result()
@@ -205,9 +207,7 @@ def restore(state: RdmaState, site: Site) -> tuple[str, ...]:
         StrandedError: it is not on the host, it still has objects of a process, or the kernel refused.
     """
     with rdma.open_socket() as sock:
-        devices = rdma.dump(sock)
-        name = _name_in(devices, state, site.sysfs)
-        device = next((device for device in devices if device.name == name), None)
+        device = _on_host(sock, state, site)
         if device is None:
             return _lost(state, site)
         try:
@@ -226,6 +226,18 @@ def restore(state: RdmaState, site: Site) -> tuple[str, ...]:
             hint=f"to find the processes: rdma resource show qp dev {state.device.name}",
         )
     return ()
+
+
+def _on_host(sock: Socket, state: RdmaState, site: Site) -> RdmaDevice | None:
+    """A device of the host, None if it is not there; its driver may be about to make it anew, after a reset."""
+    until = min(site.deadline, moving.give_up_at())
+    while True:
+        devices = rdma.dump(sock)
+        name = _name_in(devices, state, site.sysfs)
+        device = next((device for device in devices if device.name == name), None)
+        if device is not None or not pci.driver_of(site.sysfs, state.address) or time.monotonic() >= until:
+            return device
+        time.sleep(_AGAIN)
 
 
 def _lost(state: RdmaState, site: Site) -> tuple[str, ...]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import stat
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -101,6 +103,36 @@ def test_a_software_device_whose_netdev_would_move_is_refused_before_it_is_lost(
         assert vf.name
     finally:
         run("rdma", "link", "delete", "rxe1", check=False)
+
+
+# IB_USER_VERBS_CMD_GET_CONTEXT (include/uapi/rdma/ib_user_verbs.h): a process that has a device open.
+_OPEN = """
+import ctypes, os, struct
+answer = ctypes.create_string_buffer(64)
+device = os.open("/dev/infiniband/uverbs0", os.O_RDWR)
+os.write(device, struct.pack("=IHHQ", 0, 4, 2, ctypes.addressof(answer)))
+print("open", flush=True)
+input()
+"""
+
+
+def test_an_rdma_device_that_a_process_still_uses_or_that_has_another_name_is_not_given_to_the_next_pod(
+    pfs: tuple[PF, ...], rxe: str, pod: Pod
+) -> None:
+    pod.attach(plan(*chain(pfs, rxe)))
+    with subprocess.Popen(
+        (sys.executable, "-S", "-c", _OPEN), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as user:
+        assert user.stdout is not None
+        assert user.stdout.readline() == "open\n"
+        run("rdma", "dev", "set", rxe, "name", "evil0")
+        report = pod.detach()
+        assert report.is_stranded
+        assert any('RDMA device "rxe0" still has 1 ctx' in undone.message for undone in report.undone), str(report)
+        user.kill()
+    report = pod.detach()
+    assert report.is_clean, str(report)
+    assert rdma_devices() == [rxe]
 
 
 def test_no_device_of_that_name_is_an_error(pfs: tuple[PF, ...], rxe: str, new_pod: Callable[[], Pod]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from msgspec.structs import replace
@@ -235,6 +237,16 @@ def test_a_vlan_in_a_pod_prevents_exclusive_use_of_its_nic_also_after_a_restart(
             for counters in device.consumes_counters
         ]
         assert sorted(taken) == [1, 2], "the VLAN's device takes one of two, and the NIC whole takes both"
+
+
+@pytest.mark.parametrize(("exposure", "expected"), [({}, "IfChanged"), ({"reset": "Always"}, "Always")])
+def test_when_a_vf_is_reset_goes_with_it_to_the_step(exposure: dict[str, Any], expected: str) -> None:
+    nic = Interface(if_name="eth1", pci_address="0000:03:00.0", driver="igbvf")
+    scene = Scene(exclusive("p", "true", **exposure))
+    scene.see(nic)
+    assert scene.last is not None
+    (device,) = scene.last.devices[f"{NODE}/nic-eth1"].values()
+    assert (device.reset, device.driver) == (expected, "igbvf")
 
 
 def test_whether_a_device_may_be_taken_from_the_host_goes_with_it_to_the_step() -> None:

@@ -1,0 +1,102 @@
+"""An RDMA device's files after the move, and how a device is recognised and compared when it comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from netdra.kernel import rdma
+from netdra.kernel.netlink import attribute, nested, text, u32
+from netdra.kernel.rdma import RdmaDevice
+from netdra.kernel.sysfs import Sysfs
+from netdra.steps import rdma_device
+from netdra.steps.contract import Order
+from netdra.steps.rdma_device import RdmaMoved, RdmaParams, RdmaState
+
+OURS = RdmaDevice(index=3, name="mlx5_2", node_guid=7, adaptive=True)
+STATE = RdmaState(device=OURS, address="0000:03:00.2", resources={"qp": 1, "cq": 1, "ctx": 0})
+
+
+class Replies:
+    """A socket with the kernel's answer, as include/uapi/rdma/rdma_netlink.h has it."""
+
+    def __init__(self, *bodies: bytes) -> None:
+        self.bodies = list(bodies)
+
+    def request(self, _kind: int, _body: bytes, **_: Any) -> list[bytes]:
+        return self.bodies
+
+    dump = request
+
+
+def on_host(root: Path, devices: Mapping[str, str]) -> Sysfs:
+    """A sysfs with RDMA devices at PCI addresses."""
+    for name, address in devices.items():
+        (root / "devices" / address).mkdir(parents=True, exist_ok=True)
+        (root / "class/infiniband" / name).mkdir(parents=True)
+        (root / "class/infiniband" / name / "device").symlink_to(f"../../../devices/{address}")
+    return Sysfs(str(root))
+
+
+@pytest.mark.parametrize(
+    ("listed", "found"),
+    [
+        ([OURS], "mlx5_2"),
+        ([RdmaDevice(index=3, name="evil", node_guid=7)], "evil"),
+        ([RdmaDevice(index=3, name="mlx5_9", node_guid=8), RdmaDevice(index=9, name="rocep3", node_guid=7)], "rocep3"),
+        ([RdmaDevice(index=3, name="mlx5_9", node_guid=8)], ""),
+        ([], ""),
+    ],
+    ids=["as-before", "renamed", "made-anew", "another-of-its-index", "elsewhere"],
+)
+def test_a_device_is_recognised_under_another_name_and_after_its_driver_made_it_anew(
+    tmp_path: Path, listed: list[RdmaDevice], found: str
+) -> None:
+    sysfs = on_host(tmp_path, {"rocep3": STATE.address, "mlx5_9": "0000:03:00.3"})
+    assert rdma_device._name_in(listed, STATE, sysfs) == found
+
+
+def test_the_files_of_an_exclusive_device_are_those_that_it_has_after_the_move(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel numbers them anew, by the lowest number that is free; another device may have the former number."""
+
+    def show(**owners: str) -> None:
+        for file, owner in owners.items():
+            group = "infiniband_verbs" if file.startswith("uverbs") else "infiniband_mad"
+            (tmp_path / "class" / group / file).mkdir(parents=True, exist_ok=True)
+            (tmp_path / "class" / group / file / "ibdev").write_text(owner)
+
+    def move(_sock: object, name: str, _fd: int) -> None:
+        show(uverbs2="mlx5_1", umad2="mlx5_1", uverbs0=name, umad0=name)
+
+    show(uverbs2="mlx5_2", umad2="mlx5_2")
+    monkeypatch.setattr(rdma, "move", move)
+    monkeypatch.setattr(rdma, "open_socket", nullcontext)
+    order = Order(topology="t", step="roce", type="rdma", if_name="net1", network="n", config={})
+    record = RdmaMoved(rdma_device="mlx5_2", address="", exclusive=True, own=False)
+    pod = SimpleNamespace(namespace=SimpleNamespace(fd=-1))
+    site: Any = SimpleNamespace(sysfs=Sysfs(str(tmp_path)), inside=pod)
+    (device,) = rdma_device._apply(order, RdmaParams(), record, site).devices
+    assert device.device_nodes == ("/dev/infiniband/uverbs0", "/dev/infiniband/umad0")
+
+
+def test_objects_beyond_those_that_a_device_had_are_counted() -> None:
+    assert rdma_device._more({"qp": 1, "cq": 3, "ctx": 1, "srq": 0}, STATE) == "2 cq, 1 ctx"
+    assert rdma_device._more({"qp": 0, "cq": 1}, STATE) == ""
+
+
+def test_a_device_and_its_resources_are_read_from_the_kernels_messages() -> None:
+    body = attribute(1, u32(3)) + attribute(2, text("mlx5_2")) + attribute(6, (7).to_bytes(8, "little"))
+    assert rdma.dump(Replies(body + attribute(84, b"\1"))) == [OURS]  # type: ignore[arg-type]
+    assert rdma.dump(Replies(body))[0].adaptive is None  # type: ignore[arg-type]
+    entries = (nested(16, attribute(17, text(name)), attribute(18, bytes([count, *[0] * 7]))) for name, count in LIST)
+    assert rdma.resources(Replies(nested(15, *entries)), OURS) == dict(LIST)  # type: ignore[arg-type]
+
+
+LIST = (("pd", 1), ("qp", 2), ("ctx", 0))
