@@ -6,12 +6,14 @@ Netlink has all facts of virtual links, so sysfs is read only for links that hav
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection
 from typing import Self
 
 from netdra.discovery import devices, ovs
 from netdra.discovery.assemble import OVS_KIND
 from netdra.discovery.facts import EVERY_LINK, Key, MachineFacts, SysfsDevice
+from netdra.discovery.pairs import Pairs
 from netdra.discovery.routes import MadeRoutes
 from netdra.kernel import address, devlink, ethtool, kinds, link, rdma, route, uapi
 from netdra.kernel.address import Address
@@ -61,7 +63,7 @@ class Kernel:
         self.generic.close()
 
 
-def read(kernel: Kernel, known: MachineFacts | None = None) -> MachineFacts:
+def read(kernel: Kernel, known: MachineFacts | None = None, pairs: Pairs | None = None) -> MachineFacts:
     """All facts of the namespace.
 
     While links come and go faster than all can be listed, addresses and speeds are read link by link, and links that
@@ -70,12 +72,14 @@ def read(kernel: Kernel, known: MachineFacts | None = None) -> MachineFacts:
     Args:
         kernel: where to read.
         known: the facts of the reading before, which stand in for addresses and routes that cannot be listed.
+        pairs: the ends of pairs that are known already, or a new object.
 
     Raises:
         KernelError: the links cannot be listed; other failures are noted in the facts.
     """
-    facts = MachineFacts()
+    facts = MachineFacts(pairs)
     _read_links(kernel, facts, known or MachineFacts())
+    facts.pairs.keep(facts.links.keys())
     _read_addresses(kernel, facts, known)
     _read_routes(kernel, facts, known)
     _read_speeds(kernel, facts, known)
@@ -89,6 +93,7 @@ def read(kernel: Kernel, known: MachineFacts | None = None) -> MachineFacts:
     read_functions(kernel, facts)
     read_ovs(kernel, facts)
     read_pods(kernel, facts)
+    judge_pairs(facts)
     return facts
 
 
@@ -280,10 +285,11 @@ def read_pods(kernel: Kernel, facts: MachineFacts) -> set[Key]:
     far = {index: netdev.peer_netns for index, netdev in facts.links.items() if netdev.peer_netns >= 0}
     if not far:
         return set()
-    before = facts.pods
+    before = facts.pods or frozenset()
     try:
         facts.pods = kernel.pods.ids(kernel.route)
     except KernelError as problem:
+        facts.pods = None
         facts.stale.add("pods")
         for index in far:
             facts.note(index, ("host_use",), errno_name(problem.errno))
@@ -292,6 +298,11 @@ def read_pods(kernel: Kernel, facts: MachineFacts) -> set[Key]:
     for index in far:
         facts.clear_problem(index, "host_use")
     return unclear | {index for index, number in far.items() if number in before ^ facts.pods}
+
+
+def judge_pairs(facts: MachineFacts) -> set[int]:
+    """Work out now whose the ends of pairs are; returns those of which something else is known than before."""
+    return facts.pairs.judge(facts.pods, time.monotonic())
 
 
 def _read_speeds(kernel: Kernel, facts: MachineFacts, known: MachineFacts | None) -> None:
