@@ -24,7 +24,7 @@ VETHS = 'device.attributes["dra.networking"].type == "veth"'
 @contextmanager
 def written(api: Api, node: str) -> Iterator[set[str]]:
     """The devices of all slices of a node that are written meanwhile; whole when this ends."""
-    names: set[str] = set()
+    names = set(devices(api.list(SLICE, fields=f"spec.nodeName={node}")))
     ends = threading.Event()
 
     def follow() -> None:
