@@ -189,9 +189,10 @@ class Api:
             response = _send(connection, "GET", self.path(kind, namespace), None, "application/json", query)
             if response.status >= http.HTTPStatus.BAD_REQUEST:
                 raise ApiError(response.status, response.reason, response.read().decode(errors="replace"))
-            while line := response.readline():
-                event = json.loads(line)
-                yield event["type"], event["object"]
+            with response:
+                while line := response.readline():
+                    event = json.loads(line)
+                    yield event["type"], event["object"]
 
     def wait_for(
         self,

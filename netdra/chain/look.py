@@ -10,7 +10,7 @@ from typing import Any
 
 from netdra.chain.flow import ChainStep
 from netdra.kernel import link, pci
-from netdra.kernel.link import Link
+from netdra.kernel.link import HERE, Link
 from netdra.model.errors import PermanentError
 from netdra.model.result import CNIInterface, StepResult
 from netdra.steps.contract import Site
@@ -101,7 +101,7 @@ def _stands_on(made: Link, lower: Link) -> bool:
     macvlan_common_newlink() in drivers/net/macvlan.c and ipvlan_link_new() in drivers/net/ipvlan/ipvlan_main.c make a
     link that is asked for on one of its own kind on the link below that one.
     """
-    if made.lower_netns < 0 and made.lower == lower.index:
+    if made.lower_netns == HERE and made.lower == lower.index:
         return True
     return made.kind == lower.kind and (made.lower, made.lower_netns) == (lower.lower, lower.lower_netns)
 

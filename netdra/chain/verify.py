@@ -15,6 +15,7 @@ import msgspec
 
 from netdra.chain.flow import ChainStep
 from netdra.kernel import address, link, netns, pci, unlocked
+from netdra.kernel.link import HERE
 from netdra.kernel.netlink import Socket
 from netdra.model import texts
 from netdra.model.errors import PermanentError
@@ -219,7 +220,7 @@ def _check_stacked(task: ChainStep, result: StepResult, before: Earlier, site: S
     made = {interface.name for interface in result.interfaces if interface.sandbox == site.inside.path}
     for name in sorted({task.step.if_name, *made} - given):
         netdev = link.find(site.inside.sock, name) if _index(site.inside.sock, name) else None
-        if netdev is not None and netdev.kind in _STACKED and netdev.lower and netdev.lower_netns != -1:
+        if netdev is not None and netdev.kind in _STACKED and netdev.lower and netdev.lower_netns != HERE:
             raise PermanentError(
                 f'"{name}" was created on an interface of the node, not of the pod',
                 hint=f'check whether this version of "{task.step.type}" supports interfaces inside the pod',

@@ -120,6 +120,7 @@ def interface(facts: MachineFacts, index: int, uplinks: Uplinks) -> Interface:
         host_uplink=index in uplinks.links,
         uplink_by_rules=index in uplinks.by_rules and kind in HARDWARE,
         host_use=_host_use(facts, link, master, master_bridge),
+        peer_unknown=index in facts.pairs.unknown,
         no_carrier=link.lacks_carrier,
         ifindex=max(index, 0),
         unreadable=_unreadable(facts, index) if facts.problems or behind.unreadable else (),
@@ -277,7 +278,7 @@ def _host_use(facts: MachineFacts, link: Link, master: Link | None, master_bridg
     stacked = facts.stacked.get(index)
     addresses = facts.addresses.get(index)
     routed = index in facts.routed_links
-    pod = link.peer_netns in facts.pods
+    pod = index in facts.pairs.pods
     programs = facts.programs.get(index, ())
     if not (master or stacked or addresses or routed or link.xdp or pod or programs) or link.flags & uapi.IFF_LOOPBACK:
         return ()

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
+from netdra.discovery.pairs import Pairs
 from netdra.discovery.routes import MadeRoutes
 from netdra.kernel.address import Address
-from netdra.kernel.link import Link
+from netdra.kernel.link import PAIRED, Link
 
 Key = int | str
 """The key of an interface while it is discovered: its link's index, or its PCI address where it has no link."""
@@ -89,11 +90,19 @@ class MachineFacts:
         moved: indexes of links that continued in another namespace; emptied by the reader.
         stale: the kinds of facts that could not be read whole of one moment ("links", "addresses", "speeds", "routes",
             "pods"): the former facts and those that could be read one by one are in their place.
-        pods: the ids of the namespaces of pods that pairs of links lead to (`netdra.kernel.pod_namespaces`).
+        pods: the ids of the namespaces of pods that pairs of links lead to (`netdra.kernel.pod_namespaces`); None while
+            they cannot be read.
+        pairs: the ends of pairs of links, and whose they are.
         wired: physical networks by NIC, which cannot be read from the machine (`netdra.model.inventory.InventoryNode`).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, pairs: Pairs | None = None) -> None:
+        """Begin without facts.
+
+        Args:
+            pairs: those of the facts before.
+        """
+        self.pairs = pairs or Pairs()
         self.links: dict[int, Link] = {}
         self.ports: defaultdict[int, set[int]] = defaultdict(set)
         self.stacked: defaultdict[int, set[int]] = defaultdict(set)
@@ -118,7 +127,7 @@ class MachineFacts:
         self.gone: list[str] = []
         self.moved: set[int] = set()
         self.stale: set[str] = set()
-        self.pods: frozenset[int] = frozenset()
+        self.pods: frozenset[int] | None = frozenset()
         self.wired: Mapping[str, str] = {}
 
     def put(self, link: Link) -> None:
@@ -132,6 +141,8 @@ class MachineFacts:
         below = link.stands_on
         if below:
             self.stacked[below].add(link.index)
+        if link.kind in PAIRED:
+            self.pairs.put(link)
 
     def put_device(self, index: int, device: SysfsDevice) -> None:
         """Add the device behind a link, or replace its facts."""
@@ -165,6 +176,7 @@ class MachineFacts:
         old = self.links.pop(index, None)
         if old is not None:
             self._part(old)
+        self.pairs.drop(index)
         self._part_device(index)
         for by_index in (self.addresses, self.speeds, self.problems, self.vlan_ids, self.programs):
             by_index.pop(index, None)

@@ -7,6 +7,7 @@ Netlink has all facts of virtual links, so sysfs is read only for links that hav
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack
 from typing import Self
@@ -14,6 +15,7 @@ from typing import Self
 from netdra.discovery import devices, ovs
 from netdra.discovery.assemble import OVS_KIND
 from netdra.discovery.facts import EVERY_LINK, PROGRAMS, Key, MachineFacts, SysfsDevice
+from netdra.discovery.pairs import Pairs
 from netdra.discovery.routes import MadeRoutes
 from netdra.kernel import address, bpf, devlink, ethtool, kinds, link, netns, rdma, route, uapi
 from netdra.kernel.address import Address
@@ -75,7 +77,7 @@ class Kernel:
             self._namespace.visit(work)
 
 
-def read(kernel: Kernel, known: MachineFacts | None = None) -> MachineFacts:
+def read(kernel: Kernel, known: MachineFacts | None = None, pairs: Pairs | None = None) -> MachineFacts:
     """All facts of the namespace.
 
     While links come and go faster than all can be listed, addresses and speeds are read link by link, and links that
@@ -84,12 +86,14 @@ def read(kernel: Kernel, known: MachineFacts | None = None) -> MachineFacts:
     Args:
         kernel: where to read.
         known: the facts of the reading before, which stand in for addresses and routes that cannot be listed.
+        pairs: the ends of pairs that are known already, or a new object.
 
     Raises:
         KernelError: the links cannot be listed; other failures are noted in the facts.
     """
-    facts = MachineFacts()
+    facts = MachineFacts(pairs)
     _read_links(kernel, facts, known or MachineFacts())
+    facts.pairs.keep(facts.links.keys())
     _read_addresses(kernel, facts, known)
     _read_routes(kernel, facts, known)
     _read_speeds(kernel, facts, known)
@@ -104,6 +108,7 @@ def read(kernel: Kernel, known: MachineFacts | None = None) -> MachineFacts:
     read_ovs(kernel, facts)
     read_pods(kernel, facts)
     read_programs(kernel, facts, facts.links)
+    judge_pairs(facts)
     return facts
 
 
@@ -295,10 +300,11 @@ def read_pods(kernel: Kernel, facts: MachineFacts) -> set[Key]:
     far = {index: netdev.peer_netns for index, netdev in facts.links.items() if netdev.peer_netns >= 0}
     if not far:
         return set()
-    before = facts.pods
+    before = facts.pods or frozenset()
     try:
         facts.pods = kernel.pods.ids(kernel.route)
     except KernelError as problem:
+        facts.pods = None
         facts.stale.add("pods")
         for index in far:
             facts.note(index, ("host_use",), errno_name(problem.errno))
@@ -335,6 +341,11 @@ def read_programs(kernel: Kernel, facts: MachineFacts, indexes: Iterable[int]) -
 
     if bpf.are_loaded():
         kernel.visit(read_each)
+
+
+def judge_pairs(facts: MachineFacts) -> set[int]:
+    """Work out now whose the ends of pairs are; returns those of which something else is known than before."""
+    return facts.pairs.judge(facts.pods, time.monotonic())
 
 
 def _read_speeds(kernel: Kernel, facts: MachineFacts, known: MachineFacts | None) -> None:

@@ -6,6 +6,7 @@ Called by the command line, the lab and the daemon's first look; `watch` keeps o
 from __future__ import annotations
 
 import platform
+import time
 from collections import Counter
 from collections.abc import Mapping
 
@@ -13,6 +14,7 @@ import msgspec
 
 from netdra.discovery import assemble, live, recorded
 from netdra.discovery.facts import Key, MachineFacts
+from netdra.discovery.pairs import SETTLE_SECONDS, Pairs
 from netdra.kernel.sysfs import Sysfs
 from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import Interface, Inventory, InventoryNode
@@ -23,21 +25,34 @@ VANISHED = "interface: vanished"
 _NAMES = {field.name: field.encode_name for field in msgspec.structs.fields(Interface)}
 
 
-def scan(node: InventoryNode | None = None, kernel: live.Kernel | None = None) -> Inventory:
+def scan(
+    node: InventoryNode | None = None, kernel: live.Kernel | None = None, settle: float = SETTLE_SECONDS
+) -> Inventory:
     """The interfaces of the network namespace of the calling thread (or of `kernel`), with all facts of the kernel.
 
     Args:
         node: their node; this machine by its host name if it is not given.
         kernel: sockets to read through; opened and closed here if they are not given.
+        settle: for how many seconds the other ends of pairs must stay where they are (`netdra.discovery.pairs`). If the
+            node has pairs of which it is not clear at once whose they are, the scan takes so long.
 
     Raises:
         KernelError: the links cannot be listed at all. A fact that cannot be read is named in its interface and
             counted in the inventory instead.
     """
     if kernel is not None:
-        return inventory(node or this_node(), live.read(kernel))
+        return inventory(node or this_node(), _settled(kernel, settle))
     with live.Kernel() as opened:
-        return inventory(node or this_node(), live.read(opened))
+        return inventory(node or this_node(), _settled(opened, settle))
+
+
+def _settled(kernel: live.Kernel, settle: float) -> MachineFacts:
+    """The facts, read a second time where the other ends of pairs have to stay where they are for some time."""
+    facts = live.read(kernel, pairs=Pairs(settle))
+    if facts.pairs.arriving:
+        time.sleep(settle)
+        facts = live.read(kernel, pairs=facts.pairs)
+    return facts
 
 
 def scan_recorded(root: str, node: InventoryNode | None = None) -> Inventory:

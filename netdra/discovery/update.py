@@ -6,21 +6,30 @@ ports, links stacked on it, PF and VFs) are assembled again, for its name and st
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from netdra.discovery import live
 from netdra.discovery.assemble import OVS_KIND
 from netdra.discovery.facts import EVERY_LINK, Key, MachineFacts, SysfsDevice
 from netdra.kernel import link, pci
-from netdra.kernel.link import PAIRED
+from netdra.kernel.link import HERE, PAIRED
 from netdra.kernel.monitor import AddressEvent, DeviceEvent, Event, LinkEvent, RouteEvent
 
 
 def apply_events(
-    kernel: live.Kernel, facts: MachineFacts, events: Iterable[Event], device_events: Iterable[DeviceEvent]
+    kernel: live.Kernel,
+    facts: MachineFacts,
+    events: Iterable[Event],
+    device_events: Iterable[DeviceEvent],
+    settled: Collection[int] = (),
 ) -> set[Key]:
-    """Bring facts up to date with events, and return the keys of the interfaces that may have changed."""
+    """Bring facts up to date with events, and return the keys of the interfaces that may have changed.
+
+    Args:
+        settled: ends of pairs to be read again: their other ends have been at one place for long enough.
+    """
     batch = _Batch(kernel, facts)
+    batch.pairs |= set(settled)
     common = dict(facts.problems.get(EVERY_LINK, {}))
     links: dict[int, LinkEvent] = {}
     for event in events:
@@ -75,6 +84,10 @@ class _Batch:
         if event.gone or old is None:
             # One end of a pair came or went: the kernel sends nothing about the other end, whose peer is elsewhere now.
             self.pairs |= {end.lower for end in (old, event.link) if end is not None and end.kind in PAIRED}
+        if event.link.kind in PAIRED and event.link.peer_netns == HERE and not event.link.lower:
+            # The kernel makes the ends of a pair one after the other, and reports the first before they are connected;
+            # no message follows (veth_newlink(), netkit_new_link()).
+            self.pairs.add(index)
         if event.gone:
             facts.routes.drop_link(index)
             self.routes = True
@@ -160,6 +173,7 @@ class _Batch:
                 self.concerned.add(index)
         if self.far:
             self.concerned |= live.read_pods(self.kernel, facts)
+        self.concerned |= live.judge_pairs(facts)
 
     def _note_moved_device(self, device: SysfsDevice | None) -> None:
         """Note that a device's netdev came, went or has another name: this changes its PF, VFs and RDMA device."""

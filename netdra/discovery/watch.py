@@ -22,6 +22,7 @@ import msgspec
 
 from netdra.discovery import assemble, live, scan, update
 from netdra.discovery.facts import Key, MachineFacts
+from netdra.discovery.pairs import SETTLE_SECONDS, Pairs
 from netdra.kernel.errors import EventsLostError, KernelError
 from netdra.kernel.monitor import DeviceMonitor, Monitor
 from netdra.kernel.sysfs import Sysfs
@@ -65,7 +66,12 @@ class Watcher:
     """
 
     def __init__(
-        self, node: InventoryNode | None = None, *, sysfs: Sysfs | None = None, rescan_every: float = RESCAN_EVERY
+        self,
+        node: InventoryNode | None = None,
+        *,
+        sysfs: Sysfs | None = None,
+        rescan_every: float = RESCAN_EVERY,
+        settle: float = SETTLE_SECONDS,
     ) -> None:
         """Begin to listen, then read everything, so that nothing between is missed.
 
@@ -73,6 +79,7 @@ class Watcher:
             node: the node of the interfaces; this machine by its host name if it is not given.
             sysfs: where /sys is.
             rescan_every: seconds between full readings.
+            settle: for how many seconds the other end of a pair must stay at one place until an end is an interface.
 
         Raises:
             KernelError: the links cannot be listed.
@@ -86,6 +93,8 @@ class Watcher:
         self._retry_seconds = 0.0
         self._earliest = 0.0
         self._next_rescan = 0.0
+        self._pairs = Pairs(settle)
+        self._interfaces: dict[Key, Interface] = {}
         with ExitStack() as opened:
             self._monitor = opened.enter_context(Monitor())
             self._device_monitor = opened.enter_context(DeviceMonitor())
@@ -127,11 +136,17 @@ class Watcher:
 
     @property
     def timeout(self) -> float:
-        """Seconds until the next full reading is due; `handle` then does it, event or not."""
-        return max(0.0, self._next_rescan - time.monotonic())
+        """Seconds until something is to be read without an event; `handle` then does it."""
+        due = self._pairs.due
+        return max(0.0, (self._next_rescan if due is None else min(due, self._next_rescan)) - time.monotonic())
+
+    @property
+    def settling(self) -> float:
+        """Seconds until the first end of a pair is an interface that is none yet, 0.0 without such an end."""
+        return 0.0 if self._pairs.due is None else max(0.0, self._pairs.due - time.monotonic())
 
     def wait(self, timeout: float | None = None) -> InterfaceChanges:
-        """Wait for events (or until `timeout` seconds are over, or a full reading is due) and handle them.
+        """Wait for events (or until `timeout` seconds are over, or something is to be read) and handle them.
 
         Raises:
             KernelError: the event sockets failed.
@@ -145,7 +160,8 @@ class Watcher:
         Raises:
             KernelError: the event sockets failed.
         """
-        if self.timeout == 0.0:
+        now = time.monotonic()
+        if self._next_rescan <= now:
             return self.rescan()
         try:
             events, device_events = self._monitor.read(), self._device_monitor.read()
@@ -157,9 +173,10 @@ class Watcher:
             self._next_rescan = min(self._next_rescan, self._earliest)
             return InterfaceChanges()
         self.events += len(events) + len(device_events)
-        if not events and not device_events:
+        settled = self._pairs.overdue(now)
+        if not events and not device_events and not settled:
             return InterfaceChanges()
-        changes = self._refresh(update.apply_events(self._kernel, self._facts, events, device_events))
+        changes = self._refresh(update.apply_events(self._kernel, self._facts, events, device_events, settled))
         if self.stale and not self._retry_seconds:
             due = self._next_rescan
             self._plan_rescan()
@@ -187,12 +204,14 @@ class Watcher:
     def _read_all(self, known: MachineFacts | None) -> None:
         began = time.thread_time()
         try:
-            self._facts: MachineFacts = live.read(self._kernel, known)
+            self._facts: MachineFacts = live.read(self._kernel, known, self._pairs)
         finally:
             self._earliest = time.monotonic() + (time.thread_time() - began) / READING_SHARE
         self._facts.wired = self.node.wired
         self._uplinks = assemble.host_uplinks(self._facts)
-        self._interfaces = scan.interfaces(self._facts)
+        former, arriving = self._interfaces, self._pairs.arriving
+        assembled = scan.interfaces(self._facts)
+        self._interfaces = {key: assembled[key] for key in assembled if key not in arriving or key in former}
         self._plan_rescan()
 
     def _plan_rescan(self) -> None:
@@ -211,7 +230,10 @@ class Watcher:
         self._next_rescan = time.monotonic() + min(self._retry_seconds or self._rescan_every, self._rescan_every)
 
     def _refresh(self, concerned: set[Key]) -> InterfaceChanges:
-        """Make the concerned interfaces again, and those that became or ceased to be uplinks."""
+        """Make the concerned interfaces again, and those that became or ceased to be uplinks.
+
+        A new end of a pair is an interface when it is known whose it is: nothing is to be published for it before.
+        """
         facts = self._facts
         uplinks = assemble.host_uplinks(facts)
         before: dict[Key, Interface] = {}
@@ -219,6 +241,8 @@ class Watcher:
         for key in concerned | uplinks.changed(self._uplinks):
             if key in self._interfaces:
                 before[key] = self._interfaces.pop(key)
+            if key in self._pairs.arriving and key not in before:
+                continue
             if isinstance(key, int) and key in facts.links:
                 after[key] = assemble.interface(facts, key, uplinks)
             elif isinstance(key, str) and key in facts.functions:

@@ -33,6 +33,7 @@ UPLINK_BY_RULES = (
     "allowHostAddresses or allowHostUplink"
 )
 UPLINK_UNKNOWN = "it is unknown whether it carries the node's traffic, and no matching policy sets allowHostUplink"
+PEER_UNKNOWN = "it is unknown whether the other end of its pair is in a pod"
 LOOPBACK = "it is the loopback interface, which is not a network device"
 REPRESENTOR = (
     'it represents another function on the switch of its NIC, and no matching policy selects by type == "representor"'
@@ -42,6 +43,7 @@ NO_VF = "it is not a VF, and every matching policy has pooledVFs, which only sup
 _OTHER_TYPES = ("", "another type")
 _NOBODY = ("",)
 _PROTECTIONS: dict[str, Hidden] = {
+    PEER_UNKNOWN: "peer-unknown",
     LOOPBACK: "loopback",
     REPRESENTOR: "representor",
     ONLY_A_FILE: "device-file",
@@ -227,6 +229,8 @@ def _protections(
     interface: Interface, facts: dict[str, AttributeValue]
 ) -> Iterator[tuple[str, Callable[[Rule], bool]]]:
     """The reasons not to offer an interface, each with the test for policies that may offer it nevertheless."""
+    if interface.peer_unknown:
+        yield PEER_UNKNOWN, lambda rule: False
     if interface.type == "loopback":
         yield LOOPBACK, lambda rule: False
     if interface.type == "representor":

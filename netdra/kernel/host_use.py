@@ -42,7 +42,7 @@ def words(
         stacked: the links that stand on it and are not its master.
         addresses: its addresses.
         routed: whether a route leaves through it that did not come with an address.
-        reaches_pod: whether it is the end of a veth or netkit pair whose other end is in a pod's namespace.
+        reaches_pod: whether it is the end of a veth or netkit pair whose other end is in a pod's namespace, or may be.
         programs: the words of its BPF programs besides XDP (`netdra.kernel.bpf.uses`).
         of: another name for the master: no user knows the name of Open vSwitch's datapath.
     """
@@ -115,6 +115,16 @@ def read(sock: Socket, netdev: Link, sysfs: Sysfs, has: Configuration) -> tuple[
         [] if stands_alone else link.stacked_on(sock, netdev.index),
         has.addresses,
         routed=any(entry.is_made for entry in has.routes),
-        reaches_pod=netdev.peer_netns >= 0 and netdev.peer_netns in pod_namespaces.ids(sock),
+        reaches_pod=_reaches_pod(sock, netdev),
         programs=bpf.words(has.programs or ()),
     )
+
+
+def _reaches_pod(sock: Socket, netdev: Link) -> bool:
+    """Whether the other end of a pair is in a pod, or in a namespace that is about to end, which may be a pod's.
+
+    Raises:
+        KernelError: the namespaces of pods cannot be read.
+    """
+    number = netdev.peer_netns
+    return number != link.HERE and (number == link.UNASSIGNED or number in pod_namespaces.ids(sock))

@@ -48,6 +48,8 @@ _REPRESENTED = re.compile(r"(?:c(?P<controller>\d+))?pf(?P<pf>\d+)(?:vf(?P<vf>\d
 _VXLAN_LINK = 3
 PAIRED = frozenset({"veth", "netkit", "vxcan"})
 """Kinds whose IFLA_LINK is the other end of a cable, not what the link stands on."""
+HERE, UNASSIGNED = -1, -2
+"""In the place of a namespace's id: the link's own namespace, and another one without an id, which is about to end."""
 _UPLINK = re.compile(r"p(?P<pf>\d+)\Z", re.ASCII)
 _BARE_NUMBER = re.compile(r"\d+\Z", re.ASCII)
 
@@ -67,7 +69,8 @@ class Link(msgspec.Struct, frozen=True, gc=False):
         permanent_address: the address burnt in.
         mtu: in bytes.
         state: one of OPER_STATES.
-        lower: the ifindex of the link below (VLAN, macvlan) or of its veth peer; in `lower_netns`, if not -1.
+        lower: the ifindex of the link below (VLAN, macvlan) or of its veth peer.
+        lower_netns: the id of the namespace that `lower` is in, or HERE or UNASSIGNED.
         master: the ifindex of the bridge, bond ... that it is a port of.
         parent: the bus address of the device behind it ("0000:03:00.0"), on `parent_bus` ("pci").
         vfs: how many VFs its device has just now.
@@ -118,7 +121,7 @@ class Link(msgspec.Struct, frozen=True, gc=False):
 
         For a VXLAN that index is only in the attributes of its kind.
         """
-        if self.lower_netns >= 0 or self.lower == self.index or self.kind in PAIRED:
+        if self.lower_netns != HERE or self.lower == self.index or self.kind in PAIRED:
             return 0
         if self.kind != "vxlan":
             return self.lower
@@ -127,8 +130,8 @@ class Link(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def peer_netns(self) -> int:
-        """The id of the namespace that the other end of a veth or netkit pair is in, -1 if it is in this one."""
-        return self.lower_netns if self.kind in PAIRED else -1
+        """The id of the namespace that the other end of a pair is in, HERE if it is in this one, or UNASSIGNED."""
+        return self.lower_netns if self.kind in PAIRED else HERE
 
     @property
     def port(self) -> SwitchPort | None:
@@ -223,7 +226,7 @@ def parse(body: bytes, *, whole: bool = False) -> Link:
         _number(get(uapi.IFLA_MTU)),
         OPER_STATES[state] if state < len(OPER_STATES) else OPER_STATES[0],
         _number(get(uapi.IFLA_LINK)),
-        to_i32(fields[uapi.IFLA_LINK_NETNSID]) if uapi.IFLA_LINK_NETNSID in fields else -1,
+        _netns(get(uapi.IFLA_LINK_NETNSID)),
         _number(get(uapi.IFLA_MASTER)),
         to_text(get(uapi.IFLA_IFALIAS, b"")),
         _alt_names(fields[uapi.IFLA_PROP_LIST]) if uapi.IFLA_PROP_LIST in fields else (),
@@ -494,6 +497,14 @@ def _finds(name: str, settings: LinkChanges) -> bool:
 
 def _number(data: bytes | None) -> int:
     return to_u32(data) if data else 0
+
+
+def _netns(data: bytes | None) -> int:
+    """The namespace in IFLA_LINK_NETNSID; the kernel gives none that is about to end an id (peernet2id_alloc())."""
+    if data is None:
+        return HERE
+    number = to_i32(data)
+    return number if number >= 0 else UNASSIGNED
 
 
 def _has_program(data: bytes) -> bool:

@@ -2,9 +2,9 @@
 
 The kernel calls the namespace of a link's other end by an id of the namespace that it is asked in
 (IFLA_LINK_NETNSID), and reports which id a file's namespace has (RTM_GETNSID). So the namespaces that container
-runtimes name are asked one by one. Runtimes name them by a UUID: `cni-<uuid>` (containerd) or `<uuid>` (CRI-O), before
-any CNI plugin puts something in. Namespaces of other names (routers, labs) are not pods', nor are those without a name:
-on a node that is a container itself, its own NICs lead to one.
+runtimes name are asked one by one. Runtimes name them by a UUID: `cni-<uuid>` (containerd), `<uuid>` (CRI-O) or
+`netns-<uuid>` (Podman), before any CNI plugin puts something in. Namespaces of other names (routers, labs) are not
+pods', nor are those without a name: on a node that is a container itself, its own NICs lead to one.
 
 Discovery keeps a `PodNamespaces`; steps ask for `ids` right before they take a device from the host.
 """
@@ -20,7 +20,7 @@ from netdra.kernel.netlink import Socket, attribute, attributes, to_i32, u32
 from netdra.kernel.netns import Namespace
 
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
-_OF_RUNTIMES = re.compile(rf"(?:cni-)?{_UUID}\Z")
+_OF_RUNTIMES = re.compile(rf"(?:cni-|netns-)?{_UUID}\Z")
 _HEADER = b"\0\0\0\0"  # struct rtgenmsg, padded
 
 

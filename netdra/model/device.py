@@ -127,6 +127,7 @@ Hidden = Literal[
     "uplink-unknown",
     "host-use",
     "host-use-unknown",
+    "peer-unknown",
     "representor",
     "loopback",
     "device-file",
@@ -135,8 +136,9 @@ Hidden = Literal[
 ]
 """Why an interface is hidden: no policy matches it, or of some it is not known; an exclude policy matches it, or fails
 on it and may mean it; the node's own traffic needs it, or may; the host uses it and policies offer it whole, or it may;
-it represents another function and no policy asks for that; it is `lo`; it is only a file and no policy asks for what is
-registered; its file is not there or not allowed; what policies make of it cannot be published.
+the other end of its pair may be in a pod; it represents another function and no policy asks for that; it is `lo`; it is
+only a file and no policy asks for what is registered; its file is not there or not allowed; what policies make of it
+cannot be published.
 """
 
 

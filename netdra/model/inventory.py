@@ -36,8 +36,9 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     """One network device of the node, with a netdev just now or without (a VF in a pod or under vfio-pci has none).
 
     `host_use` is what the host itself uses it for (`bridge-port br0`, `vlan-parent`, `address` ...); where that is
-    unreadable, it is what is known of it. `representor` is the name of the netdev that stands for a VF on its NIC's
-    switch; `port_name` is which port of that switch this one is.
+    unreadable, it is what is known of it. `peer_unknown` is true of the end of a veth, netkit or vxcan pair while it is
+    not known whether the other end is in a pod, or will be. `representor` is the name of the netdev that stands for a
+    VF on its NIC's switch; `port_name` is which port of that switch this one is.
     `uplink_by_rules` is true of hardware through which default routes leave, and none of them without a policy rule.
     `no_carrier` is true of one that is set up and has no carrier: its cable or its lower device is disconnected.
     `registered_by` is the provider that registered it as a device, which the kernel does not know.
@@ -95,6 +96,7 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     host_uplink: bool = False
     uplink_by_rules: bool = False
     host_use: tuple[str, ...] = ()
+    peer_unknown: bool = False
     no_carrier: bool = False
     registered_by: str = ""
     device_file: str = ""

@@ -178,6 +178,17 @@ class Interfaces:
         await clear()
         return await self.run(self._handle)
 
+    async def settle(self) -> None:
+        """Wait until it is known whose the ends of pairs are that the first reading found.
+
+        Raises:
+            KernelError: the kernel's events cannot be read.
+        """
+        seconds = self.watcher.settling
+        if seconds:
+            await asyncio.sleep(seconds)
+            await self.run(self._handle)
+
     def _handle(self) -> bool:
         # A full reading also finds changes without an event, such as hardware that went while it was in a pod.
         rescans, began = self.watcher.rescans, time.perf_counter()

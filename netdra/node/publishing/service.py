@@ -305,6 +305,8 @@ class Publishing:
     async def _run_passes(self, interfaces: Interfaces, publisher: Publisher, offering: Offering) -> None:
         """Make a pass, hand on its changes, and wait for the next reason to make one."""
         discovered = metrics.Discovered(interfaces.watcher)
+        # What is published from before a restart stays until it is known whose the ends of pairs are that are there.
+        await interfaces.settle()
         while True:
             await self.gate.wait()
             self._work.clear()

@@ -27,7 +27,7 @@ POD = ("pod-peer",)
 
 def scanned(machine: Machine) -> Inventory:
     with machine.namespace.run(live.Kernel) as kernel:
-        return scan(NODE, kernel)
+        return scan(NODE, kernel, settle=0.0)
 
 
 def used(inventory: Inventory) -> dict[str, tuple[str, ...]]:
@@ -36,7 +36,7 @@ def used(inventory: Inventory) -> dict[str, tuple[str, ...]]:
 
 @pytest.fixture
 def watcher(machine: Machine) -> Iterator[Watcher]:
-    with machine.namespace.run(lambda: Watcher(NODE)) as opened:
+    with machine.namespace.run(lambda: Watcher(NODE, settle=0.0)) as opened:
         yield opened
 
 

@@ -35,7 +35,7 @@ def make_links(machine: Machine, pairs: int = PAIRS) -> None:
 
 def fresh(machine: Machine) -> Inventory:
     with machine.namespace.run(live.Kernel) as kernel:
-        return scan(NODE, kernel)
+        return scan(NODE, kernel, settle=0.0)
 
 
 def names_of(watcher: Watcher) -> set[str]:
@@ -109,7 +109,7 @@ def test_a_watcher_begins_and_goes_on_although_each_dump_is_interrupted(
 ) -> None:
     for number in (1, 2):
         address.add(machine.sock, machine.index("a3"), f"10.1.{number}.1/24")
-    with machine.namespace.run(lambda: Watcher(NODE)) as watcher:
+    with machine.namespace.run(lambda: Watcher(NODE, settle=0.0)) as watcher:
         assert watcher.stale
         assert names_of(watcher) - {"comes", "along"} == STAYING
         addresses = {each.if_name: each.ipv4 for each in watcher.inventory.interfaces}
@@ -131,7 +131,7 @@ def test_a_failed_rescan_keeps_the_inventory_and_is_retried_soon(
     machine.veth("a", "b", up=True)
     address.add(machine.sock, machine.index("a"), "10.1.1.1/24")
     machine.at_rest()
-    with machine.namespace.run(lambda: Watcher(NODE)) as watcher:
+    with machine.namespace.run(lambda: Watcher(NODE, settle=0.0)) as watcher:
         agree(watcher, machine)
         before = watcher.inventory
 
@@ -154,7 +154,7 @@ def test_a_failed_rescan_keeps_the_inventory_and_is_retried_soon(
 
 
 def test_retries_of_a_reading_are_further_and_further_apart(machine: Machine, interruptions: Interruptions) -> None:
-    with machine.namespace.run(lambda: Watcher(NODE)) as watcher:
+    with machine.namespace.run(lambda: Watcher(NODE, settle=0.0)) as watcher:
         waits = []
         for _ in range(5):
             waits.append(watcher.timeout)
@@ -166,7 +166,7 @@ def test_retries_of_a_reading_are_further_and_further_apart(machine: Machine, in
 def test_readings_after_lost_events_are_apart(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(monitor, "_RECEIVE_BUFFER", 4096)
     make_links(machine)
-    with machine.namespace.run(lambda: Watcher(NODE)) as watcher:
+    with machine.namespace.run(lambda: Watcher(NODE, settle=0.0)) as watcher:
         while watcher.overflows < 30:
             for mtu in range(1300, 1330):
                 link.change(machine.sock, "a0", mtu=mtu)
@@ -204,7 +204,7 @@ def test_a_real_storm_ends_no_watcher(machine: Machine, monkeypatch: pytest.Monk
     monkeypatch.setattr(monitor, "_RECEIVE_BUFFER", 64 * 1024)  # so that events are lost, too
     make_links(machine, 500)
     stay = names = {netdev.name for netdev in link.dump(machine.sock)}
-    with storm(machine, 400), machine.namespace.run(lambda: Watcher(NODE)) as watcher:
+    with storm(machine, 400), machine.namespace.run(lambda: Watcher(NODE, settle=0.0)) as watcher:
         for number in range(15):
             watcher.wait(0.1)
             link.change(machine.sock, f"a{number}", mtu=1400 + number)
@@ -213,7 +213,7 @@ def test_a_real_storm_ends_no_watcher(machine: Machine, monkeypatch: pytest.Monk
             if number % 5 == 0:
                 watcher.rescan()
                 assert stay <= {netdev.name for netdev in link.dump(machine.sock)}
-    with machine.namespace.run(lambda: Watcher(NODE)) as after:
+    with machine.namespace.run(lambda: Watcher(NODE, settle=0.0)) as after:
         assert names_of(after) == stay
         mtus = {each.if_name: each.mtu for each in after.inventory.interfaces}
         assert [mtus[f"a{number}"] for number in range(15)] == [1400 + number for number in range(15)]
@@ -228,7 +228,7 @@ def test_a_daemon_that_cannot_read_the_kernel_yet_begins_when_it_can(machine: Ma
         attempts += 1
         if attempts < 3:
             raise kernel_error(errno.ENOBUFS, "cannot list links")
-        return machine.namespace.run(lambda: Watcher(NODE))
+        return machine.namespace.run(lambda: Watcher(NODE, settle=0.0))
 
     async def begin() -> set[str]:
         async with Interfaces.watching(watch, DeviceFiles()) as interfaces:
@@ -251,7 +251,7 @@ def test_events_of_a_storm_are_read_together(machine: Machine) -> None:
             link.change(machine.sock, "a", mtu=1000 + readings)  # the next event is there before the reading
 
         async with Interfaces.watching(
-            lambda: machine.namespace.run(lambda: Watcher(NODE)), DeviceFiles()
+            lambda: machine.namespace.run(lambda: Watcher(NODE, settle=0.0)), DeviceFiles()
         ) as interfaces:
             link.change(machine.sock, "a", mtu=1000)
             began = time.monotonic()

@@ -26,12 +26,12 @@ NODE = InventoryNode(name="worker-1", physnets={"physnet2": ("a", "eth9")})
 
 
 def watcher_of(namespace: Namespace, rescan_every: float = RESCAN_EVERY) -> Watcher:
-    return namespace.run(lambda: Watcher(NODE, rescan_every=rescan_every))
+    return namespace.run(lambda: Watcher(NODE, rescan_every=rescan_every, settle=0.0))
 
 
 def fresh(namespace: Namespace) -> Inventory:
     with namespace.run(live.Kernel) as kernel:
-        return scan(NODE, kernel)
+        return scan(NODE, kernel, settle=0.0)
 
 
 def agree(watcher: Watcher, namespace: Namespace) -> None:

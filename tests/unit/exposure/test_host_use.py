@@ -44,6 +44,17 @@ def test_an_interface_that_the_host_uses_or_may_use_is_not_offered_whole(
     assert [verdict.outcome for verdict in found.verdicts] == ["overruled"]
 
 
+def test_the_end_of_a_pair_whose_other_end_may_be_in_a_pod_is_offered_by_no_policy() -> None:
+    interface = msgspec.structs.replace(NIC, type="veth", peer_unknown=True)
+    found = decision(
+        interface,
+        exclusive("allowed", "true", allowHostUse=True, allowHostUplink=True),
+        shared("s", "true", supportedCNIPlugins=[{"name": "macvlan"}], deviceNameSuffix="-s"),
+    )
+    assert (found.exposed, found.hidden) == ((), "peer-unknown")
+    assert found.reason == "hidden: it is unknown whether the other end of its pair is in a pod"
+
+
 @pytest.mark.parametrize("interface", [USED, UNKNOWN])
 def test_its_shares_are_offered(interface: Interface) -> None:
     assert names(expose(inventory(interface), [shared("p", "true", supportedCNIPlugins=[{"name": "macvlan"}])])) == [

@@ -1,0 +1,87 @@
+"""No write of a ResourceSlice has the node's end of a pod's wire, while pods come and while the driver restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+
+from testbed.api import Api
+from testbed.control_plane import ControlPlane
+from testbed.objects import SLICE
+from testbed.workspace import Workspace
+from tests.cluster.publishing.scene import devices, policy, publishing
+from tests.kernel.conftest import Machine
+from tests.wires import WAYS, pods
+
+COUNT = 50
+VETHS = 'device.attributes["dra.networking"].type == "veth"'
+
+
+@contextmanager
+def written(api: Api, node: str) -> Iterator[set[str]]:
+    """The devices of all slices of a node that are written meanwhile; whole when this ends."""
+    names = set(devices(api.list(SLICE, fields=f"spec.nodeName={node}")))
+    ends = threading.Event()
+
+    def follow() -> None:
+        with closing(api.watch(SLICE, fields=f"spec.nodeName={node}")) as changes:
+            for _, item in changes:
+                names.update(devices([item]))
+                if ends.is_set():
+                    return
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    try:
+        yield names
+    finally:
+        ends.set()
+        api.delete_all(SLICE, fields=f"spec.nodeName={node}")
+        thread.join()
+
+
+@pytest.mark.usefixtures("custom_kinds")
+def test_the_wires_of_50_pods_are_in_no_slice_and_the_nodes_own_pair_is(
+    control_plane: ControlPlane, workspace: Workspace, machine: Machine
+) -> None:
+    async def story() -> None:
+        policy(workspace, VETHS)
+        machine.veth("first", "other")
+        with pods(COUNT) as spaces:
+            async with publishing(control_plane, workspace, machine) as scene:
+                with written(workspace.api, scene.node) as names:
+                    await scene.devices("first", "other")
+
+                    def make() -> None:
+                        for number, pod in enumerate(spaces):
+                            WAYS[number % len(WAYS)](machine, pod, f"wire{number}")
+                        machine.veth("own", "peer")
+
+                    await asyncio.to_thread(make)
+                    await scene.devices("first", "other", "own", "peer")
+                    assert names == {"first", "other", "own", "peer"}
+                assert names == {"first", "other", "own", "peer"}
+
+    asyncio.run(story())
+
+
+@pytest.mark.usefixtures("custom_kinds")
+def test_a_driver_that_begins_while_a_wire_is_made_publishes_only_the_nodes_own_pair(
+    control_plane: ControlPlane, workspace: Workspace, machine: Machine
+) -> None:
+    async def story() -> None:
+        policy(workspace, VETHS)
+        machine.veth("own", "peer")
+        machine.veth("wire", "there")
+        with pods(1) as (pod,):
+            async with publishing(control_plane, workspace, machine) as scene:
+                with written(workspace.api, scene.node) as names:
+                    machine.run("ip", "link", "set", "there", "netns", pod.name)
+                    await scene.devices("own", "peer")
+                assert names == {"own", "peer"}
+
+    asyncio.run(story())
