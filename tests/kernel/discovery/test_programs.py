@@ -31,7 +31,7 @@ def used(inventory: Inventory) -> dict[str, tuple[str, ...]]:
 @pytest.fixture
 def watcher(machine: Machine) -> Iterator[Watcher]:
     machine.veth("a", "b")
-    with machine.namespace.run(lambda: Watcher(NODE)) as opened:
+    with machine.namespace.run(lambda: Watcher(NODE, settle=0.0)) as opened:
         yield opened
 
 
