@@ -16,7 +16,7 @@ from netdra.kernel.link import Link
 from netdra.kernel.netlink import Socket
 from netdra.steps.settings import StrandedError
 
-_HINT = "detach it by hand (bpftool net, bpftool link detach); netdra tries again by itself"
+_HINT = "end the program that attached it, or use bpftool; netdra retries automatically"
 
 
 class Compared(NamedTuple):

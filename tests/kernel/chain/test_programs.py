@@ -124,7 +124,9 @@ def test_a_program_that_a_pod_leaves_on_its_device_does_not_reach_the_next_pod(
         os.close(descriptor)
 
 
-def test_what_a_plugin_brings_back_with_a_pods_program_is_cleaned_and_reported(bed: Bed, wire: Namespace) -> None:
+def test_a_device_that_a_plugin_brings_back_with_a_pods_program_is_cleaned_and_reported(
+    bed: Bed, wire: Namespace
+) -> None:
     plugin = recorder(bed, "mover")
     plugin.does("ADD", f"{TAKE}; {RESULT}")
     plugin.does("DEL", GIVE)
@@ -180,7 +182,7 @@ def test_with_allow_host_use_the_nodes_programs_come_back_and_the_pods_do_not(
     os.close(held)
 
 
-def test_what_the_node_gives_its_own_bpf_link_meanwhile_stays(bed: Bed, wire: Namespace) -> None:
+def test_a_new_program_of_a_bpf_link_of_the_node_stays(bed: Bed, wire: Namespace) -> None:
     """As its agent does when it is updated."""
     held = programs.hold("eth7", "tcx ingress", "first", passes=True)
     attached(bed, allow=True)
@@ -275,7 +277,9 @@ def attachments() -> tuple[bpf.Program, ...]:
         return bpf.attached(link.get(sock, "eth7"), sock)
 
 
-def test_whatever_a_pod_attaches_its_device_comes_back_without_it(bed: Bed, wire: Namespace) -> None:
+def test_after_any_attachments_of_a_pod_the_device_has_the_programs_of_the_node_alone(
+    bed: Bed, wire: Namespace
+) -> None:
     attachment = st.tuples(st.sampled_from(programs.PLACES), st.booleans(), st.booleans())
 
     @settings(max_examples=25, deadline=None)

@@ -76,9 +76,7 @@ def test_where_programs_cannot_be_read_the_use_by_the_host_is_unknown(machine: M
     assert inventory.unreadable == {"hostUse: EPERM": 3}
 
 
-def test_for_a_user_who_cannot_take_devices_anyway_all_else_stays_known(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_for_a_user_without_rights_all_other_uses_stay_known(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine.veth("a", "b")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     inventory = programs.barred(lambda: scanned_here(machine), errno.EPERM)

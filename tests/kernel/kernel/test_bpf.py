@@ -145,7 +145,7 @@ def test_where_a_seccomp_profile_forbids_the_call_the_programs_are_unknown(node:
     assert refused.value.errno == number
 
 
-def test_in_a_user_namespace_nobody_can_attach_one_so_there_is_none(node: Machine) -> None:
+def test_in_a_user_namespace_where_none_can_be_attached_there_is_none(node: Machine) -> None:
     code = "from netdra.kernel import bpf, netns; netns.enter_user_namespace(); print(bpf.uses(1, ''))"
     assert subprocess.check_output((sys.executable, "-c", code), text=True) == "()\n"
 
