@@ -11,8 +11,9 @@ there is no moment, and no crash, at which such a device could go to the next po
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -172,6 +173,29 @@ def port_holder(directory: Path, address: str) -> str:
     of_ports = f"{address}{_SLASH}"
     names = (name for name in files.listed(files.joined(directory, _FOLDER)) if name.startswith(of_ports))
     return next(filter(None, (holder(directory, name) for name in names)), "")
+
+
+def vfs_before(directory: Path, pf: str) -> Mapping[str, Any] | None:
+    """The settings of a PF's VFs as they were before a sandbox got the PF, or None.
+
+    Raises:
+        TemporaryError: the disk cannot be read.
+    """
+    sandbox = holder(directory, pf)
+    if not sandbox:
+        return None
+    try:
+        states = checkpoint.load(directory, sandbox).steps.values()
+    except (FileNotFoundError, BadCheckpointError, NewerStateError, InvalidInputError):
+        return None
+    for state in states:
+        # The record of a built-in step's netdev, of one beside an RDMA device, or of a program's device.
+        step, device = state.undo.get("step", {}), state.undo.get(RECORD, {})
+        for netdev in (step, step.get("netdev"), device.get("netdev")):
+            record: Mapping[str, Any] | None = (netdev or {}).get("vfs")
+            if record and record.get("pf") == pf:
+                return record
+    return None
 
 
 def shares_claim(directory: Path, device: str, header: Header) -> bool:

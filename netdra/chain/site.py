@@ -131,6 +131,7 @@ def opened(
             lock=-1,
             holder=_other_holder(settings.state, pod.sandbox),
             port_holder=partial(holders.port_holder, settings.state),
+            vfs_before=partial(holders.vfs_before, settings.state),
             device_files=DeviceFiles(settings.device_files),
         )
 

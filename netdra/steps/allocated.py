@@ -120,7 +120,7 @@ def observe(device: PlannedDevice, if_name: str, site: Site) -> Allocated | None
         address=at,
         driver=pci.driver_of(site.sysfs, at) if at else "",
         netdev=moved,
-        function=functions.seen(at, site) if at else None,
+        function=functions.recorded(at, site) if at else None,
         rdma_device=rdma_name if rdma_name and rdma_device.is_exclusive() else "",
         rdma=rdma_device.seen(rdma_name, at, counted=not device.is_shared) if rdma_name else None,
         shared=device.is_shared,

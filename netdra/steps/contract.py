@@ -122,6 +122,8 @@ class Site(msgspec.Struct, frozen=True):
         lock: a descriptor that programs which act for the step inherit, or -1.
         holder: which other sandbox has a device, by the device's key; "" for none.
         port_holder: which other sandbox has a port of a PCI function, by the function's address; "" for none.
+        vfs_before: the settings that a PF had for its VFs before a sandbox got the PF, by the PF's address, as a step's
+            record has them (`netdra.steps.functions`); None if no sandbox has it.
         device_files: which device files pods may be given.
         notes: what the acting step has to state though it succeeds; the caller takes them.
         restored: how undoing a step has made a device what it was, beyond what the step changed; likewise.
@@ -138,6 +140,7 @@ class Site(msgspec.Struct, frozen=True):
     lock: int
     holder: Callable[[str], str]
     port_holder: Callable[[str], str] = msgspec.field(default=lambda _: "")
+    vfs_before: Callable[[str], Mapping[str, Any] | None] = msgspec.field(default=lambda _: None)
     device_files: DeviceFiles = msgspec.field(default_factory=DeviceFiles)
     notes: list[str] = []
     restored: list[str] = []

@@ -73,6 +73,15 @@ def seen(address: str, site: Site) -> FunctionSettings | None:
     return None if before is None else FunctionSettings(address=address, pf=pf_address, index=index, before=before)
 
 
+def recorded(address: str, site: Site) -> FunctionSettings | None:
+    """As `seen`; if another sandbox has the PF just now, the settings from before that."""
+    pf_address = pci.pf_of(site.sysfs, address)
+    now = seen(address, site) if pf_address else None
+    record = site.vfs_before(pf_address) if pf_address and now is None else None
+    vfs = msgspec.convert(record, PhysicalFunction).vfs if record is not None else ()
+    return now or next((entry for entry in vfs if entry.address == address), None)
+
+
 def all_of(netdev: Link, address: str, site: Site) -> PhysicalFunction | None:
     """All VFs of a PF just now; None for a device that cannot have VFs.
 

@@ -146,7 +146,7 @@ def observe(order: Order, netdev: Link, site: Site, *, with_function: bool = Tru
     return msgspec.structs.replace(
         moved,
         reset=reset.policy_of(at, reset.wanted(order.device), site),
-        function=functions.seen(at, site) if at and with_function else None,
+        function=functions.recorded(at, site) if at and with_function else None,
     )
 
 

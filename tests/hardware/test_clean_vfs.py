@@ -52,13 +52,15 @@ def test_settings_that_a_pod_with_a_pf_gave_to_vfs_do_not_reach_their_next_users
     assert after.detach().is_clean
 
 
+@pytest.mark.parametrize("first", ["pf", "vf"])
 def test_a_vf_that_another_pod_has_is_left_to_it_and_restored_when_it_comes_back(
-    pfs: tuple[PF, ...], new_pod: Callable[[], Pod]
+    pfs: tuple[PF, ...], new_pod: Callable[[], Pod], first: str
 ) -> None:
     pf, vf = pfs[1], pfs[1].vf(2)
     before, owner, other = of_all(pf), new_pod(), new_pod()
-    other.attach(plan(step("vf", "host-device", "net1", device=allocated(vf))))
-    owner.attach(plan(step("pf", "host-device", "net1", device=allocated(pf, allow_host_use=True))))
+    of_pods = {owner: allocated(pf, allow_host_use=True), other: allocated(vf)}
+    for each in of_pods if first == "pf" else reversed(of_pods):
+        each.attach(plan(step("nic", "host-device", "net1", device=of_pods[each])))
     spoil("net1", vf.index, owner.netns)
     assert owner.detach().is_clean
     assert of_pf(vf)["vlan_list"] == [{"vlan": 7, "qos": 2}]

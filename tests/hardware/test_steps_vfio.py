@@ -10,7 +10,8 @@ import pytest
 
 from netdra.chain.check import check
 from netdra.chain.report import AttachError
-from tests.hardware.node import PCI, PF, VF, Function, bind, ip, links, run
+from testbed.waiting import until
+from tests.hardware.node import PATIENCE, PCI, PF, VF, Function, bind, ip, links, run
 from tests.hardware.pods import Pod, allocated, assert_as_before, node_state, of_pf
 from tests.plans import plan, step
 
@@ -80,6 +81,9 @@ def test_a_device_that_was_vfios_before_stays_so(
 ) -> None:
     vf = pfs[0].vf(3)
     rebind(vf, "vfio-pci")
+    # With each reset its PF forgets the MAC that its former driver had set (drivers/net/ethernet/intel/igb).
+    (vf.folder / "reset").write_text("1")
+    until(lambda: of_pf(vf)["address"] == "00:00:00:00:00:00", "the PF to forget the MAC", seconds=PATIENCE)
     pod = new_pod()
     pod.attach(plan(step("vf", "vfio-pci", "net1", device=allocated(vf))))
     assert pod.detach().is_clean
