@@ -119,6 +119,8 @@ class Site(msgspec.Struct, frozen=True):
         holder: which other sandbox has a device, by the device's key; "" for none.
         port_holder: which other sandbox has a port of a PCI function, by the function's address; "" for none.
         device_files: which device files pods may be given.
+        hold_unknown: whether a device is held if it comes back with a difference that netdra does not know, such as an
+            attribute of a newer kernel; else the difference is a note.
         notes: what the acting step has to state though it succeeds; the caller takes them.
     """
 
@@ -134,6 +136,7 @@ class Site(msgspec.Struct, frozen=True):
     holder: Callable[[str], str]
     port_holder: Callable[[str], str] = msgspec.field(default=lambda _: "")
     device_files: DeviceFiles = msgspec.field(default_factory=DeviceFiles)
+    hold_unknown: bool = False
     notes: list[str] = []
 
     @property
