@@ -43,6 +43,7 @@ class ChainSettings(msgspec.Struct, frozen=True, kw_only=True):
             to `detach`. None: as long as the budget lasts.
         step_timeout: seconds that one step may take, within the budget.
         device_files: which device files pods may be given, as patterns.
+        hold_unknown: whether a device is held if it comes back with a difference that netdra does not know.
     """
 
     state: Path = DEFAULT_STATE
@@ -52,6 +53,7 @@ class ChainSettings(msgspec.Struct, frozen=True, kw_only=True):
     undo_of_hung: float | None = None
     step_timeout: float = 60.0
     device_files: tuple[str, ...] = ()
+    hold_unknown: bool = False
 
 
 @contextmanager
@@ -133,6 +135,7 @@ def opened(
             port_holder=partial(holders.port_holder, settings.state),
             vfs_before=partial(holders.vfs_before, settings.state),
             device_files=DeviceFiles(settings.device_files),
+            hold_unknown=settings.hold_unknown,
         )
 
 

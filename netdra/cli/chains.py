@@ -20,10 +20,16 @@ from netdra.model.topology import NetworkTopology
 MAX_TIMEOUT = 24 * 3600.0
 
 
-def _settings(state: Path, cni_path: str, host_root: str, timeout: float) -> ChainSettings:
+def _settings(
+    state: Path, cni_path: str, host_root: str, timeout: float, unknown_differences: str
+) -> ChainSettings:
     directories = tuple(directory for directory in cni_path.split(":") if directory)
     return ChainSettings(
-        state=state, plugins=PluginPath(directories=directories, root=host_root), budget=timeout, step_timeout=timeout
+        state=state,
+        plugins=PluginPath(directories=directories, root=host_root),
+        budget=timeout,
+        step_timeout=timeout,
+        hold_unknown=unknown_differences == "Hold",
     )
 
 
@@ -58,6 +64,7 @@ settings_options = shared.group(
         callback=shared.seconds,
         default=30.0,
     ),
+    shared.unknown_differences,
 )
 """How chains are run, as the command's argument `settings`."""
 

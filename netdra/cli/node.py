@@ -109,6 +109,7 @@ def _folders(_context: click.Context, _option: click.Parameter, given: tuple[Pat
     "The PodNetworkKind of SIG Network's draft by which claims report PodNetworks; by default not reported.",
     default="",
 )
+@shared.unknown_differences
 def command(
     options: daemons.Options,
     node_name: str,

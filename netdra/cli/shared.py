@@ -218,6 +218,13 @@ allow_device_file = option(
     multiple=True,
     callback=_device_files,
 )
+unknown_differences = option(
+    "--unknown-differences",
+    None,
+    "The action for a device that a pod returns with a difference that netdra does not know.",
+    type=click.Choice(["Report", "Hold"]),
+    default="Report",
+)
 
 
 def _ids(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:

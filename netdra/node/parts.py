@@ -209,9 +209,7 @@ class Parts:
             Dependencies(
                 client=client,
                 node=settings.node,
-                settings=ChainSettings(
-                    state=settings.sandboxes, plugins=settings.plugins, device_files=settings.allow_device_files
-                ),
+                settings=settings.chains,
                 files=ClaimFiles(plugin=paths.plugin, cdi=settings.cdi_dir),
                 prepared=prepared,
                 view=publishing,

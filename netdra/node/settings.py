@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
+from netdra.chain.site import ChainSettings
 from netdra.cni.plugins import PluginPath
 from netdra.kernel.device_files import DeviceFiles
 from netdra.kernel.sysfs import Sysfs
+
+
+UnknownDifferences = Literal["Report", "Hold"]
 
 
 class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +40,8 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
         allow_device_files: patterns of device files that providers may register and pods be given.
         physnets: by physical network, the NICs that are wired to it, by name or PCI address.
         pod_network_kind: the PodNetworkKind by which claims' statuses report PodNetworks; "" if they do not.
+        unknown_differences: what becomes of a device that comes back from a pod with a difference that netdra does not
+            know: it is reported, or the device is held.
     """
 
     node: str
@@ -58,11 +65,22 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     allow_device_files: tuple[str, ...] = ()
     physnets: Mapping[str, tuple[str, ...]] = {}
     pod_network_kind: str = ""
+    unknown_differences: UnknownDifferences = "Report"
 
     @property
     def sandboxes(self) -> Path:
         """The folder of the checkpoints."""
         return self.state_dir / "sandboxes"
+
+    @property
+    def chains(self) -> ChainSettings:
+        """How chains are run."""
+        return ChainSettings(
+            state=self.sandboxes,
+            plugins=self.plugins,
+            device_files=self.allow_device_files,
+            hold_unknown=self.unknown_differences == "Hold",
+        )
 
     @property
     def plugins(self) -> PluginPath:

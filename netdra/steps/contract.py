@@ -125,6 +125,8 @@ class Site(msgspec.Struct, frozen=True):
         vfs_before: the settings that a PF had for its VFs before a sandbox got the PF, by the PF's address, as a step's
             record has them (`netdra.steps.functions`); None if no sandbox has it.
         device_files: which device files pods may be given.
+        hold_unknown: whether a device is held if it comes back with a difference that netdra does not know, such as an
+            attribute of a newer kernel; else the difference is a note.
         notes: what the acting step has to state though it succeeds; the caller takes them.
         restored: how undoing a step has made a device what it was, beyond what the step changed; likewise.
     """
@@ -142,6 +144,7 @@ class Site(msgspec.Struct, frozen=True):
     port_holder: Callable[[str], str] = msgspec.field(default=lambda _: "")
     vfs_before: Callable[[str], Mapping[str, Any] | None] = msgspec.field(default=lambda _: None)
     device_files: DeviceFiles = msgspec.field(default_factory=DeviceFiles)
+    hold_unknown: bool = False
     notes: list[str] = []
     restored: list[str] = []
 
