@@ -20,9 +20,7 @@ from netdra.model.topology import NetworkTopology
 MAX_TIMEOUT = 24 * 3600.0
 
 
-def _settings(
-    state: Path, cni_path: str, host_root: str, timeout: float, unknown_differences: str
-) -> ChainSettings:
+def _settings(state: Path, cni_path: str, host_root: str, timeout: float, unknown_differences: str) -> ChainSettings:
     directories = tuple(directory for directory in cni_path.split(":") if directory)
     return ChainSettings(
         state=state,

@@ -297,7 +297,8 @@ def _of_programs(called: str, moved: Moved, netdev: Link, site: Site) -> Iterato
 def _of_settings(called: str, moved: Moved, netdev: Link, site: Site) -> Iterator[Difference]:
     changes = () if moved.settings is None else settings.differences(moved.settings, netdev, site.host, site.sysfs)
     for changed in changes:
-        yield Difference(f"{called} has {changed.text}", matters=changed.matters, benign=changed.benign)
+        matters = changed.holds(unknown=site.hold_unknown)
+        yield Difference(f"{called} has {changed.text}", matters=matters, benign=changed.benign)
 
 
 def _lost(called: str, moved: Moved, netdev: Link, site: Site) -> Iterator[Difference]:

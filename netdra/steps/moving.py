@@ -290,7 +290,7 @@ def differences(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
     former = moved.settings
     changed = settings.differences(former, back, site.host, site.sysfs) if former is not None else ()
     added = programs.compare(moved.programs, back, site.host).added
-    return (*(entry.text for entry in changed if entry.matters), *map(programs.words, added))
+    return (*(entry.text for entry in changed if entry.holds(unknown=site.hold_unknown)), *map(programs.words, added))
 
 
 def _rebind(moved: Moved, site: Site) -> tuple[str, ...]:
@@ -509,9 +509,7 @@ def restore(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
     if left:
         # Some drivers take some settings only while the device is up.
         called, former = f'netdev "{moved.name}"', moved.settings
-        attempts.run(
-            lambda: settings.conclude(called, *settings.restore(former, link.get(sock, index), sock, site.sysfs))
-        )
+        attempts.run(lambda: _conclude_settings(called, former, link.get(sock, index), site))
     restore_addressing(moved, index, sock, attempts)
     vfs = moved.vfs
     if vfs is not None:
@@ -527,6 +525,12 @@ def _is_changed(moved: Moved, back: Link) -> bool:
         or bool(moved.master)
         or not back.message
     )
+
+
+def _conclude_settings(called: str, former: DeviceSettings | None, netdev: Link, site: Site) -> tuple[str, ...]:
+    """Restore the settings once more; return notes on those that still differ."""
+    left, reasons = settings.restore(former, netdev, site.host, site.sysfs)
+    return settings.conclude(called, left, reasons, hold_unknown=site.hold_unknown)
 
 
 def _restore_settings(moved: Moved, back: Link, site: Site) -> tuple[ChangedSetting, ...]:

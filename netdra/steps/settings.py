@@ -8,7 +8,7 @@ or in one request for all of ethtool's; what a kind of link cannot have is not r
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import NamedTuple, Protocol
@@ -103,6 +103,14 @@ class ChangedSetting(msgspec.Struct, frozen=True):
     benign: bool = False
     unknown: bool = False
     further: Changed | None = None
+
+    def holds(self, *, unknown: bool) -> bool:
+        """Whether no other pod may have the device until the setting is as it was.
+
+        Args:
+            unknown: whether a setting that this version of netdra does not know is a reason, too.
+        """
+        return self.matters or (unknown and self.unknown)
 
 
 class StrandedError(PermanentError):
@@ -238,13 +246,21 @@ def _as_fixed(changed: ChangedSetting, fixed: Container[str]) -> ChangedSetting:
     return msgspec.structs.replace(changed, text=f"{changed.text} (its driver cannot set it)", matters=False)
 
 
-def conclude(called: str, left: Iterable[ChangedSetting], reasons: Sequence[str]) -> tuple[str, ...]:
+def conclude(
+    called: str, left: Sequence[ChangedSetting], reasons: Sequence[str], *, hold_unknown: bool = False
+) -> tuple[str, ...]:
     """The notes on settings that could not be restored.
+
+    Args:
+        called: the device as messages call it.
+        left: the settings that still differ.
+        reasons: why the kernel refused some.
+        hold_unknown: see `Site.hold_unknown`.
 
     Raises:
         StrandedError: one matters to the device's next user.
     """
-    stays = [f"{called} has {changed.text}" for changed in left if changed.matters]
+    stays = [f"{called} has {changed.text}" for changed in left if changed.holds(unknown=hold_unknown)]
     if stays:
         problem = StrandedError("; ".join((*stays, *reasons)), hint="set it by hand; netdra tries again by itself")
         problem.reasons = tuple(reasons)
