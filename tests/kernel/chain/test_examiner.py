@@ -65,7 +65,7 @@ async def running(bed: Bed, threads: ThreadPoolExecutor) -> AsyncIterator[Scene]
             await task
 
 
-def test_what_a_pod_left_goes_when_its_device_has_come_back(
+def test_a_link_of_a_pod_goes_when_its_device_has_come_back(
     nic: Bed, elsewhere: Namespace, threads: ThreadPoolExecutor
 ) -> None:
     put(nic.pod, elsewhere)
