@@ -354,7 +354,7 @@ def _covers(mark: str, name: str) -> bool:
 
 
 def _words(child: StackedLink, where: str) -> str:
-    return f'{child.kind} "{child.name}" in {where}'
+    return f'{child.kind} "{reachable.plain(child.name)}" in {where}'
 
 
 def _is_known(device: str, child: StackedLink, known: Collection[Known]) -> bool:
