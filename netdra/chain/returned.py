@@ -30,7 +30,7 @@ from netdra.chain import checkpoint, files, holders, shares
 from netdra.chain.checkpoint import Saved
 from netdra.chain.flow import tasks
 from netdra.kernel import children, link, netns, reachable
-from netdra.kernel.children import Child
+from netdra.kernel.children import StackedLink
 from netdra.kernel.errors import KernelError
 from netdra.kernel.netlink import Socket
 from netdra.kernel.netns import Namespace
@@ -61,7 +61,7 @@ class _KnownFile(msgspec.Struct, frozen=True, rename="camel"):
     children: tuple[Known, ...]
 
 
-class Finding(msgspec.Struct, frozen=True):
+class LeftLink(msgspec.Struct, frozen=True):
     """A child that a pod left on its device.
 
     Attributes:
@@ -89,14 +89,14 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True):
         seconds: how long it took.
     """
 
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[LeftLink, ...] = ()
     problems: tuple[str, ...] = ()
     complete: bool = True
     namespaces: int = 0
     seconds: float = 0.0
 
     @property
-    def left(self) -> tuple[Finding, ...]:
+    def left(self) -> tuple[LeftLink, ...]:
         """The children that could not be deleted."""
         return tuple(finding for finding in self.findings if finding.problem)
 
@@ -206,7 +206,7 @@ def end_known(directory: Path, devices: Collection[str], site: Site) -> tuple[st
         name = _device_of(child, site.host, site.sysfs)
         if not any(_covers(mark, name) for mark in names) or _is_known(name, child, _read_known(directory)):
             continue
-        finding = Finding(name, _words(child, "a namespace that the pod's knows"), children.delete(pod.sock, child))
+        finding = LeftLink(name, _words(child, "a namespace that the pod's knows"), children.delete(pod.sock, child))
         if finding.problem:
             raise PermanentError(f"the pod left {finding}")
         deleted.append(str(finding))
@@ -231,7 +231,7 @@ class _Search:
     host: Namespace
     marks: Mapping[str, tuple[int, int]]
     known: tuple[Known, ...]
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[LeftLink] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     namespaces: int = 0
     _others: list[Known] = field(default_factory=list)
@@ -292,7 +292,7 @@ class _Search:
         except KernelError as problem:
             self.problems.append(f"network namespace of {called}: {problem.what}")
 
-    def _judge(self, child: Child, inside: Socket, called: str) -> None:
+    def _judge(self, child: StackedLink, inside: Socket, called: str) -> None:
         device = _device_of(child, self.sock, Sysfs())
         cookie, text = netns.cookie(inside), _words(child, f"the network namespace of {called}")
         if not device:
@@ -306,7 +306,7 @@ class _Search:
         if is_known or not any(_covers(mark, device) for mark in self.marks):
             self._others.append(Known(device, cookie, child.index, text))
         else:
-            self.findings.append(Finding(device, text, children.delete(inside, child)))
+            self.findings.append(LeftLink(device, text, children.delete(inside, child)))
 
     def _used(self) -> frozenset[str]:
         """The devices that sandboxes have or share, by the names of their marks."""
@@ -342,7 +342,7 @@ def _devices_of(saved: Saved) -> Iterator[str]:
                 yield msgspec.convert(state.undo[record], Allocated).key
 
 
-def _device_of(child: Child, sock: Socket, sysfs: Sysfs) -> str:
+def _device_of(child: StackedLink, sock: Socket, sysfs: Sysfs) -> str:
     """The name of the mark that the device below a child would have; "" for one that has gone."""
     lower = link.find(sock, child.lower)
     return holders.name_of(moving.key_of(lower, sysfs)) if lower is not None else ""
@@ -353,11 +353,11 @@ def _covers(mark: str, name: str) -> bool:
     return bool(name) and (name == mark or (texts.fits(mark, "pci") and name.startswith(f"{mark}_")))
 
 
-def _words(child: Child, where: str) -> str:
-    return f'{child.kind} "{child.name}" in {where}'
+def _words(child: StackedLink, where: str) -> str:
+    return f'{child.kind} "{reachable.plain(child.name)}" in {where}'
 
 
-def _is_known(device: str, child: Child, known: Collection[Known]) -> bool:
+def _is_known(device: str, child: StackedLink, known: Collection[Known]) -> bool:
     """Whether others had a child of that index on a device. Its namespace is not compared: it has only an id here."""
     return any((entry.device, entry.index) == (device, child.index) for entry in known)
 

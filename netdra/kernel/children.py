@@ -30,7 +30,7 @@ that they stand on. What a device receives does not reach them but by the IP of 
 _SIGN = attribute(uapi.IFLA_LINK_NETNSID, b"\0\0\0\0")[:4]  # the attribute's header
 
 
-class Child(msgspec.Struct, frozen=True):
+class StackedLink(msgspec.Struct, frozen=True):
     """A link in another namespace that stands on a device of the host.
 
     Attributes:
@@ -46,7 +46,7 @@ class Child(msgspec.Struct, frozen=True):
     netns_id: int = -1
 
 
-def find(sock: Socket, host: Namespace, netns_id: int = -1) -> list[Child]:
+def find(sock: Socket, host: Namespace, netns_id: int = -1) -> list[StackedLink]:
     """The children in a namespace of all devices of the host.
 
     Args:
@@ -68,13 +68,13 @@ def find(sock: Socket, host: Namespace, netns_id: int = -1) -> list[Child]:
     # Asked after the dump, which gives the namespace an id if it has none (rtnl_fill_link_netnsid() in rtnetlink.c).
     home = pod_namespaces.id_of(sock, host.fd)
     return [
-        Child(entry.name, entry.index, entry.kind or "other", entry.lower, netns_id)
+        StackedLink(entry.name, entry.index, entry.kind or "other", entry.lower, netns_id)
         for entry in candidates
         if entry.lower_netns == home
     ]
 
 
-def find_known(sock: Socket, own: Namespace, host: Namespace) -> Iterator[Child]:
+def find_known(sock: Socket, own: Namespace, host: Namespace) -> Iterator[StackedLink]:
     """The children of devices of the host that are in a namespace which has an id in a socket's namespace.
 
     A namespace has an id where a link was moved to it from, or leads to it from. So a child that a pod has moved away
@@ -96,7 +96,7 @@ def find_known(sock: Socket, own: Namespace, host: Namespace) -> Iterator[Child]
             yield from find(sock, host, number)
 
 
-def delete(sock: Socket, child: Child) -> str:
+def delete(sock: Socket, child: StackedLink) -> str:
     """Delete a child; return why it could not be, "" if it is gone.
 
     Args:

@@ -1,4 +1,4 @@
-"""System calls that Python 3.11 lacks: setns(2), unshare(2), mount(2), umount2(2), prctl(2), pidfd_getfd(2), kcmp(2).
+"""System calls that Python 3.11 lacks: namespaces, mounts, prctl(2), pidfd_getfd(2), kcmp(2), openat2(2), statx(2).
 
 Called by `netns`, `reachable` and the lab.
 """
@@ -9,6 +9,7 @@ import ctypes
 import os
 import platform
 import signal
+import struct
 
 from netdra.kernel.errors import kernel_error
 
@@ -23,9 +24,15 @@ MS_PRIVATE = 1 << 18
 MS_SHARED = 1 << 20
 MNT_DETACH = 2
 _PR_SET_PDEATHSIG = 1
-_PIDFD_GETFD = 438  # on all architectures
+_OPENAT2, _PIDFD_GETFD = 437, 438  # on all architectures
 _KCMP = 312 if platform.machine() == "x86_64" else 272
 _KCMP_FILES = 2
+_STATX = 332 if platform.machine() == "x86_64" else 291
+_STATX_INO = 0x100
+_AT_EMPTY_PATH, _AT_STATX_DONT_SYNC = 0x1000, 0x4000
+_STATX_FIELDS = struct.Struct("=32xQ96xII112x")  # the inode, and the device's major and minor number
+RESOLVE_IN_ROOT = 0x10
+RESOLVE_CACHED = 0x20
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mount.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_void_p)
@@ -92,6 +99,33 @@ def pidfd_getfd(process: int, descriptor: int) -> int:
     if returned < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return returned
+
+
+def openat2(folder: int, path: str, flags: int, resolve: int) -> int:
+    """A descriptor of a path below a folder, found by the rules of RESOLVE_* alone.
+
+    Raises:
+        OSError: the kernel refused; EAGAIN for RESOLVE_CACHED where a file system would have to be asked.
+    """
+    how = struct.pack("=QQQ", flags, 0, resolve)
+    returned = int(_libc.syscall(_OPENAT2, folder, os.fsencode(path), how, len(how)))
+    if returned < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return returned
+
+
+def identify(descriptor: int) -> tuple[int, int]:
+    """The device and the inode of an open file, as the kernel knows them: no file system is asked.
+
+    Raises:
+        OSError: the kernel refused.
+    """
+    found = ctypes.create_string_buffer(_STATX_FIELDS.size)
+    flags = _AT_EMPTY_PATH | _AT_STATX_DONT_SYNC
+    if _libc.syscall(_STATX, descriptor, b"", flags, _STATX_INO, found) < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    inode, major, minor = _STATX_FIELDS.unpack(found.raw)
+    return os.makedev(major, minor), inode
 
 
 def same_files(first: int, second: int) -> bool:

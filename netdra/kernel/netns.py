@@ -168,11 +168,11 @@ def status_at(path: str) -> os.stat_result | None:
         if is_missing(problem):
             return None
         raise from_os_error(problem, f'cannot access network namespace "{path}"') from None
-    return status if status.st_dev == _file_system() else None
+    return status if status.st_dev == file_system() else None
 
 
 @cache
-def _file_system() -> int:
+def file_system() -> int:
     """The device number of nsfs, which has the files of all namespaces: a file of another one is below a mount."""
     try:
         return os.stat(_OWN).st_dev  # noqa: PTH116

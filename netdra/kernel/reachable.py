@@ -7,6 +7,10 @@ file. Names come first, for they cost least. Seen with CAP_SYS_PTRACE, and with 
 Not seen: a descriptor on its way in a Unix socket or in io_uring, a mount below another one or in a mount namespace
 without a process, a file of a macvtap device, a kernel's own socket (NFS).
 
+What processes have open, and what they have mounted, is theirs: it may be another file a moment later, and a file
+system of theirs (FUSE) may never answer. So no file is opened, asked or looked up here before it is known to be a
+namespace, a socket or a TUN device: descriptors without access (O_PATH), and what the kernel knows of them by itself.
+
 Called by `netdra.chain.returned` in a thread: a scan takes tens of milliseconds for hundreds of processes.
 """
 
@@ -20,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from netdra.kernel import libc
-from netdra.kernel.netns import Namespace, inode_at
+from netdra.kernel.netns import Namespace, file_system, inode_at
 
 PROC = "/proc"
 CACHE_SECONDS = 600.0
@@ -33,6 +37,8 @@ _MOUNTED = re.compile(r" net:\[(\d+)\] (\S+) ")
 _ESCAPED = re.compile(r"\\(\d{3})")
 _SOCKET = "socket:["
 _TUN = "/dev/net/tun"
+_OWN = f"{PROC}/self/fd"
+_MOST_LETTERS = 200
 
 _GONE = (OSError, ValueError)  # a process that ends, or one that is not to be looked into
 
@@ -40,13 +46,8 @@ _GONE = (OSError, ValueError)  # a process that ends, or one that is not to be l
 class Reachable:
     """Finds namespaces. Keep it for the next scan: the sockets of processes are asked once."""
 
-    def __init__(self, proc: str = PROC) -> None:
-        """Begin with nothing known.
-
-        Args:
-            proc: where the machine's processes are listed.
-        """
-        self._proc = proc
+    def __init__(self) -> None:
+        """Begin with nothing known."""
         self._sockets: dict[int, tuple[int, float]] = {}
 
     def scan(self, is_over: Callable[[], bool]) -> Iterator[tuple[Namespace, str]]:
@@ -75,33 +76,36 @@ class Reachable:
         self._sockets = sockets
 
     def _processes(self) -> list[str]:
-        return sorted(filter(str.isdecimal, os.listdir(self._proc)), key=int)  # noqa: PTH208
+        return sorted(filter(str.isdecimal, os.listdir(PROC)), key=int)  # noqa: PTH208
 
     def _of_mounts(self, pid: str, mounts: set[str], visited: set[int]) -> Iterator[tuple[Namespace, str]]:
         try:
-            space = os.readlink(f"{self._proc}/{pid}/ns/mnt")  # noqa: PTH115
+            space = os.readlink(f"{PROC}/{pid}/ns/mnt")  # noqa: PTH115
             if space in mounts:
                 return
-            with open(f"{self._proc}/{pid}/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+            with open(f"{PROC}/{pid}/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
                 text = file.read()
         except _GONE:
             return
         mounts.add(space)
         for inode, place in _MOUNTED.findall(text):
             path = _ESCAPED.sub(lambda match: chr(int(match[1], 8)), place)
-            yield from _opened(int(inode), f"{self._proc}/{pid}/root{path}", f'"{path}"', visited)
+            if int(inode) not in visited:
+                with _mounted(pid, path) as found:
+                    yield from _opened(int(inode), found, f'"{plain(path)}"', visited)
 
     def _of_threads(self, pid: str, visited: set[int]) -> Iterator[tuple[Namespace, str]]:
-        for thread in _listed(f"{self._proc}/{pid}/task"):
-            path = f"{self._proc}/{pid}/task/{thread}/ns/net"
+        for thread in _listed(f"{PROC}/{pid}/task"):
+            path = f"{PROC}/{pid}/task/{thread}/ns/net"
             inode = _named(path)
             if inode and inode not in visited:
-                yield from _opened(inode, path, f"{_called(pid)}", visited)
+                with _at(path) as found:
+                    yield from _opened(inode, found, _called(pid), visited)
 
     def _of_descriptors(
         self, pid: str, visited: set[int], sockets: dict[int, tuple[int, float]]
     ) -> Iterator[tuple[Namespace, str]]:
-        for thread in _listed(f"{self._proc}/{pid}/task"):
+        for thread in _listed(f"{PROC}/{pid}/task"):
             # Most threads have their process's descriptors (CLONE_FILES).
             if thread == pid or not libc.same_files(int(pid), int(thread)):
                 yield from self._of_table(pid, thread, visited, sockets)
@@ -109,7 +113,7 @@ class Reachable:
     def _of_table(
         self, pid: str, thread: str, visited: set[int], sockets: dict[int, tuple[int, float]]
     ) -> Iterator[tuple[Namespace, str]]:
-        folder = f"{self._proc}/{pid}/task/{thread}/fd"
+        folder = f"{PROC}/{pid}/task/{thread}/fd"
         try:
             opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except _GONE:
@@ -130,8 +134,9 @@ class Reachable:
                         unknown.append((int(name), inode))
                 elif target == _TUN:
                     unknown.append((int(name), 0))
-                elif match := _NET.match(target):
-                    yield from _opened(int(match[1]), f"{folder}/{name}", _called(pid), visited)
+                elif (match := _NET.match(target)) and int(match[1]) not in visited:
+                    with _at(f"{folder}/{name}") as found:
+                        yield from _opened(int(match[1]), found, _called(pid), visited)
         finally:
             os.close(opened)
         yield from _of_sockets(pid, thread, unknown, visited, sockets)
@@ -172,25 +177,67 @@ def _namespace_of(process: int, descriptor: int) -> Namespace | None:
     except _GONE:
         return None
     try:
-        return Namespace(fcntl.ioctl(sock, _SIOCGSKNS))
+        # The process may have put another file there: of this duplicate it is known what it is.
+        if os.readlink(f"{_OWN}/{sock}").startswith(_SOCKET) or _is_tun(sock):  # noqa: PTH115
+            return Namespace(fcntl.ioctl(sock, _SIOCGSKNS))
     except _GONE:
-        return None
+        pass
     finally:
         os.close(sock)
+    return None
 
 
-def _opened(inode: int, path: str, called: str, visited: set[int]) -> Iterator[tuple[Namespace, str]]:
-    """The namespace at a path, unless it was visited or is another one by now."""
-    if inode in visited:
+def _is_tun(descriptor: int) -> bool:
+    with open(f"{_OWN}info/{descriptor}", "rb") as file:
+        return b"\niff:\t" in file.read()
+
+
+@contextmanager
+def _at(path: str) -> Iterator[int]:
+    """A descriptor without access of the file that a link in /proc leads to, -1 without one."""
+    try:
+        found = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except _GONE:
+        yield -1
         return
     try:
-        namespace = Namespace(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
+        yield found
+    finally:
+        os.close(found)
+
+
+@contextmanager
+def _mounted(pid: str, path: str) -> Iterator[int]:
+    """As `_at`, of a mount in a process's mount namespace. The kernel has its path in the cache while it is mounted."""
+    with _at(f"{PROC}/{pid}/root") as root:
+        try:
+            flags = os.O_PATH | os.O_CLOEXEC
+            found = libc.openat2(root, path.lstrip("/"), flags, libc.RESOLVE_IN_ROOT | libc.RESOLVE_CACHED)
+        except _GONE:
+            yield -1
+            return
+        try:
+            yield found
+        finally:
+            os.close(found)
+
+
+def _opened(inode: int, found: int, called: str, visited: set[int]) -> Iterator[tuple[Namespace, str]]:
+    """The namespace that a descriptor without access is of, unless it is another file by now."""
+    try:
+        if found < 0 or libc.identify(found) != (file_system(), inode):
+            return
+        namespace = Namespace(os.open(f"{_OWN}/{found}", os.O_RDONLY | os.O_CLOEXEC))
     except _GONE:
         return
+    visited.add(inode)
     with namespace:
-        if namespace.inode == inode:
-            visited.add(inode)
-            yield namespace, called
+        yield namespace, called
+
+
+def plain(text: str) -> str:
+    """A text of a tenant for a line of a log."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:_MOST_LETTERS])
 
 
 def _named(path: str) -> int:
@@ -215,7 +262,7 @@ def _called(pid: str) -> str:
             name = file.read().strip()
     except _GONE:
         name = "unknown"
-    return f"process {pid} ({name})"
+    return f"process {pid} ({plain(name)})"
 
 
 def _check(is_over: Callable[[], bool]) -> None:

@@ -268,7 +268,9 @@ HOLDERS = [
 
 
 @pytest.mark.parametrize("holder", HOLDERS)
-def test_a_namespace_is_searched_whatever_keeps_it(nic: Bed, holder: Callable[[Namespace, ExitStack], None]) -> None:
+def test_a_namespace_is_searched_that_anything_visible_keeps(
+    nic: Bed, holder: Callable[[Namespace, ExitStack], None]
+) -> None:
     with ExitStack() as stack:
         with Namespace.anonymous() as space:
             put(nic.pod, space)
@@ -476,7 +478,7 @@ LINKS = st.lists(
 )
 
 
-def test_only_what_the_pod_put_on_its_device_is_deleted(bed: Bed) -> None:
+def test_only_links_that_the_pod_put_on_its_device_are_deleted(bed: Bed) -> None:
     for name in ("eth7", "eth8", "shared"):
         bed.veth(name, f"peer-{name}", up=True)
     recorder(bed, "fake")
