@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from netdra.kernel import route, uapi
 from netdra.kernel.netlink import (
@@ -63,6 +64,14 @@ def key(body: bytes) -> bytes:
     return body[:4] + table + b"".join(parts)
 
 
+def start(body: bytes) -> tuple[bytes, bytes]:
+    """A part of a message that routes of one key have in common, for a quick comparison.
+
+    The kernel writes the table and the destination first (fib_dump_info() in net/ipv4, rt6_fill_node() in net/ipv6).
+    """
+    return body[:4], body[_ROUTE.size : _ROUTE.size + (16 if body[1] else 8)]
+
+
 def settable(body: bytes, was: int = 0, index: int = 0) -> bytes:
     """The message without what the kernel only reports; two of the same route are equal.
 
@@ -86,11 +95,22 @@ def settable(body: bytes, was: int = 0, index: int = 0) -> bytes:
     return b"".join(encoded)
 
 
-def links(body: bytes) -> frozenset[int]:
-    """The indexes of the links that a route leaves through, also by a next hop object."""
-    fields = attributes(body, _ROUTE.size)
-    hops = frozenset(index for index, _, _ in _hops(fields.get(uapi.RTA_MULTIPATH, b"")))
-    return hops | {to_u32(fields[uapi.RTA_OIF])} if uapi.RTA_OIF in fields else hops
+class Uses(NamedTuple):
+    """What a route depends on: its links, also by a next hop object (0 for none), and its source (b"" for none)."""
+
+    links: frozenset[int]
+    nexthop: int
+    source: bytes
+
+
+def uses(body: bytes) -> Uses:
+    """What a route depends on."""
+    get = attributes(body, _ROUTE.size).get
+    hops, link, number = get(uapi.RTA_MULTIPATH), get(uapi.RTA_OIF), get(uapi.RTA_NH_ID)
+    indexes = [index for index, _, _ in _hops(hops)] if hops else []
+    if link:
+        indexes.append(to_u32(link))
+    return Uses(frozenset(indexes), to_u32(number) if number else 0, get(uapi.RTA_PREFSRC, b""))
 
 
 def next_hops(body: bytes) -> frozenset[tuple[int, bytes]]:
@@ -103,17 +123,6 @@ def next_hops(body: bytes) -> frozenset[tuple[int, bytes]]:
     return frozenset()
 
 
-def nexthop_id(body: bytes) -> int:
-    """The number of the next hop object that a route is by; 0 for none."""
-    value = attributes(body, _ROUTE.size).get(uapi.RTA_NH_ID)
-    return to_u32(value) if value else 0
-
-
-def source(body: bytes) -> bytes:
-    """The preferred source address of a route; b"" for none."""
-    return attributes(body, _ROUTE.size).get(uapi.RTA_PREFSRC, b"")
-
-
 def expires(body: bytes) -> float | None:
     """The seconds after which the kernel removes a route; None for never."""
     cache = attributes(body, _ROUTE.size).get(uapi.RTA_CACHEINFO, b"")
@@ -123,7 +132,7 @@ def expires(body: bytes) -> float | None:
 
 def is_gateway(body: bytes) -> bool:
     """Whether a route needs another one to its next router."""
-    return not nexthop_id(body) and any(gateway for _, gateway in next_hops(body))
+    return not uses(body).nexthop and any(gateway for _, gateway in next_hops(body))
 
 
 def comes_by_itself(body: bytes) -> bool:
@@ -157,7 +166,7 @@ def destination(body: bytes) -> str:
 def text(body: bytes) -> str:
     """A route as messages call it."""
     entry = route.parse(body)
-    by_object = nexthop_id(body)
+    by_object = uses(body).nexthop
     via = f" by next hop object {by_object}" if by_object else f" via {entry.gateway}" if entry.gateway else ""
     return f"route to {entry.destination}{via} (table {entry.table})"
 

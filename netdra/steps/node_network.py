@@ -10,9 +10,10 @@ Policy rules belong to the namespace, and stay.
 
 from __future__ import annotations
 
+import re
 import socket
 import time
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 import msgspec
@@ -134,11 +135,12 @@ def lost(former: NodeNetwork, index: int, sock: Socket) -> Iterator[tuple[str, b
     for body in former.nexthops:
         if replay.nexthop_on(body, index) not in objects:
             yield f"next hop object {replay.nexthop_id(body)}", False
-    routes = _routes_now(former, sock) if former.routes else {}
+    recorded = [route.message for route in former.routes]
+    routes = {route_replay.settable(body) for _, body in _like(route_replay.dump(sock) if recorded else (), recorded)}
     for route in former.routes:
         body = route_replay.settable(route.message, former.index, index)
         expected = not route.other and _is_ahead(route.valid_until) and not route_replay.is_of_kernel(body)
-        if expected and body not in routes[route_replay.key(body)]:
+        if expected and body not in routes:
             yield f"route to {route_replay.destination(body)}", False
     known = set(replay.dump_neighbours(sock, index)) if former.neighbours else set()
     for body in former.neighbours:
@@ -173,17 +175,16 @@ class _Dependence:
         self._index = index
         self._objects = {replay.nexthop_id(body) for body in nexthops}
         self._sources = {replay.address_bytes(body) for body in addresses}
-        self._needles = (u32(index), *map(u32, self._objects), *self._sources)
+        # Of thousands of routes, few have any of these bytes: only those are parsed.
+        needles = (u32(index), *map(u32, self._objects), *self._sources)
+        self._is_candidate = re.compile(b"|".join(map(re.escape, needles)), re.DOTALL).search
 
     def covers(self, body: bytes) -> bool:
-        # Of thousands of routes, few have any of these bytes: only those are parsed.
-        if not any(needle in body for needle in self._needles) or route_replay.comes_by_itself(body):
+        """Whether a route goes with the link."""
+        if not self._is_candidate(body) or route_replay.comes_by_itself(body):
             return False
-        return (
-            self._index in route_replay.links(body)
-            or route_replay.nexthop_id(body) in self._objects
-            or route_replay.source(body) in self._sources
-        )
+        uses = route_replay.uses(body)
+        return self._index in uses.links or uses.nexthop in self._objects or uses.source in self._sources
 
 
 def _routes(bodies: Sequence[bytes], dependence: _Dependence, left_out: list[str]) -> Iterator[NodeRoute]:
@@ -198,18 +199,23 @@ def _routes(bodies: Sequence[bytes], dependence: _Dependence, left_out: list[str
             f"most {MOST} are recorded"
         )
     chosen = set(every[:MOST])
-    keys = set(map(route_replay.key, chosen))
     now = time.monotonic()
-    for body in _of_keys(bodies, keys):
+    for _, body in _like(bodies, chosen):
         if body in chosen or (body not in own and not route_replay.comes_by_itself(body)):
             left = route_replay.expires(body)
             until = None if left is None else now + left
             yield NodeRoute(message=route_replay.settable(body), other=body not in chosen, valid_until=until)
 
 
-def _of_keys(bodies: Iterable[bytes], keys: Collection[bytes]) -> Iterator[bytes]:
-    heads = {key[:4] for key in keys}
-    return (body for body in bodies if body[:4] in heads and route_replay.key(body) in keys)
+def _like(bodies: Iterable[bytes], examples: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    """The routes of the same keys as the examples, each after its key."""
+    examples = tuple(examples)
+    keys = set(map(route_replay.key, examples))
+    # Of thousands of routes, most have another destination: only the others are parsed.
+    starts = set(map(route_replay.start, examples))
+    for body in bodies:
+        if route_replay.start(body) in starts and (key := route_replay.key(body)) in keys:
+            yield key, body
 
 
 def _restore_addresses(former: NodeNetwork, index: int, sock: Socket, added: list[bytes]) -> Iterator[str]:
@@ -313,9 +319,9 @@ def _places(former: NodeNetwork, index: int, sock: Socket, added: Iterable[bytes
         was.setdefault(route_replay.key(body), {})[body] = entry
     bodies = route_replay.dump(sock) if was or added else []
     came = _came_with(bodies, index, added)
-    now: dict[bytes, dict[bytes, bytes]] = {key: {} for key in (*was, *map(route_replay.key, came))}
-    for body in _of_keys(bodies, now):
-        now[route_replay.key(body)][route_replay.settable(body)] = body
+    now: dict[bytes, dict[bytes, bytes]] = {key: {} for key in was}
+    for key, body in _like(bodies, chain((entry.message for entry in former.routes), came)):
+        now.setdefault(key, {})[route_replay.settable(body)] = body
     extra = set(map(route_replay.settable, came))
     for key, listed in now.items():
         recorded = was.get(key, {})
@@ -349,17 +355,8 @@ def _came_with(bodies: Iterable[bytes], index: int, added: Iterable[bytes]) -> l
         body
         for body in bodies
         if body[5] == uapi.RTPROT_KERNEL and body[7] == uapi.RTN_UNICAST and needle in body
-        if route_replay.links(body) == {index} and route_replay.destination(body) in networks
+        if route_replay.uses(body).links == {index} and route_replay.destination(body) in networks
     ]
-
-
-def _routes_now(former: NodeNetwork, sock: Socket) -> dict[bytes, set[bytes]]:
-    """The present routes of the keys that are recorded."""
-    keys = (route_replay.key(entry.message) for entry in former.routes)
-    now: dict[bytes, set[bytes]] = {key: set() for key in keys}
-    for body in _of_keys(route_replay.dump(sock), now):
-        now[route_replay.key(body)].add(route_replay.settable(body))
-    return now
 
 
 def _is_changing(body: bytes) -> bool:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import re
 import socket
 import struct
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from hypothesis import strategies as st
 
 from netdra.chain.detach import detach
 from netdra.chain.report import DetachReport
+from netdra.kernel.errors import KernelError
+from netdra.kernel.netlink import Request, Socket
 from netdra.model.plan import PlannedDevice
 from netdra.steps import node_network
 from testbed.waiting import until
@@ -316,7 +319,8 @@ def comes_back_by_router(bed: Bed, advertise: Callable[[int], None]) -> None:
     until(is_advertised, "the router to be heard")
     is_again(bed, before)
     # The kernel removes only a route that is its own.
-    until(lambda: advertise(0) or not by_router(bed), "the router's leave")
+    advertise(0)
+    until(lambda: not by_router(bed), "the router's leave")
 
 
 def test_what_others_have_added_meanwhile_is_left_alone(bed: Bed) -> None:
@@ -498,3 +502,56 @@ def test_whatever_the_node_had_configured_it_has_again(bed: Bed) -> None:
 def batch(bed: Bed, *lines: str) -> None:
     """Commands of `ip`; those that the kernel refuses are left out."""
     subprocess.run(("ip", "-force", "-batch", "-"), input="\n".join(lines), text=True, capture_output=True, check=False)
+
+
+def test_a_record_of_an_older_netdra_is_restored_as_it_was_then(bed: Bed) -> None:
+    node(bed)
+    configure(bed, "ip addr add 10.1.0.5/24 dev nic0", "ip route add 172.16.1.0/24 via 10.1.0.1")
+    before = seen(bed)
+    away(bed)
+    (checkpoint,) = bed.settings.state.rglob("*.jsonl")
+    text = checkpoint.read_text()
+    older = re.sub(r',"node":\{.*?\]\}', "", text)
+    assert older != text
+    checkpoint.write_text(older)
+    assert back(bed).is_clean
+    is_again(bed, before)
+
+
+def test_killed_while_the_configuration_comes_back_the_next_try_restores_the_rest(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_addresses(bed)
+    configure(
+        bed,
+        *(f"ip route append 172.17.0.0/24 via {gateway}" for gateway in ("10.2.0.1", "10.1.0.1", "10.2.0.2")),
+        *(f"ip route append 2001:db8:fa::/64 dev {name} metric 50" for name in ("nic0", "nic1")),
+    )
+    before = seen(bed)
+    sent = Socket.request_all
+
+    class KilledError(BaseException):
+        pass
+
+    for most in range(1, 100, 7):
+        away(bed)
+        left = iter(range(most))
+
+        def send(sock: Socket, requests: Sequence[Request], left: Iterator[int] = left) -> list[KernelError | None]:
+            if next(left, None) is None:
+                raise KilledError
+            return sent(sock, requests)
+
+        monkeypatch.setattr(Socket, "request_all", send)
+        try:
+            report = back(bed)
+        except KilledError:
+            monkeypatch.setattr(Socket, "request_all", sent)
+            report = back(bed)
+        else:
+            assert most > 1
+            break
+        finally:
+            monkeypatch.setattr(Socket, "request_all", sent)
+        assert (report.is_clean, report.notes) == (True, ())
+        is_again(bed, before)
