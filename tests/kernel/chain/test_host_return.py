@@ -162,7 +162,7 @@ ROUTES = [
     "172.16.5.0/24 via 10.1.0.1 dev nic0 tos 0x10",
     "172.16.5.0/24 via 10.1.0.2 dev nic0",
     "172.16.6.0/24 via inet6 2001:db8:1::1 dev nic0 onlink proto bird",
-    "172.16.7.0/24 via 10.2.0.1 dev nic1 src 10.1.0.6",
+    "172.16.7.0/24 via 10.2.0.1 dev nic1 src 10.1.0.5",
     "172.16.8.0/24 dev nic0 table 1000 scope link",
     "172.16.9.0/24 encap seg6 mode encap segs fc00::1 dev nic0",
     "local 172.16.10.0/24 dev nic0 table local",
