@@ -324,7 +324,7 @@ def _move_out(moved: Moved, pod: PodSpace, site: Site) -> Link | None:
             link.delete_alt_names(pod.sock, there.index, there.alt_names)
     # Up at once, if it need not be down for what is to be restored.
     same = (there.mtu, there.address, there.permanent_address) == (moved.mtu, moved.mac, moved.device.permanent_mac)
-    same = same and not moved.master and not (moved.settings and settings.is_ipv6_off(moved.settings))
+    same = same and not moved.master and not (moved.settings and settings.has_own_ipv6(moved.settings))
     up = True if same and moved.up else None
     try:
         link.change(pod.sock, there.index, netns_fd=home, name=moved.name, up=up)

@@ -206,10 +206,13 @@ def conclude(called: str, left: Iterable[ChangedSetting], reasons: Sequence[str]
     return (*(f"{called} has {changed.text}" for changed in left), *reasons)
 
 
-def is_ipv6_off(before: DeviceSettings) -> bool:
-    """Whether IPv6 was off for the link by its own setting: it must be set again before the link is up."""
-    place = link_settings.IPV6.index("disable_ipv6")
-    return place < len(before.ipv6) and bool(before.ipv6[place])
+def has_own_ipv6(before: DeviceSettings) -> bool:
+    """Whether IPv6 was off for the link, or its link-local address was not made of its MAC, by its own setting.
+
+    That must be set again before the link is up, when the kernel gives it that address.
+    """
+    places = map(link_settings.IPV6.index, ("disable_ipv6", "addr_gen_mode"))
+    return any(place < len(before.ipv6) and before.ipv6[place] for place in places)
 
 
 def _message(netdev: Link, sock: Socket) -> Message:

@@ -555,3 +555,18 @@ def test_killed_while_the_configuration_comes_back_the_next_try_restores_the_res
             monkeypatch.setattr(Socket, "request_all", sent)
         assert (report.is_clean, report.notes) == (True, ())
         is_again(bed, before)
+
+
+def test_a_link_local_address_that_the_node_chose_is_the_only_one_again(bed: Bed) -> None:
+    node(bed)
+    Path("/proc/sys/net/ipv6/conf/nic0/addr_gen_mode").write_text("1")  # none
+    configure(
+        bed, "ip addr flush dev nic0", "ip addr add fe80::1/64 dev nic0 nodad", "ip addr add 10.1.0.5/24 dev nic0"
+    )
+
+    def link_local() -> list[str]:
+        return [each["local"] for each in bed.ip("-6", "addr", "show", "dev", "nic0")[0]["addr_info"]]
+
+    assert link_local() == ["fe80::1"]
+    comes_back(bed)
+    assert link_local() == ["fe80::1"]

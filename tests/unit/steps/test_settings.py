@@ -47,7 +47,7 @@ def test_settings_that_stay_with_the_device_strand_it_and_all_others_are_notes()
 def test_ipv6_that_was_off_for_the_link_alone_is_known_before_it_is_up() -> None:
     place = link_settings.IPV6.index("disable_ipv6")
     values = [0] * len(link_settings.IPV6)
-    assert not settings.is_ipv6_off(DeviceSettings(txqlen=1000))
-    assert not settings.is_ipv6_off(DeviceSettings(txqlen=1000, ipv6=tuple(values)))
+    assert not settings.has_own_ipv6(DeviceSettings(txqlen=1000))
+    assert not settings.has_own_ipv6(DeviceSettings(txqlen=1000, ipv6=tuple(values)))
     values[place] = 1
-    assert settings.is_ipv6_off(DeviceSettings(txqlen=1000, ipv6=tuple(values)))
+    assert settings.has_own_ipv6(DeviceSettings(txqlen=1000, ipv6=tuple(values)))
