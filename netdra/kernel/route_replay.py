@@ -33,6 +33,7 @@ _REPORTS = frozenset({uapi.RTA_CACHEINFO, uapi.RTA_IIF, uapi.RTA_EXPIRES})
 _HOPS = frozenset({uapi.RTA_OIF, uapi.RTA_GATEWAY, uapi.RTA_VIA, uapi.RTA_MULTIPATH})
 _OF_OBJECT = _HOPS | {uapi.RTA_ENCAP, uapi.RTA_ENCAP_TYPE, uapi.RTA_FLOW}
 """A route by a next hop object is reported with what follows from the object, and refused with it."""
+_TO_ROUTERS = frozenset({uapi.RTA_GATEWAY, uapi.RTA_VIA, uapi.RTA_MULTIPATH})
 _ATTEMPTS = 3
 _LINK_LOCAL = b"\xfe\x80"
 
@@ -125,14 +126,16 @@ def next_hops(body: bytes) -> frozenset[tuple[int, bytes]]:
 
 def expires(body: bytes) -> float | None:
     """The seconds after which the kernel removes a route; None for never."""
+    if body[0] != socket.AF_INET6:
+        return None
     cache = attributes(body, _ROUTE.size).get(uapi.RTA_CACHEINFO, b"")
-    ticks = _CACHE.unpack_from(cache)[0] if len(cache) >= _CACHE.size and body[0] == socket.AF_INET6 else 0
+    ticks = _CACHE.unpack_from(cache)[0] if len(cache) >= _CACHE.size else 0
     return ticks / _TICKS if ticks else None
 
 
 def is_gateway(body: bytes) -> bool:
     """Whether a route needs another one to its next router."""
-    return not uses(body).nexthop and any(gateway for _, gateway in next_hops(body))
+    return not _TO_ROUTERS.isdisjoint(attributes(body, _ROUTE.size))
 
 
 def comes_by_itself(body: bytes) -> bool:
@@ -176,12 +179,12 @@ def add(body: bytes, *, last: bool = True, expires_in: float | None = None) -> R
     if expires_in is not None:
         body += attribute(uapi.RTA_EXPIRES, u32(max(1, int(expires_in))))
     how = NLM_F_CREATE | (NLM_F_APPEND if last else 0)
-    return Request(uapi.RTM_NEWROUTE, body, f"cannot add {text(body)}", how)
+    return Request(uapi.RTM_NEWROUTE, body, lambda: f"cannot add {text(body)}", how)
 
 
 def delete(body: bytes) -> Request:
     """The request that deletes a route, and no other of its key."""
-    return Request(uapi.RTM_DELROUTE, body, f"cannot delete {text(body)}")
+    return Request(uapi.RTM_DELROUTE, body, lambda: f"cannot delete {text(body)}")
 
 
 def changes(now: Sequence[bytes], wanted: Sequence[bytes]) -> list[tuple[bytes, bool | None]]:
@@ -194,7 +197,7 @@ def changes(now: Sequence[bytes], wanted: Sequence[bytes]) -> list[tuple[bytes, 
     while same < min(len(now), len(wanted)) and now[same] == wanted[same]:
         same += 1
     behind = [*((body, None) for body in now[same:]), *((body, True) for body in wanted[same:])]
-    if not wanted or wanted[0][0] != socket.AF_INET:
+    if len(now) == same or not wanted or wanted[0][0] != socket.AF_INET:
         return behind
     first = next(place for place in range(len(wanted) + 1) if _in_order(now, wanted[place:]))
     stays = set(wanted[first:])

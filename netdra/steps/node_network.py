@@ -14,7 +14,7 @@ import re
 import socket
 import time
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, islice
 
 import msgspec
 
@@ -26,7 +26,8 @@ from netdra.steps.contract import Attempts
 
 MOST = 4096
 """Messages of one kind of one link; a routing daemon may have made many thousands of routes."""
-_AT_ONCE = 64  # the kernel's replies to more would not fit the socket's buffer
+_AT_ONCE = 64
+_MOST_AT_ONCE = 128  # the kernel's replies to some more would not fit the socket's buffer
 
 
 class NodeAddress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -199,12 +200,15 @@ def _routes(bodies: Sequence[bytes], dependence: _Dependence, left_out: list[str
             f"most {MOST} are recorded"
         )
     chosen = set(every[:MOST])
+    starts = set(map(route_replay.start, chosen))
+    near = [body for body in bodies if body not in own and route_replay.start(body) in starts]
+    beside = {body for _, body in _like(near, chosen) if not route_replay.comes_by_itself(body)} if near else set()
     now = time.monotonic()
-    for _, body in _like(bodies, chosen):
-        if body in chosen or (body not in own and not route_replay.comes_by_itself(body)):
+    for body in bodies:
+        if body in chosen or body in beside:
             left = route_replay.expires(body)
             until = None if left is None else now + left
-            yield NodeRoute(message=route_replay.settable(body), other=body not in chosen, valid_until=until)
+            yield NodeRoute(message=route_replay.settable(body), other=body in beside, valid_until=until)
 
 
 def _like(bodies: Iterable[bytes], examples: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
@@ -269,7 +273,7 @@ def _restore_routes(former: NodeNetwork, index: int, sock: Socket, added: Iterab
     """
     pending = sorted(_places(former, index, sock, added), key=lambda place: place.needs_others)
     while pending:
-        refused = [(place, texts) for place in pending if (texts := _refusals(sock, place.requests()))]
+        refused = list(_refused(sock, pending))
         for place, _ in refused:
             _refusals(sock, place.amends())
         if len(refused) == len(pending):
@@ -287,7 +291,7 @@ class _Place:
         self._now, self._until = now, until
         self._changes = route_replay.changes(tuple(now), wanted)
         kept = set(wanted)
-        if any(last is None and body in kept and _is_changing(now[body]) for body, last in self._changes):
+        if any(last is None and body in kept and self._is_kept_by_kernel(body) for body, last in self._changes):
             # A route that the kernel keeps itself, or that expires, would be another one if it were added anew.
             self._changes = [(body, True) for body in wanted if body not in now]
         self._partial = [body for body, last in self._changes if last is None and body not in kept]
@@ -306,6 +310,11 @@ class _Place:
     def amends(self) -> list[Request]:
         """The requests that bring back what was deleted for a route that was then refused."""
         return [self._add(body, last=True) for body in self._partial]
+
+    def _is_kept_by_kernel(self, body: bytes) -> bool:
+        present = self._now[body]
+        expires = route_replay.expires(present) is not None
+        return route_replay.comes_by_itself(present) or (expires and self._until.get(body) is None)
 
     def _add(self, body: bytes, *, last: bool) -> Request:
         return route_replay.add(body, last=last, expires_in=_left(self._until.get(body)))
@@ -327,7 +336,8 @@ def _places(former: NodeNetwork, index: int, sock: Socket, added: Iterable[bytes
         recorded = was.get(key, {})
         wanted = list(_wanted(recorded, listed, extra))
         if wanted != list(listed):
-            yield _Place(listed, wanted, {body: entry.valid_until for body, entry in recorded.items()})
+            own = {body: entry.valid_until for body, entry in recorded.items() if not entry.other}
+            yield _Place(listed, wanted, own)
 
 
 def _wanted(
@@ -338,7 +348,7 @@ def _wanted(
     for body, entry in recorded.items():
         if body in listed or (not entry.other and _is_ahead(entry.valid_until)):
             yield body
-        if body not in listed and not entry.other:
+        if body not in listed and not entry.other and listed:
             missing.append(route_replay.next_hops(body))
     for body in listed:
         # IPv6 leaves a route over several links without the one that has gone: the whole route takes its place.
@@ -359,8 +369,20 @@ def _came_with(bodies: Iterable[bytes], index: int, added: Iterable[bytes]) -> l
     ]
 
 
-def _is_changing(body: bytes) -> bool:
-    return route_replay.comes_by_itself(body) or route_replay.expires(body) is not None
+def _refused(sock: Socket, places: Iterable[_Place]) -> Iterator[tuple[_Place, list[str]]]:
+    """Change places; return those of which the kernel refused something, each with the refusals in words."""
+    sent: list[tuple[_Place, Sequence[Request]]] = []
+    waiting = 0
+    for place in chain(places, (None,)):
+        if waiting and (place is None or waiting >= _AT_ONCE):
+            answers = iter(_answers(sock, [request for _, requests in sent for request in requests]))
+            for changed, requests in sent:
+                if texts := [text for text in islice(answers, len(requests)) if text]:
+                    yield changed, texts
+            sent, waiting = [], 0
+        if place is not None:
+            sent.append((place, place.requests()))
+            waiting += len(sent[-1][1])
 
 
 def _refusals(sock: Socket, requests: Sequence[Request]) -> list[str]:
@@ -369,19 +391,20 @@ def _refusals(sock: Socket, requests: Sequence[Request]) -> list[str]:
     Raises:
         KernelError: the kernel is short of memory.
     """
-    texts = []
-    for start in range(0, len(requests), _AT_ONCE):
-        sent = requests[start : start + _AT_ONCE]
+    return [text for text in _answers(sock, requests) if text]
+
+
+def _answers(sock: Socket, requests: Sequence[Request]) -> Iterator[str]:
+    """Send changes; return for each the kernel's refusal in words, "" for none."""
+    for start in range(0, len(requests), _MOST_AT_ONCE):
+        sent = requests[start : start + _MOST_AT_ONCE]
         for request, problem in zip(sent, sock.request_all(sent), strict=True):
             is_done = isinstance(problem, KernelExistsError) or (
                 request.kind == uapi.RTM_DELROUTE and isinstance(problem, KernelMissingError)
             )
-            if problem is None or is_done:
-                continue
-            if problem.is_short:
+            if problem is not None and problem.is_short:
                 raise problem
-            texts.append(problem.what)
-    return texts
+            yield "" if problem is None or is_done else problem.what
 
 
 def _until(seconds: int | None) -> float | None:
