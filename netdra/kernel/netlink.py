@@ -12,7 +12,7 @@ import mmap
 import socket
 import struct
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Self
 
 from netdra.kernel.errors import KernelError, KernelInterruptedError, kernel_error
@@ -169,14 +169,19 @@ class Request(NamedTuple):
     Attributes:
         kind: the message type.
         body: the family's header and the attributes.
-        doing: the request and its object, the beginning of the error's text.
+        doing: the request and its object, the beginning of the error's text; called only if there is an error.
         flags: NLM_F_CREATE and the like; REQUEST and ACK are added.
     """
 
     kind: int
     body: bytes
-    doing: str
+    doing: str | Callable[[], str]
     flags: int = 0
+
+    @property
+    def text(self) -> str:
+        """The request and its object."""
+        return self.doing if isinstance(self.doing, str) else self.doing()
 
 
 class _Received(threading.local):
@@ -271,24 +276,24 @@ class Socket:
         Raises:
             KernelError: the socket failed.
         """
-        replies = self._exchange(requests, requests[0].doing) if requests else []
+        replies = self._exchange(requests, requests[0].text) if requests else []
         return [reply if isinstance(reply, KernelError) else None for reply in replies]
 
     def _exchange(self, requests: Sequence[Request], doing: str) -> list[bytes | KernelError]:
         """Send requests in one message to the kernel; return the body of each one's reply, or its error."""
         replies: dict[int, bytes | KernelError] = {}
-        texts: dict[int, str] = {}
+        waiting: dict[int, Request] = {}
         data = b""
-        for kind, body, text_, flags in requests:
+        for request in requests:
+            kind, body, _, flags = request
             self._sequence = self._sequence % 0xFFFFFFFF + 1
-            replies[self._sequence], texts[self._sequence] = b"", text_
+            replies[self._sequence], waiting[self._sequence] = b"", request
             data += _HEADER.pack(len(body) + 16, kind, NLM_F_REQUEST | NLM_F_ACK | flags, self._sequence) + body
             data += b"\0" * (-len(body) % 4)
         try:
             self._socket.send(data)
         except OSError as problem:
             raise kernel_error(problem.errno or errno.EIO, doing) from None
-        waiting = set(replies)
         while waiting:
             for kind, flags, number, body in messages(self._receive(doing)):
                 if number not in waiting:
@@ -296,8 +301,9 @@ class Socket:
                 if kind != _NLMSG_ERROR:
                     replies[number] = body
                     continue
-                waiting.remove(number)
-                replies[number] = _failure(kind, flags, body, texts[number]) or replies[number]
+                request = waiting.pop(number)
+                if to_i32(body):
+                    replies[number] = _failure(kind, flags, body, request.text) or replies[number]
         return list(replies.values())
 
     def dump(self, kind: int, body: bytes, *, doing: str, attempts: int = DUMP_ATTEMPTS) -> list[bytes]:

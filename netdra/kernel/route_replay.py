@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from netdra.kernel import route, uapi
 from netdra.kernel.netlink import (
@@ -32,6 +33,7 @@ _REPORTS = frozenset({uapi.RTA_CACHEINFO, uapi.RTA_IIF, uapi.RTA_EXPIRES})
 _HOPS = frozenset({uapi.RTA_OIF, uapi.RTA_GATEWAY, uapi.RTA_VIA, uapi.RTA_MULTIPATH})
 _OF_OBJECT = _HOPS | {uapi.RTA_ENCAP, uapi.RTA_ENCAP_TYPE, uapi.RTA_FLOW}
 """A route by a next hop object is reported with what follows from the object, and refused with it."""
+_TO_ROUTERS = frozenset({uapi.RTA_GATEWAY, uapi.RTA_VIA, uapi.RTA_MULTIPATH})
 _ATTEMPTS = 3
 _LINK_LOCAL = b"\xfe\x80"
 
@@ -63,6 +65,14 @@ def key(body: bytes) -> bytes:
     return body[:4] + table + b"".join(parts)
 
 
+def start(body: bytes) -> tuple[bytes, bytes]:
+    """A part of a message that routes of one key have in common, for a quick comparison.
+
+    The kernel writes the table and the destination first (fib_dump_info() in net/ipv4, rt6_fill_node() in net/ipv6).
+    """
+    return body[:4], body[_ROUTE.size : _ROUTE.size + (16 if body[1] else 8)]
+
+
 def settable(body: bytes, was: int = 0, index: int = 0) -> bytes:
     """The message without what the kernel only reports; two of the same route are equal.
 
@@ -86,11 +96,22 @@ def settable(body: bytes, was: int = 0, index: int = 0) -> bytes:
     return b"".join(encoded)
 
 
-def links(body: bytes) -> frozenset[int]:
-    """The indexes of the links that a route leaves through, also by a next hop object."""
-    fields = attributes(body, _ROUTE.size)
-    hops = frozenset(index for index, _, _ in _hops(fields.get(uapi.RTA_MULTIPATH, b"")))
-    return hops | {to_u32(fields[uapi.RTA_OIF])} if uapi.RTA_OIF in fields else hops
+class Uses(NamedTuple):
+    """What a route depends on: its links, also by a next hop object (0 for none), and its source (b"" for none)."""
+
+    links: frozenset[int]
+    nexthop: int
+    source: bytes
+
+
+def uses(body: bytes) -> Uses:
+    """What a route depends on."""
+    get = attributes(body, _ROUTE.size).get
+    hops, link, number = get(uapi.RTA_MULTIPATH), get(uapi.RTA_OIF), get(uapi.RTA_NH_ID)
+    indexes = [index for index, _, _ in _hops(hops)] if hops else []
+    if link:
+        indexes.append(to_u32(link))
+    return Uses(frozenset(indexes), to_u32(number) if number else 0, get(uapi.RTA_PREFSRC, b""))
 
 
 def next_hops(body: bytes) -> frozenset[tuple[int, bytes]]:
@@ -103,27 +124,18 @@ def next_hops(body: bytes) -> frozenset[tuple[int, bytes]]:
     return frozenset()
 
 
-def nexthop_id(body: bytes) -> int:
-    """The number of the next hop object that a route is by; 0 for none."""
-    value = attributes(body, _ROUTE.size).get(uapi.RTA_NH_ID)
-    return to_u32(value) if value else 0
-
-
-def source(body: bytes) -> bytes:
-    """The preferred source address of a route; b"" for none."""
-    return attributes(body, _ROUTE.size).get(uapi.RTA_PREFSRC, b"")
-
-
 def expires(body: bytes) -> float | None:
     """The seconds after which the kernel removes a route; None for never."""
+    if body[0] != socket.AF_INET6:
+        return None
     cache = attributes(body, _ROUTE.size).get(uapi.RTA_CACHEINFO, b"")
-    ticks = _CACHE.unpack_from(cache)[0] if len(cache) >= _CACHE.size and body[0] == socket.AF_INET6 else 0
+    ticks = _CACHE.unpack_from(cache)[0] if len(cache) >= _CACHE.size else 0
     return ticks / _TICKS if ticks else None
 
 
 def is_gateway(body: bytes) -> bool:
     """Whether a route needs another one to its next router."""
-    return not nexthop_id(body) and any(gateway for _, gateway in next_hops(body))
+    return not _TO_ROUTERS.isdisjoint(attributes(body, _ROUTE.size))
 
 
 def comes_by_itself(body: bytes) -> bool:
@@ -157,7 +169,7 @@ def destination(body: bytes) -> str:
 def text(body: bytes) -> str:
     """A route as messages call it."""
     entry = route.parse(body)
-    by_object = nexthop_id(body)
+    by_object = uses(body).nexthop
     via = f" by next hop object {by_object}" if by_object else f" via {entry.gateway}" if entry.gateway else ""
     return f"route to {entry.destination}{via} (table {entry.table})"
 
@@ -167,12 +179,12 @@ def add(body: bytes, *, last: bool = True, expires_in: float | None = None) -> R
     if expires_in is not None:
         body += attribute(uapi.RTA_EXPIRES, u32(max(1, int(expires_in))))
     how = NLM_F_CREATE | (NLM_F_APPEND if last else 0)
-    return Request(uapi.RTM_NEWROUTE, body, f"cannot add {text(body)}", how)
+    return Request(uapi.RTM_NEWROUTE, body, lambda: f"cannot add {text(body)}", how)
 
 
 def delete(body: bytes) -> Request:
     """The request that deletes a route, and no other of its key."""
-    return Request(uapi.RTM_DELROUTE, body, f"cannot delete {text(body)}")
+    return Request(uapi.RTM_DELROUTE, body, lambda: f"cannot delete {text(body)}")
 
 
 def changes(now: Sequence[bytes], wanted: Sequence[bytes]) -> list[tuple[bytes, bool | None]]:
@@ -185,7 +197,7 @@ def changes(now: Sequence[bytes], wanted: Sequence[bytes]) -> list[tuple[bytes, 
     while same < min(len(now), len(wanted)) and now[same] == wanted[same]:
         same += 1
     behind = [*((body, None) for body in now[same:]), *((body, True) for body in wanted[same:])]
-    if not wanted or wanted[0][0] != socket.AF_INET:
+    if len(now) == same or not wanted or wanted[0][0] != socket.AF_INET:
         return behind
     first = next(place for place in range(len(wanted) + 1) if _in_order(now, wanted[place:]))
     stays = set(wanted[first:])

@@ -10,10 +10,11 @@ Policy rules belong to the namespace, and stay.
 
 from __future__ import annotations
 
+import re
 import socket
 import time
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 
 import msgspec
 
@@ -25,7 +26,8 @@ from netdra.steps.contract import Attempts
 
 MOST = 4096
 """Messages of one kind of one link; a routing daemon may have made many thousands of routes."""
-_AT_ONCE = 64  # the kernel's replies to more would not fit the socket's buffer
+_AT_ONCE = 64
+_MOST_AT_ONCE = 128  # the kernel's replies to some more would not fit the socket's buffer
 
 
 class NodeAddress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -134,11 +136,12 @@ def lost(former: NodeNetwork, index: int, sock: Socket) -> Iterator[tuple[str, b
     for body in former.nexthops:
         if replay.nexthop_on(body, index) not in objects:
             yield f"next hop object {replay.nexthop_id(body)}", False
-    routes = _routes_now(former, sock) if former.routes else {}
+    recorded = [route.message for route in former.routes]
+    routes = {route_replay.settable(body) for _, body in _like(route_replay.dump(sock) if recorded else (), recorded)}
     for route in former.routes:
         body = route_replay.settable(route.message, former.index, index)
         expected = not route.other and _is_ahead(route.valid_until) and not route_replay.is_of_kernel(body)
-        if expected and body not in routes[route_replay.key(body)]:
+        if expected and body not in routes:
             yield f"route to {route_replay.destination(body)}", False
     known = set(replay.dump_neighbours(sock, index)) if former.neighbours else set()
     for body in former.neighbours:
@@ -173,17 +176,16 @@ class _Dependence:
         self._index = index
         self._objects = {replay.nexthop_id(body) for body in nexthops}
         self._sources = {replay.address_bytes(body) for body in addresses}
-        self._needles = (u32(index), *map(u32, self._objects), *self._sources)
+        # Of thousands of routes, few have any of these bytes: only those are parsed.
+        needles = (u32(index), *map(u32, self._objects), *self._sources)
+        self._is_candidate = re.compile(b"|".join(map(re.escape, needles)), re.DOTALL).search
 
     def covers(self, body: bytes) -> bool:
-        # Of thousands of routes, few have any of these bytes: only those are parsed.
-        if not any(needle in body for needle in self._needles) or route_replay.comes_by_itself(body):
+        """Whether a route goes with the link."""
+        if not self._is_candidate(body) or route_replay.comes_by_itself(body):
             return False
-        return (
-            self._index in route_replay.links(body)
-            or route_replay.nexthop_id(body) in self._objects
-            or route_replay.source(body) in self._sources
-        )
+        uses = route_replay.uses(body)
+        return self._index in uses.links or uses.nexthop in self._objects or uses.source in self._sources
 
 
 def _routes(bodies: Sequence[bytes], dependence: _Dependence, left_out: list[str]) -> Iterator[NodeRoute]:
@@ -198,18 +200,26 @@ def _routes(bodies: Sequence[bytes], dependence: _Dependence, left_out: list[str
             f"most {MOST} are recorded"
         )
     chosen = set(every[:MOST])
-    keys = set(map(route_replay.key, chosen))
+    starts = set(map(route_replay.start, chosen))
+    near = [body for body in bodies if body not in own and route_replay.start(body) in starts]
+    beside = {body for _, body in _like(near, chosen) if not route_replay.comes_by_itself(body)} if near else set()
     now = time.monotonic()
-    for body in _of_keys(bodies, keys):
-        if body in chosen or (body not in own and not route_replay.comes_by_itself(body)):
+    for body in bodies:
+        if body in chosen or body in beside:
             left = route_replay.expires(body)
             until = None if left is None else now + left
-            yield NodeRoute(message=route_replay.settable(body), other=body not in chosen, valid_until=until)
+            yield NodeRoute(message=route_replay.settable(body), other=body in beside, valid_until=until)
 
 
-def _of_keys(bodies: Iterable[bytes], keys: Collection[bytes]) -> Iterator[bytes]:
-    heads = {key[:4] for key in keys}
-    return (body for body in bodies if body[:4] in heads and route_replay.key(body) in keys)
+def _like(bodies: Iterable[bytes], examples: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    """The routes of the same keys as the examples, each after its key."""
+    examples = tuple(examples)
+    keys = set(map(route_replay.key, examples))
+    # Of thousands of routes, most have another destination: only the others are parsed.
+    starts = set(map(route_replay.start, examples))
+    for body in bodies:
+        if route_replay.start(body) in starts and (key := route_replay.key(body)) in keys:
+            yield key, body
 
 
 def _restore_addresses(former: NodeNetwork, index: int, sock: Socket, added: list[bytes]) -> Iterator[str]:
@@ -263,7 +273,7 @@ def _restore_routes(former: NodeNetwork, index: int, sock: Socket, added: Iterab
     """
     pending = sorted(_places(former, index, sock, added), key=lambda place: place.needs_others)
     while pending:
-        refused = [(place, texts) for place in pending if (texts := _refusals(sock, place.requests()))]
+        refused = list(_refused(sock, pending))
         for place, _ in refused:
             _refusals(sock, place.amends())
         if len(refused) == len(pending):
@@ -281,7 +291,7 @@ class _Place:
         self._now, self._until = now, until
         self._changes = route_replay.changes(tuple(now), wanted)
         kept = set(wanted)
-        if any(last is None and body in kept and _is_changing(now[body]) for body, last in self._changes):
+        if any(last is None and body in kept and self._is_kept_by_kernel(body) for body, last in self._changes):
             # A route that the kernel keeps itself, or that expires, would be another one if it were added anew.
             self._changes = [(body, True) for body in wanted if body not in now]
         self._partial = [body for body, last in self._changes if last is None and body not in kept]
@@ -301,6 +311,11 @@ class _Place:
         """The requests that bring back what was deleted for a route that was then refused."""
         return [self._add(body, last=True) for body in self._partial]
 
+    def _is_kept_by_kernel(self, body: bytes) -> bool:
+        present = self._now[body]
+        expires = route_replay.expires(present) is not None
+        return route_replay.comes_by_itself(present) or (expires and self._until.get(body) is None)
+
     def _add(self, body: bytes, *, last: bool) -> Request:
         return route_replay.add(body, last=last, expires_in=_left(self._until.get(body)))
 
@@ -313,15 +328,16 @@ def _places(former: NodeNetwork, index: int, sock: Socket, added: Iterable[bytes
         was.setdefault(route_replay.key(body), {})[body] = entry
     bodies = route_replay.dump(sock) if was or added else []
     came = _came_with(bodies, index, added)
-    now: dict[bytes, dict[bytes, bytes]] = {key: {} for key in (*was, *map(route_replay.key, came))}
-    for body in _of_keys(bodies, now):
-        now[route_replay.key(body)][route_replay.settable(body)] = body
+    now: dict[bytes, dict[bytes, bytes]] = {key: {} for key in was}
+    for key, body in _like(bodies, chain((entry.message for entry in former.routes), came)):
+        now.setdefault(key, {})[route_replay.settable(body)] = body
     extra = set(map(route_replay.settable, came))
     for key, listed in now.items():
         recorded = was.get(key, {})
         wanted = list(_wanted(recorded, listed, extra))
         if wanted != list(listed):
-            yield _Place(listed, wanted, {body: entry.valid_until for body, entry in recorded.items()})
+            own = {body: entry.valid_until for body, entry in recorded.items() if not entry.other}
+            yield _Place(listed, wanted, own)
 
 
 def _wanted(
@@ -332,7 +348,7 @@ def _wanted(
     for body, entry in recorded.items():
         if body in listed or (not entry.other and _is_ahead(entry.valid_until)):
             yield body
-        if body not in listed and not entry.other:
+        if body not in listed and not entry.other and listed:
             missing.append(route_replay.next_hops(body))
     for body in listed:
         # IPv6 leaves a route over several links without the one that has gone: the whole route takes its place.
@@ -349,21 +365,24 @@ def _came_with(bodies: Iterable[bytes], index: int, added: Iterable[bytes]) -> l
         body
         for body in bodies
         if body[5] == uapi.RTPROT_KERNEL and body[7] == uapi.RTN_UNICAST and needle in body
-        if route_replay.links(body) == {index} and route_replay.destination(body) in networks
+        if route_replay.uses(body).links == {index} and route_replay.destination(body) in networks
     ]
 
 
-def _routes_now(former: NodeNetwork, sock: Socket) -> dict[bytes, set[bytes]]:
-    """The present routes of the keys that are recorded."""
-    keys = (route_replay.key(entry.message) for entry in former.routes)
-    now: dict[bytes, set[bytes]] = {key: set() for key in keys}
-    for body in _of_keys(route_replay.dump(sock), now):
-        now[route_replay.key(body)].add(route_replay.settable(body))
-    return now
-
-
-def _is_changing(body: bytes) -> bool:
-    return route_replay.comes_by_itself(body) or route_replay.expires(body) is not None
+def _refused(sock: Socket, places: Iterable[_Place]) -> Iterator[tuple[_Place, list[str]]]:
+    """Change places; return those of which the kernel refused something, each with the refusals in words."""
+    sent: list[tuple[_Place, Sequence[Request]]] = []
+    waiting = 0
+    for place in chain(places, (None,)):
+        if waiting and (place is None or waiting >= _AT_ONCE):
+            answers = iter(_answers(sock, [request for _, requests in sent for request in requests]))
+            for changed, requests in sent:
+                if texts := [text for text in islice(answers, len(requests)) if text]:
+                    yield changed, texts
+            sent, waiting = [], 0
+        if place is not None:
+            sent.append((place, place.requests()))
+            waiting += len(sent[-1][1])
 
 
 def _refusals(sock: Socket, requests: Sequence[Request]) -> list[str]:
@@ -372,19 +391,20 @@ def _refusals(sock: Socket, requests: Sequence[Request]) -> list[str]:
     Raises:
         KernelError: the kernel is short of memory.
     """
-    texts = []
-    for start in range(0, len(requests), _AT_ONCE):
-        sent = requests[start : start + _AT_ONCE]
+    return [text for text in _answers(sock, requests) if text]
+
+
+def _answers(sock: Socket, requests: Sequence[Request]) -> Iterator[str]:
+    """Send changes; return for each the kernel's refusal in words, "" for none."""
+    for start in range(0, len(requests), _MOST_AT_ONCE):
+        sent = requests[start : start + _MOST_AT_ONCE]
         for request, problem in zip(sent, sock.request_all(sent), strict=True):
             is_done = isinstance(problem, KernelExistsError) or (
                 request.kind == uapi.RTM_DELROUTE and isinstance(problem, KernelMissingError)
             )
-            if problem is None or is_done:
-                continue
-            if problem.is_short:
+            if problem is not None and problem.is_short:
                 raise problem
-            texts.append(problem.what)
-    return texts
+            yield "" if problem is None or is_done else problem.what
 
 
 def _until(seconds: int | None) -> float | None:

@@ -271,12 +271,13 @@ def conclude(
 def may_be_up(before: DeviceSettings, there: Link) -> bool:
     """Whether a link may be set up before its settings are restored, on the way from the pod.
 
-    Not where IPv6 was off for the link by its own setting, nor where a flag or a mode of the link differs: from those
-    follows at that moment which addresses and groups the kernel gives it.
+    Not where IPv6 was off for the link, or its link-local address was not made of its MAC, by its own setting, nor
+    where a flag or a mode of the link differs: from those follows at that moment which addresses and groups the kernel
+    gives it.
     """
-    place = link_settings.IPV6.index("disable_ipv6")
-    is_ipv6_off = place < len(before.ipv6) and bool(before.ipv6[place])
-    return not is_ipv6_off and further.has_attributes(before.further, there)
+    places = map(link_settings.IPV6.index, ("disable_ipv6", "addr_gen_mode"))
+    has_own_ipv6 = any(place < len(before.ipv6) and before.ipv6[place] for place in places)
+    return not has_own_ipv6 and further.has_attributes(before.further, there)
 
 
 def _message(netdev: Link, sock: Socket) -> Message:

@@ -57,8 +57,9 @@ def netdev(**values: Any) -> Link:
     return Link(**fields | values)
 
 
-def test_a_link_is_not_set_up_on_its_way_where_ipv6_was_off_for_it_alone() -> None:
-    place = link_settings.IPV6.index("disable_ipv6")
+@pytest.mark.parametrize("name", ["disable_ipv6", "addr_gen_mode"])
+def test_a_link_is_not_set_up_on_its_way_with_its_own_setting_of_ipv6(name: str) -> None:
+    place = link_settings.IPV6.index(name)
     values = [0] * len(link_settings.IPV6)
     assert settings.may_be_up(DeviceSettings(txqlen=1000), netdev())
     assert settings.may_be_up(DeviceSettings(txqlen=1000, ipv6=tuple(values)), netdev())
