@@ -237,8 +237,8 @@ def _of_function(record: FunctionSettings, site: Site) -> Iterator[Difference]:
     pf = functions.physical_function(record.pf, site)
     if pf is None:
         return  # its settings went with it
-    present = (function for function in vf.read(site.host, pf.index) if function.index == record.index)
-    changed = functions.differences(record.before, next(present, record.before), f"VF {record.index} of {pf.name}")
+    now = vf.find(site.host, pf.index, record.index) or record.before
+    changed = functions.differences(record.before, now, f"VF {record.index} of {pf.name}")
     yield from (Difference(text, matters=matters) for text, matters in changed)
 
 

@@ -69,7 +69,7 @@ def seen(address: str, site: Site) -> FunctionSettings | None:
     if pf is None or not isinstance(functions, dict):
         return None
     index = next((number for number, function in functions.items() if function == address), -1)
-    before = next((function for function in vf.read(site.host, pf.index) if function.index == index), None)
+    before = vf.find(site.host, pf.index, index)
     return None if before is None else FunctionSettings(address=address, pf=pf_address, index=index, before=before)
 
 
@@ -145,8 +145,12 @@ def present(record: FunctionSettings, site: Site) -> VF | None:
         KernelError: the kernel refused.
     """
     pf = physical_function(record.pf, site)
-    functions = vf.read(site.host, pf.index) if pf is not None else ()
-    return next((function for function in functions if function.index == record.index), None)
+    return vf.find(site.host, pf.index, record.index) if pf is not None else None
+
+
+def is_as_before(record: FunctionSettings, now: VF | None) -> bool:
+    """Whether a VF has all its former settings at its PF, its MAC among them."""
+    return now is not None and not any(differences(record.before, now, ""))
 
 
 def restore_settings(record: FunctionSettings, site: Site, now: VF | None = None) -> tuple[str, ...]:

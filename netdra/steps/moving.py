@@ -239,10 +239,11 @@ def _return_device(moved: Moved, site: Site, changed: tuple[str, ...]) -> tuple[
         changed += _rebind(moved, site)
         names = (moved.name, moved.pod_name) if moved.device.is_physical else (moved.name,)
         back = on_host(moved.device, names, site)
+    now = functions.present(function, site) if function is not None else None
     if function is not None:
-        attempts.run(lambda: functions.restore_settings(function, site))
+        attempts.run(lambda: functions.restore_settings(function, site, now))
     attempts.run(lambda: _restore_anywhere(moved, back, site, changed))
-    if function is not None:
+    if function is not None and (site.restored or not functions.is_as_before(function, now)):
         attempts.run(lambda: functions.restore_mac(function, site))
     return attempts.result()
 
