@@ -31,10 +31,11 @@ from netdra.model.kept import ADDRESSING
 from netdra.model.plan import PlannedDevice
 from netdra.model.policy import ResetPolicy
 from netdra.model.result import CNIInterface
-from netdra.steps import functions, identity, reset, settings
+from netdra.steps import functions, identity, rdma_state, reset, settings
 from netdra.steps.contract import Attempts, Order, PodSpace, Record, Site
 from netdra.steps.devices import check_driver
 from netdra.steps.functions import FunctionSettings, PhysicalFunction
+from netdra.steps.rdma_state import RdmaState
 from netdra.steps.settings import ChangedSetting, DeviceSettings, StrandedError
 
 # The errors of VF drivers when the PF holds the VF to another MAC.
@@ -72,6 +73,7 @@ class Moved(Record, frozen=True, kw_only=True):
         reset: when it is reset as it comes back; "Never" for a device that is not a VF, or of an older netdra.
         function: the settings that its PF has for it, if it is a VF whose step records them nowhere else.
         vfs: the settings that it has for its VFs, if it is a PF.
+        rdma: its RDMA device, if its step records that nowhere else.
     """
 
     device: DeviceIdentity
@@ -92,6 +94,7 @@ class Moved(Record, frozen=True, kw_only=True):
     reset: ResetPolicy = "Never"
     function: FunctionSettings | None = None
     vfs: PhysicalFunction | None = None
+    rdma: RdmaState | None = None
 
     @property
     def holds(self) -> tuple[str, ...]:
@@ -116,6 +119,7 @@ def observe(order: Order, netdev: Link, site: Site, *, with_function: bool = Tru
     Raises:
         PermanentError: the pod has an interface of that name already, the host uses the netdev, or it has another
             driver than the one that it was offered with.
+        TemporaryError: another sandbox still has objects on its RDMA device.
         KernelError: the kernel refused.
     """
     check_free(order, site)
@@ -123,12 +127,14 @@ def observe(order: Order, netdev: Link, site: Site, *, with_function: bool = Tru
     check_unused(order.called, order.device, netdev, site, has)
     moved = seen(order.if_name, netdev, site, has)
     at = moved.device.pci_address
+    rdma_state.check_released(order.called, at, site)
     if order.device is not None:
         check_driver(order.called, order.device, moved.driver, has_netdev=True)
     return msgspec.structs.replace(
         moved,
         reset=reset.policy_of(at, reset.wanted(order.device), site),
         function=functions.recorded(at, site) if at and with_function else None,
+        rdma=rdma_state.at(at, site),
     )
 
 
@@ -273,7 +279,8 @@ def differences(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
     """
     former = moved.settings
     changed = settings.differences(former, back, site.host) if former is not None else ()
-    return tuple(entry.text for entry in changed if entry.matters)
+    of_rdma = rdma_state.differences(moved.rdma, site) if moved.rdma is not None else ()
+    return (*(entry.text for entry in changed if entry.matters), *of_rdma)
 
 
 def _rebind(moved: Moved, site: Site) -> tuple[str, ...]:
@@ -493,7 +500,9 @@ def restore(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
         called, former = f'netdev "{moved.name}"', moved.settings
         attempts.run(lambda: settings.conclude(called, *settings.restore(former, link.get(sock, index), sock)))
     restore_addressing(moved, index, sock, attempts)
-    vfs = moved.vfs
+    vfs, rdma = moved.vfs, moved.rdma
+    if rdma is not None:
+        attempts.run(lambda: rdma_state.restore(rdma, site))
     if vfs is not None:
         attempts.run(lambda: functions.restore_all(vfs, link.get(sock, index), site))
     return attempts.result()
