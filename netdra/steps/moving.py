@@ -256,31 +256,28 @@ def _return_device(moved: Moved, site: Site, changed: tuple[str, ...]) -> tuple[
 
 def _restore_anywhere(moved: Moved, back: Link | None, site: Site, changed: tuple[str, ...]) -> tuple[str, ...]:
     """Restore a device that is on the host; a VF that is elsewhere, or differs, comes back by its reset."""
-    is_here = back is not None
+    same_settings = False
     if moved.reset != "Never" and identity.liveness(moved.device, site.sysfs).is_present:
-        hidden = () if is_here else (f'netdev "{moved.name}" was neither in the pod nor on the host',)
-        differing = differences(moved, back, site) if back is not None and not changed else ()
-        changed = (*changed, *hidden, *differing)
+        if back is None:
+            changed += (f'netdev "{moved.name}" was neither in the pod nor on the host',)
+        else:
+            settings_now = _changed_settings(moved, back, site)
+            same_settings = not settings_now and not _is_changed(moved, back)
+            changed += (*(entry.text for entry in settings_now if entry.matters), *_changed_rdma(moved, site))
         if reset.is_due(moved.reset, changed):
             reset.reset(moved.device.pci_address, moved.driver, changed, site)
-            back = reappeared(moved, site)
+            back, same_settings = reappeared(moved, site), False
     if back is not None:
-        return restore(moved, back, site)
+        return restore(moved, back, site, same_settings=same_settings)
     return _nowhere(moved, site)
 
 
-def differences(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
-    """How a device that is back on the host differs from before in what stays with it, in words.
+def _changed_settings(moved: Moved, back: Link, site: Site) -> tuple[ChangedSetting, ...]:
+    return () if moved.settings is None else tuple(settings.differences(moved.settings, back, site.host))
 
-    Name, MTU, MAC and up are not compared: netdra's own steps change these.
 
-    Raises:
-        KernelError: the netdev is gone, or the kernel is short of memory or descriptors.
-    """
-    former = moved.settings
-    changed = settings.differences(former, back, site.host) if former is not None else ()
-    of_rdma = rdma_state.differences(moved.rdma, site) if moved.rdma is not None else ()
-    return (*(entry.text for entry in changed if entry.matters), *of_rdma)
+def _changed_rdma(moved: Moved, site: Site) -> tuple[str, ...]:
+    return () if moved.rdma is None else rdma_state.differences(moved.rdma, site)
 
 
 def _rebind(moved: Moved, site: Site) -> tuple[str, ...]:
@@ -471,8 +468,14 @@ def _move_out(moved: Moved, pod: PodSpace, site: Site) -> Link | None:
         return link.get(site.host, moved.name)  # it went and could not be brought up: `restore` tells why
 
 
-def restore(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
+def restore(moved: Moved, back: Link, site: Site, *, same_settings: bool = False) -> tuple[str, ...]:
     """Make the device, which is on the host, what it was there, and return what could not be restored, in words.
+
+    Args:
+        moved: the device as it was.
+        back: its netdev now.
+        site: where.
+        same_settings: whether its settings have just been compared and are as they were.
 
     Raises:
         NetdraError: the kernel or the driver refused the name, the MTU, the MAC, or a setting that matters to the
@@ -491,7 +494,8 @@ def restore(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
         _attempt(attempts, lambda: link.change(sock, index, master=master.index))
     # Before it is up: an address that comes by itself must not come where IPv6 was off.
     left: list[ChangedSetting] = []
-    attempts.run(lambda: left.extend(_restore_settings(moved, back, site)))
+    if not same_settings:
+        attempts.run(lambda: left.extend(_restore_settings(moved, back, site)))
     name = moved.name if unlocked.index_of(sock, moved.name) == index else back.name
     if moved.up and not unlocked.is_up(sock, name):
         _attempt(attempts, lambda: link.change(sock, index, up=True))

@@ -105,7 +105,7 @@ def test_the_rdma_device_of_a_function_that_the_pod_has_is_held_and_one_that_pod
 
 def test_a_function_whose_rdma_device_another_sandbox_still_uses_is_refused() -> None:
     site: Any = SimpleNamespace(holder={"0000:03:00.2/rdma": "other"}.get)
-    with pytest.raises(TemporaryError, match="RDMA device of 0000:03:00.2 is still used by sandbox other"):
+    with pytest.raises(TemporaryError, match=r"RDMA device of 0000:03:00\.2 is still used by sandbox other"):
         rdma_state.check_released("the step", STATE.address, site)
     rdma_state.check_released("the step", "0000:03:00.3", site)
     rdma_state.check_released("the step", "", site)
