@@ -364,6 +364,8 @@ def _restored(record: Allocated, site: Site) -> tuple[list[str], list[str]]:
     notes: list[str] = []
     problems: list[str] = []
     function, netdev = record.function, record.netdev
+    if function is not None:
+        function = functions.without_forgotten_mac(function, functions.present(function, site), site)
 
     def attempt(act: Callable[[], tuple[str, ...] | None]) -> None:
         try:

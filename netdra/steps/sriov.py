@@ -180,14 +180,15 @@ def _undo(record: VirtualFunction, site: Site) -> tuple[str, ...]:
     attempts, moved = Attempts(), record.moved
     now = functions.present(record, site)
     changed = _foreign(record, now)
-    attempts.run(lambda: functions.restore_settings(record, site, now))
+    former = functions.without_forgotten_mac(record, now, site)
+    attempts.run(lambda: functions.restore_settings(former, site, now))
     if moved is not None:
         attempts.run(lambda: moving.give_back(moved, site, changed))
     elif record.driver in USERSPACE_DRIVERS and record.reset != "Never":
         attempts.run(lambda: reset.reset(record.address, record.driver, (), site))
     # A reset, and the VF's own MAC, have changed the settings once more.
-    if site.restored or not functions.is_as_before(record, now):
-        attempts.run(lambda: functions.restore_mac(record, site))
+    if site.restored or not functions.is_as_before(former, now):
+        attempts.run(lambda: functions.restore_mac(former, site))
     return attempts.result()
 
 
