@@ -363,9 +363,7 @@ def _restored(record: Allocated, site: Site) -> tuple[list[str], list[str]]:
     """
     notes: list[str] = []
     problems: list[str] = []
-    function, netdev = record.function, record.netdev
-    if function is not None:
-        function = functions.without_forgotten_mac(function, functions.present(function, site), site)
+    function, netdev = _function(record, site), record.netdev
 
     def attempt(act: Callable[[], tuple[str, ...] | None]) -> None:
         try:
@@ -389,6 +387,12 @@ def _restored(record: Allocated, site: Site) -> tuple[list[str], list[str]]:
     if state is not None:
         attempt(lambda: rdma_state.restore(state, site))
     return notes, problems
+
+
+def _function(record: Allocated, site: Site) -> FunctionSettings | None:
+    """The settings that a VF is to have at its PF."""
+    former = record.function
+    return former and functions.without_forgotten_mac(former, functions.present(former, site), site)
 
 
 def _driver_back(record: Allocated, site: Site) -> tuple[str, ...]:
