@@ -7,12 +7,13 @@ a driver refuses a setting that it does not have with EOPNOTSUPP.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from netdra.kernel import link, uapi
 from netdra.kernel.kinds import VLAN_PROTOCOLS
-from netdra.kernel.netlink import Socket, attribute, attribute_list, attributes, nested, u32
+from netdra.kernel.netlink import Socket, attribute, attribute_list, attributes, nested, to_u32, u32
 
 LINK_STATES = ("auto", "enable", "disable")
 
@@ -66,10 +67,27 @@ def read(sock: Socket, pf: str | int) -> tuple[VF, ...]:
     Raises:
         KernelError: no such link exists, or the kernel refused.
     """
+    return tuple(_parse(attributes(data)) for data in _infos(sock, pf))
+
+
+def find(sock: Socket, pf: str | int, index: int) -> VF | None:
+    """One VF of a PF, by its number; None if the PF does not report it. As `read`, without reading what is not asked.
+
+    Raises:
+        KernelError: no such link exists, or the kernel refused.
+    """
+    for data in _infos(sock, pf):
+        fields = attributes(data)
+        if to_u32(fields[_MAC]) == index:
+            return _parse(fields)
+    return None
+
+
+def _infos(sock: Socket, pf: str | int) -> Iterator[bytes]:
     mask = uapi.RTEXT_FILTER_VF | uapi.RTEXT_FILTER_SKIP_STATS
     body = link.get_raw(sock, pf, attribute(uapi.IFLA_EXT_MASK, u32(mask)))
     listed = attributes(body, _IFINFO_SIZE).get(uapi.IFLA_VFINFO_LIST, b"")
-    return tuple(_parse(data) for kind, data in attribute_list(listed) if kind == _VF_INFO)
+    return (data for kind, data in attribute_list(listed) if kind == _VF_INFO)
 
 
 def change(sock: Socket, pf: str | int, wanted: VF) -> None:
@@ -128,8 +146,7 @@ def _encode(wanted: VF) -> list[tuple[str, bytes]]:
     return encoded
 
 
-def _parse(data: bytes) -> VF:
-    fields = attributes(data)
+def _parse(fields: Mapping[int, bytes]) -> VF:
     index, mac = _MAC_FIELDS.unpack_from(fields[_MAC].ljust(_MAC_FIELDS.size, b"\0"))
     _, vlan, qos = _VLAN_FIELDS.unpack_from(fields[_VLAN]) if _VLAN in fields else (0, None, 0)
     _, min_rate, max_rate = _RATE_FIELDS.unpack_from(fields[_RATE]) if _RATE in fields else (0, None, None)

@@ -17,12 +17,12 @@ from netdra.model.errors import NetdraError
 from netdra.model.identity import DeviceIdentity
 from netdra.model.plan import PlannedDevice
 from netdra.model.policy import ResetPolicy
-from netdra.steps import functions, identity, moving, node_network, programs, rdma_device, reset, settings
+from netdra.steps import functions, identity, moving, node_network, programs, rdma_device, rdma_state, reset, settings
 from netdra.steps.contract import Record, Site
 from netdra.steps.devices import USERSPACE_DRIVERS, check_driver, netdev_for
 from netdra.steps.functions import FunctionSettings
 from netdra.steps.moving import Moved
-from netdra.steps.rdma_device import RdmaState
+from netdra.steps.rdma_state import RdmaState
 from netdra.steps.settings import StrandedError
 
 _LINK_LOCAL = "fe80:"  # comes and goes with the carrier
@@ -113,7 +113,7 @@ def observe(device: PlannedDevice, if_name: str, site: Site) -> Allocated | None
     if netdev is not None:
         has = host_use.configuration(site.host, netdev)
         moved = moving.seen(if_name, netdev, site, has, shared=device.is_shared)
-        moved = msgspec.structs.replace(moved, reset=policy)
+        moved = msgspec.structs.replace(moved, reset=policy, rdma=None)
     rdma_name = next((name for name, (parent, _) in rdma.devices(site.sysfs).items() if parent == at), "") if at else ""
     return Allocated(
         device=device.device,
@@ -122,7 +122,7 @@ def observe(device: PlannedDevice, if_name: str, site: Site) -> Allocated | None
         netdev=moved,
         function=functions.recorded(at, site) if at else None,
         rdma_device=rdma_name if rdma_name and rdma_device.is_exclusive() else "",
-        rdma=rdma_device.seen(rdma_name, at, counted=not device.is_shared) if rdma_name else None,
+        rdma=rdma_state.seen(rdma_name, at, counted=not device.is_shared) if rdma_name else None,
         shared=device.is_shared,
         reset=policy,
     )
@@ -149,6 +149,7 @@ def check_unused(called: str, device: PlannedDevice, site: Site) -> Link | None:
     if device.pci_address:
         driver = pci.driver_of(site.sysfs, device.pci_address)
         check_driver(called, device, driver, has_netdev=netdev is not None)
+        rdma_state.check_released(called, device.pci_address, site)
     if netdev is not None:
         moving.check_unused(called, device, netdev, site, host_use.configuration(site.host, netdev))
     return netdev
@@ -230,7 +231,7 @@ def _differences(record: Allocated, site: Site) -> Iterator[Difference]:
     if record.function is not None:
         yield from _of_function(record.function, site)
     if record.rdma is not None:
-        yield from map(Difference, rdma_device.differences(record.rdma, site))
+        yield from map(Difference, rdma_state.differences(record.rdma, site))
     elif record.rdma_device and record.rdma_device not in rdma.devices(site.sysfs):
         yield Difference(f'RDMA device "{record.rdma_device}" is not on the host')
     if record.netdev is not None:
@@ -241,8 +242,8 @@ def _of_function(record: FunctionSettings, site: Site) -> Iterator[Difference]:
     pf = functions.physical_function(record.pf, site)
     if pf is None:
         return  # its settings went with it
-    present = (function for function in vf.read(site.host, pf.index) if function.index == record.index)
-    changed = functions.differences(record.before, next(present, record.before), f"VF {record.index} of {pf.name}")
+    now = vf.find(site.host, pf.index, record.index) or record.before
+    changed = functions.differences(record.before, now, f"VF {record.index} of {pf.name}")
     yield from (Difference(text, matters=matters) for text, matters in changed)
 
 
@@ -382,7 +383,7 @@ def _restored(record: Allocated, site: Site) -> tuple[list[str], list[str]]:
     """
     notes: list[str] = []
     problems: list[str] = []
-    function, netdev = record.function, record.netdev
+    function, netdev = _function(record, site), record.netdev
 
     def attempt(act: Callable[[], tuple[str, ...] | None]) -> None:
         try:
@@ -404,8 +405,14 @@ def _restored(record: Allocated, site: Site) -> tuple[list[str], list[str]]:
         attempt(lambda: functions.restore_mac(function, site))
     state = record.rdma
     if state is not None:
-        attempt(lambda: rdma_device.restore(state, site))
+        attempt(lambda: rdma_state.restore(state, site))
     return notes, problems
+
+
+def _function(record: Allocated, site: Site) -> FunctionSettings | None:
+    """The settings that a VF is to have at its PF."""
+    former = record.function
+    return former and functions.without_forgotten_mac(former, functions.present(former, site), site)
 
 
 def _driver_back(record: Allocated, site: Site) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from netdra.kernel.netlink import Socket
 from netdra.kernel.vf import VF
 from netdra.steps import settings
 from netdra.steps.contract import Attempts, Record, Site
-from netdra.steps.devices import netdev_of, netdevs_at
+from netdra.steps.devices import USERSPACE_DRIVERS, netdev_of, netdevs_at
 from netdra.steps.settings import StrandedError
 
 _NO_MAC = "00:00:00:00:00:00"
@@ -69,7 +69,7 @@ def seen(address: str, site: Site) -> FunctionSettings | None:
     if pf is None or not isinstance(functions, dict):
         return None
     index = next((number for number, function in functions.items() if function == address), -1)
-    before = next((function for function in vf.read(site.host, pf.index) if function.index == index), None)
+    before = vf.find(site.host, pf.index, index)
     return None if before is None else FunctionSettings(address=address, pf=pf_address, index=index, before=before)
 
 
@@ -145,8 +145,24 @@ def present(record: FunctionSettings, site: Site) -> VF | None:
         KernelError: the kernel refused.
     """
     pf = physical_function(record.pf, site)
-    functions = vf.read(site.host, pf.index) if pf is not None else ()
-    return next((function for function in functions if function.index == record.index), None)
+    return vf.find(site.host, pf.index, record.index) if pf is not None else None
+
+
+def without_forgotten_mac(record: FunctionSettings, now: VF | None, site: Site) -> FunctionSettings:
+    """The record without a MAC that the PF has forgotten by itself, and that its VF has no driver to set again.
+
+    A PF forgets the MAC that its VF has set when the VF is reset, as vfio does (drivers/net/ethernet/intel/igb,
+    igb_vf_reset_event). Set through the PF, the MAC would be one that no driver of the VF may change.
+    """
+    has_driver = pci.driver_of(site.sysfs, record.address) not in (*USERSPACE_DRIVERS, "")
+    if now is None or now.mac != _NO_MAC or has_driver:
+        return record
+    return msgspec.structs.replace(record, before=msgspec.structs.replace(record.before, mac=None))
+
+
+def is_as_before(record: FunctionSettings, now: VF | None) -> bool:
+    """Whether a VF has all its former settings at its PF, its MAC among them."""
+    return now is not None and not any(differences(record.before, now, ""))
 
 
 def restore_settings(record: FunctionSettings, site: Site, now: VF | None = None) -> tuple[str, ...]:
@@ -255,8 +271,9 @@ def _changed(
 ) -> Iterator[tuple[FunctionSettings, VF, tuple[ChangedFunction, ...]]]:
     """The VFs of a PF whose settings differ from before, as they are, with the differences."""
     functions = {function.index: function for function in vf.read(site.host, pf.index)} if record.vfs else {}
-    for entry in record.vfs:
-        now = functions.get(entry.index)
+    for former in record.vfs:
+        now = functions.get(former.index)
+        entry = without_forgotten_mac(former, now, site)
         changed = () if now is None else tuple(differences(entry.before, now, f"VF {entry.index} of {pf.name}"))
         if changed and now is not None and not _user(entry.address, site):
             yield entry, now, changed
@@ -289,6 +306,10 @@ def _set_own_mac(entry: FunctionSettings, site: Site) -> None:
         return
     with suppress(KernelError):
         set_mac(site.host, netdev.index, mac)
+        if netdev.permanent_address not in ("", mac):
+            # A VF has the MAC that its PF has for it as its permanent one, from its driver's next reset on.
+            link.change(site.host, netdev.index, up=True)
+            link.change(site.host, netdev.index, up=False)
         link.change(site.host, netdev.index, up=netdev.is_up)
 
 

@@ -32,11 +32,12 @@ from netdra.model.kept import ADDRESSING
 from netdra.model.plan import PlannedDevice
 from netdra.model.policy import ResetPolicy
 from netdra.model.result import CNIInterface
-from netdra.steps import functions, identity, node_network, programs, reset, settings
+from netdra.steps import functions, identity, node_network, programs, rdma_state, reset, settings
 from netdra.steps.contract import Attempts, Order, PodSpace, Record, Site
 from netdra.steps.devices import check_driver
 from netdra.steps.functions import FunctionSettings, PhysicalFunction
 from netdra.steps.node_network import NodeNetwork
+from netdra.steps.rdma_state import RdmaState
 from netdra.steps.settings import ChangedSetting, DeviceSettings, StrandedError
 
 # The errors of VF drivers when the PF holds the VF to another MAC.
@@ -79,6 +80,7 @@ class Moved(Record, frozen=True, kw_only=True):
         function: the settings that its PF has for it, if it is a VF whose step records them nowhere else.
         vfs: the settings that it has for its VFs, if it is a PF.
         node: what the node has configured on it; None if nothing, and in records of an older netdra.
+        rdma: its RDMA device, if its step records that nowhere else.
     """
 
     device: DeviceIdentity
@@ -101,6 +103,7 @@ class Moved(Record, frozen=True, kw_only=True):
     function: FunctionSettings | None = None
     vfs: PhysicalFunction | None = None
     node: NodeNetwork | None = None
+    rdma: RdmaState | None = None
 
     @property
     def holds(self) -> tuple[str, ...]:
@@ -134,6 +137,7 @@ def observe(order: Order, netdev: Link, site: Site, *, with_function: bool = Tru
     Raises:
         PermanentError: the pod has an interface of that name already, the host uses the netdev, or it has another
             driver than the one that it was offered with.
+        TemporaryError: another sandbox still has objects on its RDMA device.
         KernelError: the kernel refused.
     """
     check_free(order, site)
@@ -141,12 +145,14 @@ def observe(order: Order, netdev: Link, site: Site, *, with_function: bool = Tru
     check_unused(order.called, order.device, netdev, site, has)
     moved = seen(order.if_name, netdev, site, has)
     at = moved.device.pci_address
+    rdma_state.check_released(order.called, at, site)
     if order.device is not None:
         check_driver(order.called, order.device, moved.driver, has_netdev=True)
     return msgspec.structs.replace(
         moved,
         reset=reset.policy_of(at, reset.wanted(order.device), site),
         function=functions.recorded(at, site) if at and with_function else None,
+        rdma=rdma_state.at(at, site),
     )
 
 
@@ -256,41 +262,42 @@ def _return_device(moved: Moved, site: Site, changed: tuple[str, ...]) -> tuple[
         changed += _rebind(moved, site)
         names = (moved.name, moved.pod_name) if moved.device.is_physical else (moved.name,)
         back = on_host(moved.device, names, site)
+    now = functions.present(function, site) if function is not None else None
     if function is not None:
-        attempts.run(lambda: functions.restore_settings(function, site))
+        attempts.run(lambda: functions.restore_settings(function, site, now))
     attempts.run(lambda: _restore_anywhere(moved, back, site, changed))
-    if function is not None:
+    if function is not None and (site.restored or not functions.is_as_before(function, now)):
         attempts.run(lambda: functions.restore_mac(function, site))
     return attempts.result()
 
 
 def _restore_anywhere(moved: Moved, back: Link | None, site: Site, changed: tuple[str, ...]) -> tuple[str, ...]:
     """Restore a device that is on the host; a VF that is elsewhere, or differs, comes back by its reset."""
-    is_here = back is not None
+    same_settings = False
     if moved.reset != "Never" and identity.liveness(moved.device, site.sysfs).is_present:
-        hidden = () if is_here else (f'netdev "{moved.name}" was neither in the pod nor on the host',)
-        differing = differences(moved, back, site) if back is not None and not changed else ()
-        changed = (*changed, *hidden, *differing)
+        if back is None:
+            changed += (f'netdev "{moved.name}" was neither in the pod nor on the host',)
+        else:
+            settings_now = _changed_settings(moved, back, site)
+            same_settings = not settings_now and not _is_changed(moved, back)
+            changed += tuple(entry.text for entry in settings_now if entry.holds(unknown=site.hold_unknown))
+            changed += tuple(map(programs.words, programs.compare(moved.programs, back, site.host).added))
+            changed += _changed_rdma(moved, site)
         if reset.is_due(moved.reset, changed):
             reset.reset(moved.device.pci_address, moved.driver, changed, site)
-            back = reappeared(moved, site)
+            back, same_settings = reappeared(moved, site), False
     if back is not None:
-        return restore(moved, back, site)
+        return restore(moved, back, site, same_settings=same_settings)
     return _nowhere(moved, site)
 
 
-def differences(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
-    """How a device that is back on the host differs from before in what stays with it, in words.
-
-    Name, MTU, MAC and up are not compared: netdra's own steps change these.
-
-    Raises:
-        KernelError: the netdev is gone, or the kernel is short of memory or descriptors.
-    """
+def _changed_settings(moved: Moved, back: Link, site: Site) -> tuple[ChangedSetting, ...]:
     former = moved.settings
-    changed = settings.differences(former, back, site.host, site.sysfs) if former is not None else ()
-    added = programs.compare(moved.programs, back, site.host).added
-    return (*(entry.text for entry in changed if entry.holds(unknown=site.hold_unknown)), *map(programs.words, added))
+    return () if former is None else tuple(settings.differences(former, back, site.host, site.sysfs))
+
+
+def _changed_rdma(moved: Moved, site: Site) -> tuple[str, ...]:
+    return () if moved.rdma is None else rdma_state.differences(moved.rdma, site)
 
 
 def _rebind(moved: Moved, site: Site) -> tuple[str, ...]:
@@ -481,8 +488,14 @@ def _move_out(moved: Moved, pod: PodSpace, site: Site) -> Link | None:
         return link.get(site.host, moved.name)  # it went and could not be brought up: `restore` tells why
 
 
-def restore(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
+def restore(moved: Moved, back: Link, site: Site, *, same_settings: bool = False) -> tuple[str, ...]:
     """Make the device, which is on the host, what it was there, and return what could not be restored, in words.
+
+    Args:
+        moved: the device as it was.
+        back: its netdev now.
+        site: where.
+        same_settings: whether its settings have just been compared and are as they were.
 
     Raises:
         NetdraError: the kernel or the driver refused the name, the MTU, the MAC, or a setting that matters to the
@@ -502,7 +515,8 @@ def restore(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
         _attempt(attempts, lambda: link.change(sock, index, master=master.index))
     # Before it is up: an address that comes by itself must not come where IPv6 was off.
     left: list[ChangedSetting] = []
-    attempts.run(lambda: left.extend(_restore_settings(moved, back, site)))
+    if not same_settings:
+        attempts.run(lambda: left.extend(_restore_settings(moved, back, site)))
     name = moved.name if unlocked.index_of(sock, moved.name) == index else back.name
     if moved.up and not unlocked.is_up(sock, name):
         _attempt(attempts, lambda: link.change(sock, index, up=True))
@@ -511,7 +525,9 @@ def restore(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
         called, former = f'netdev "{moved.name}"', moved.settings
         attempts.run(lambda: _conclude_settings(called, former, link.get(sock, index), site))
     restore_addressing(moved, index, sock, attempts)
-    vfs = moved.vfs
+    vfs, rdma = moved.vfs, moved.rdma
+    if rdma is not None:
+        attempts.run(lambda: rdma_state.restore(rdma, site))
     if vfs is not None:
         attempts.run(lambda: functions.restore_all(vfs, link.get(sock, index), site))
     return attempts.result()

@@ -6,50 +6,32 @@ device, and a netdev that this has on the host moves along, since RoCE takes its
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 import msgspec
 
-from netdra.kernel import link, pci, rdma
+from netdra.kernel import link, rdma
 from netdra.kernel.errors import KernelBusyError, KernelError, KernelMissingError
 from netdra.kernel.link import Link
-from netdra.kernel.netlink import NETLINK_RDMA, Socket
-from netdra.kernel.rdma import RdmaDevice
+from netdra.kernel.netlink import NETLINK_RDMA
 from netdra.kernel.sysfs import Sysfs
 from netdra.model.errors import PermanentError
-from netdra.model.identity import DeviceIdentity
 from netdra.model.result import StepDevice, StepResult
-from netdra.steps import identity, moving
+from netdra.steps import moving, rdma_state
 from netdra.steps.contract import Attempts, Builtin, Order, Params, Record, Site, appended
 from netdra.steps.devices import iommu_group, netdev_of
 from netdra.steps.drift import check_interface
 from netdra.steps.moving import Moved
-from netdra.steps.settings import StrandedError
+from netdra.steps.rdma_state import RdmaState
 
 _EXCLUSIVE = "exclusive"
 _CM = "rdma_cm"
-_AGAIN = 0.02  # seconds
 
 
 class RdmaParams(Params, frozen=True, kw_only=True):
     """Which RDMA device, where it is not the allocated one or that of the interface before."""
 
     rdma_device: str = ""
-
-
-class RdmaState(Record, frozen=True, kw_only=True):
-    """An RDMA device in what its users can change, and how many objects it has.
-
-    Attributes:
-        address: its PCI address, "" for a device in software.
-        resources: see `rdma.resources`; not compared if empty.
-    """
-
-    device: RdmaDevice
-    address: str = ""
-    resources: Mapping[str, int] = {}
 
 
 class RdmaMoved(Record, frozen=True, kw_only=True):
@@ -68,8 +50,11 @@ class RdmaMoved(Record, frozen=True, kw_only=True):
 
     @property
     def holds(self) -> tuple[str, ...]:
-        """The PCI device, if it is this step's."""
-        return (self.address,) if self.own else ()
+        """The PCI device, if it is this step's; else its RDMA device, if another step of the pod has the PCI device."""
+        if self.own:
+            return (self.address,)
+        is_of_pod = self.state is not None and bool(self.state.resources)
+        return (rdma_state.key(self.address),) if is_of_pod else ()
 
 
 def _prepare(order: Order, params: RdmaParams) -> None:
@@ -95,9 +80,18 @@ def _observe(order: Order, params: RdmaParams, site: Site) -> RdmaMoved:
         address=address,
         exclusive=is_exclusive(),
         own=order.device is not None,
-        netdev=None if moved is None else moving.observe(order, moved, site),
-        state=seen(name, address, counted=order.device is None or not order.device.is_shared),
+        netdev=None if moved is None else msgspec.structs.replace(moving.observe(order, moved, site), rdma=None),
+        state=rdma_state.seen(name, address, counted=_is_of_pod(order, address)),
     )
+
+
+def _is_of_pod(order: Order, address: str) -> bool:
+    """Whether the pod has the RDMA device for itself: it was allocated, or an earlier step brought its PCI function."""
+    if order.device is not None:
+        return not order.device.is_shared
+    previous = order.previous
+    at = (*(one.pci_id for one in previous.interfaces), *(one.pci_address for one in previous.devices))
+    return bool(address) and address in at
 
 
 def _apply(order: Order, _: RdmaParams, record: RdmaMoved, site: Site) -> StepResult:
@@ -128,34 +122,11 @@ def _undo(record: RdmaMoved, site: Site) -> tuple[str, ...]:
         attempts.run(lambda: bring_back(record.rdma_device, state, site))
     if netdev is not None:
         # The reset of a VF also brings its RDMA device back from anywhere, and ends what processes have on it.
-        changed = differences(state, site) if state is not None and record.own else ()
+        changed = rdma_state.differences(state, site) if state is not None and record.own else ()
         attempts.run(lambda: moving.give_back(netdev, site, changed))
     if state is not None:
-        attempts.run(lambda: restore(state, site))
+        attempts.run(lambda: rdma_state.restore(state, site))
     return attempts.result()
-
-
-def seen(name: str, address: str, *, counted: bool = True) -> RdmaState | None:
-    """An RDMA device of the host as it is just now; None where the kernel does not list it.
-
-    Args:
-        name: its name.
-        address: its PCI address, "" for none.
-        counted: whether to count its objects, which only a device of one pod has for itself.
-
-    Raises:
-        KernelBusyError: it cannot be read just now.
-    """
-    try:
-        with rdma.open_socket() as sock:
-            device = next((device for device in rdma.dump(sock) if device.name == name), None)
-            if device is None:
-                return None
-            return RdmaState(device=device, address=address, resources=rdma.resources(sock, device) if counted else {})
-    except KernelBusyError:
-        raise
-    except KernelError:
-        return None
 
 
 def bring_back(name: str, state: RdmaState | None, site: Site) -> None:
@@ -172,119 +143,9 @@ def bring_back(name: str, state: RdmaState | None, site: Site) -> None:
     if site.pod is None:
         return
     with suppress(KernelMissingError), site.pod.namespace.socket(NETLINK_RDMA) as sock:
-        inside = name if state is None else _name_in(rdma.dump(sock), state, site.sysfs)
+        inside = name if state is None else rdma_state.name_in(rdma.dump(sock), state, site.sysfs)
         if inside:
             rdma.move(sock, inside, site.host_namespace.fd)
-
-
-def differences(state: RdmaState, site: Site) -> tuple[str, ...]:
-    """How an RDMA device differs from before, in words; nothing for a device in software that is gone.
-
-    Raises:
-        KernelError: the kernel refused.
-    """
-    name = state.device.name
-    with rdma.open_socket() as sock:
-        devices = rdma.dump(sock)
-        there = _name_in(devices, state, site.sysfs)
-        device = next((device for device in devices if device.name == there), None)
-        if device is None:
-            return (f'RDMA device "{name}" is not on the host',) if state.address else ()
-        now = rdma.resources(sock, device) if state.resources else {}
-    left = _more(now, state)
-    texts = (
-        (device.name != name, f'RDMA device "{name}" is called "{device.name}"'),
-        (state.device.adaptive not in (None, device.adaptive), f'RDMA device "{name}" has other adaptive moderation'),
-        (bool(left), f'RDMA device "{name}" still has {left}'),
-    )
-    return tuple(text for differs, text in texts if differs)
-
-
-def restore(state: RdmaState, site: Site) -> tuple[str, ...]:
-    """Make an RDMA device that is on the host what it was: its name, its settings, and nobody's objects on it.
-
-    Raises:
-        StrandedError: it is not on the host, it still has objects of a process, or the kernel refused.
-    """
-    with rdma.open_socket() as sock:
-        device = _on_host(sock, state, site)
-        if device is None:
-            return _lost(state, site)
-        try:
-            if device.name != state.device.name:
-                rdma.rename(sock, device, state.device.name)
-                site.restored.append(f'RDMA device "{state.device.name}" was called "{device.name}"')
-            if state.device.adaptive not in (None, device.adaptive):
-                rdma.set_adaptive(sock, device, on=bool(state.device.adaptive))
-                site.restored.append(f'RDMA device "{state.device.name}" had other adaptive moderation')
-        except KernelError as problem:
-            raise StrandedError(problem.what, hint="netdra tries again by itself") from None
-        left = _leftover(sock, device, state, site)
-    if left:
-        raise StrandedError(
-            f'RDMA device "{state.device.name}" still has {left}',
-            hint=f"to find the processes: rdma resource show qp dev {state.device.name}",
-        )
-    return ()
-
-
-def _on_host(sock: Socket, state: RdmaState, site: Site) -> RdmaDevice | None:
-    """A device of the host, None if it is not there; its driver may be about to make it anew, after a reset."""
-    until = min(site.deadline, moving.give_up_at())
-    while True:
-        devices = rdma.dump(sock)
-        name = _name_in(devices, state, site.sysfs)
-        device = next((device for device in devices if device.name == name), None)
-        if device is not None or not pci.driver_of(site.sysfs, state.address) or time.monotonic() >= until:
-            return device
-        time.sleep(_AGAIN)
-
-
-def _lost(state: RdmaState, site: Site) -> tuple[str, ...]:
-    name = state.device.name
-    if not state.address:
-        return (f'RDMA device "{name}", which was made in software, is gone',)
-    if identity.liveness(DeviceIdentity(bus="pci", address=state.address), site.sysfs).is_gone:
-        return (f'RDMA device "{name}" ({state.address}) is gone from the machine',)
-    raise StrandedError(
-        f'RDMA device "{name}" ({state.address}) is neither in the pod nor on the host',
-        hint="check other network namespaces: ip netns exec NAME rdma dev",
-    )
-
-
-def _name_in(devices: Iterable[RdmaDevice], state: RdmaState, sysfs: Sysfs) -> str:
-    """The name of a device among those of a namespace, "" if it is not there.
-
-    By its index and GUID under any name. If its driver has made it anew, by its PCI address, which only the host's
-    sysfs has; else by its name.
-    """
-    former, named = state.device, {device.name: device for device in devices}
-    for device in named.values():
-        if (device.index, device.node_guid) == (former.index, former.node_guid):
-            return device.name
-    if state.address:
-        at = (name for name, (address, _) in rdma.devices(sysfs).items() if address == state.address)
-        return next((name for name in at if name in named), "")
-    return former.name if former.name in named else ""
-
-
-def _leftover(sock: Socket, device: RdmaDevice, state: RdmaState, site: Site) -> str:
-    """The objects that a device has beyond those that it had, in words; the kernel ends those of a dead process soon.
-
-    The kernel reports no event for that, so it is asked again.
-    """
-    until = min(site.deadline, moving.give_up_at())
-    while True:
-        left = _more(rdma.resources(sock, device), state) if state.resources else ""
-        if not left or time.monotonic() >= until:
-            return left
-        time.sleep(_AGAIN)
-
-
-def _more(now: Mapping[str, int], state: RdmaState) -> str:
-    """The objects that a device has beyond those that it had, in words."""
-    more = {kind: count - state.resources.get(kind, 0) for kind, count in now.items()}
-    return ", ".join(f"{count} {kind}" for kind, count in more.items() if count > 0)
 
 
 def _check(order: Order, _: RdmaParams, final: StepResult, site: Site) -> tuple[str, ...]:

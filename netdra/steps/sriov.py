@@ -124,15 +124,15 @@ def _observe(order: Order, params: SriovParams, site: Site) -> VirtualFunction:
     pf = functions.physical_function(pf_address, site)
     if pf is None:
         raise PermanentError(f"{order.called}: PF {pf_address} of VF {address} has no netdev on the host")
-    settings = {function.index: function for function in vf.read(site.host, pf.index)}
-    if index not in settings:
+    now = vf.find(site.host, pf.index, index)
+    if now is None:
         raise PermanentError(f'{order.called}: PF "{pf.name}" does not report its VF {index}')
     return VirtualFunction(
         address=address,
         pf=pf_address,
         index=index,
-        before=_recorded(order, settings[index]),
-        changes=_names(_wanted(index, settings[index], params)),
+        before=_recorded(order, now),
+        changes=_names(_wanted(index, now, params)),
         moved=_netdev(order, address, site),
         driver=pci.driver_of(site.sysfs, address),
         reset=reset.policy_of(address, reset.wanted(order.device), site),
@@ -144,7 +144,9 @@ def _apply(order: Order, params: SriovParams, record: VirtualFunction, site: Sit
     if pf is None:
         raise PermanentError(f"{order.called}: PF {record.pf} has just gone")
     params = _own(params, order)
-    now = next(function for function in vf.read(site.host, pf.index) if function.index == record.index)
+    now = vf.find(site.host, pf.index, record.index)
+    if now is None:
+        raise PermanentError(f'{order.called}: VF {record.index} of PF "{pf.name}" has just gone')
     wanted = _wanted(record.index, now, params)
     # A setting with the right value is not asked for: a driver may be unable to set even the value that it always has.
     needed = msgspec.structs.replace(functions.differing(wanted, now), mac=wanted.mac)
@@ -178,12 +180,15 @@ def _undo(record: VirtualFunction, site: Site) -> tuple[str, ...]:
     attempts, moved = Attempts(), record.moved
     now = functions.present(record, site)
     changed = _foreign(record, now)
-    attempts.run(lambda: functions.restore_settings(record, site, now))
+    former = functions.without_forgotten_mac(record, now, site)
+    attempts.run(lambda: functions.restore_settings(former, site, now))
     if moved is not None:
         attempts.run(lambda: moving.give_back(moved, site, changed))
     elif record.driver in USERSPACE_DRIVERS and record.reset != "Never":
         attempts.run(lambda: reset.reset(record.address, record.driver, (), site))
-    attempts.run(lambda: functions.restore_mac(record, site))
+    # A reset, and the VF's own MAC, have changed the settings once more.
+    if site.restored or not functions.is_as_before(former, now):
+        attempts.run(lambda: functions.restore_mac(former, site))
     return attempts.result()
 
 
@@ -253,7 +258,7 @@ def _held(order: Order, params: SriovParams, site: Site) -> _Held | None:
     if pf is None:
         return None
     index = _index(order, address, pf_address, site)
-    now = next((function for function in vf.read(site.host, pf.index) if function.index == index), VF(index=index))
+    now = vf.find(site.host, pf.index, index) or VF(index=index)
     return _Held(address, pf, now, _wanted(index, now, params))
 
 

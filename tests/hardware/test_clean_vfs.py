@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from netdra.chain.report import AttachError
 from netdra.chain.site import ChainSettings
-from tests.hardware.node import PF, Function, bind, ip, links
+from tests.hardware.node import PF, PFS, TOTAL_VFS, Function, bind, ip, links
 from tests.hardware.pods import Pod, allocated, assert_as_before, node_state, of_pf
 from tests.plans import plan, step
 
@@ -18,6 +18,13 @@ SETTINGS = (
     ("spoofchk", "off"),
     ("mac", "02:00:00:00:66:03"),
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def new_vfs() -> Iterator[None]:
+    """Make the VFs anew: the driver resets a PF that moves, and its VFs would keep their MACs for good."""
+    yield
+    PFS[1].set_num_vfs(TOTAL_VFS)
 
 
 def of_all(pf: PF) -> list[dict[str, object]]:

@@ -14,9 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from netdra.chain import site as sites
 from netdra.chain.check import check
+from netdra.chain.checkpoint import PodIdentity
 from netdra.chain.report import AttachError
 from netdra.model.plan import PlannedStep
+from netdra.steps import rdma_state
+from netdra.steps.settings import StrandedError
 from testbed.waiting import until
 from tests.hardware.node import PATIENCE, PF, run
 from tests.hardware.pods import Pod, allocated, assert_as_before, node_state
@@ -116,20 +120,30 @@ input()
 """
 
 
-def test_an_rdma_device_that_a_process_still_uses_or_that_has_another_name_is_not_given_to_the_next_pod(
-    pfs: tuple[PF, ...], rxe: str, pod: Pod
-) -> None:
+def test_an_rdma_device_is_restored_and_held_while_a_process_still_uses_it(rxe: str, pod: Pod) -> None:
+    with sites.opened(PodIdentity(sandbox=pod.netns), None, pod.settings, 60.0) as site:
+        state = rdma_state.seen(rxe, "")
+        assert state is not None
+        with subprocess.Popen(
+            (sys.executable, "-S", "-c", _OPEN), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as user:
+            assert user.stdout is not None
+            assert user.stdout.readline() == "open\n"
+            run("rdma", "dev", "set", rxe, "name", "evil0")
+            assert rdma_state.differences(state, site) == (
+                'RDMA device "rxe0" is called "evil0"',
+                'RDMA device "rxe0" still has 1 ctx',
+            )
+            with pytest.raises(StrandedError, match='RDMA device "rxe0" still has 1 ctx'):
+                rdma_state.restore(state, site)
+            user.kill()
+        assert rdma_state.restore(state, site) == ()
+        assert (rdma_devices(), rdma_state.differences(state, site)) == ([rxe], ())
+
+
+def test_the_name_that_a_pod_gave_an_rdma_device_is_undone(pfs: tuple[PF, ...], rxe: str, pod: Pod) -> None:
     pod.attach(plan(*chain(pfs, rxe)))
-    with subprocess.Popen(
-        (sys.executable, "-S", "-c", _OPEN), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as user:
-        assert user.stdout is not None
-        assert user.stdout.readline() == "open\n"
-        run("rdma", "dev", "set", rxe, "name", "evil0")
-        report = pod.detach()
-        assert report.is_stranded
-        assert any('RDMA device "rxe0" still has 1 ctx' in undone.message for undone in report.undone), str(report)
-        user.kill()
+    run("rdma", "dev", "set", rxe, "name", "evil0")
     report = pod.detach()
     assert report.is_clean, str(report)
     assert rdma_devices() == [rxe]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from netdra.chain.check import check
 from netdra.chain.report import AttachError
+from netdra.chain.site import ChainSettings
 from testbed.waiting import until
 from tests.hardware.node import PATIENCE, PCI, PF, VF, Function, bind, ip, links, run
 from tests.hardware.pods import Pod, allocated, assert_as_before, node_state, of_pf
@@ -88,6 +90,42 @@ def test_a_device_that_was_vfios_before_stays_so(
     pod.attach(plan(step("vf", "vfio-pci", "net1", device=allocated(vf))))
     assert pod.detach().is_clean
     assert vf.driver == "vfio-pci"
+
+
+_RXDCTL, _QUEUE_ENABLE = 0x2828, 1 << 25
+"""Of the 82576's VF: its first receive queue, which writes to memory while it is enabled."""
+
+
+def receive_queue(vf: VF, *, enable: bool = False) -> bool:
+    """Whether the hardware's first receive queue is enabled, after enabling it if that is wanted."""
+    with (
+        (vf.folder / "resource0").open("r+b", buffering=0) as bar,
+        mmap.mmap(bar.fileno(), 0x4000) as registers,
+    ):
+        if enable:
+            registers[_RXDCTL : _RXDCTL + 4] = _QUEUE_ENABLE.to_bytes(4, "little")
+        return bool(int.from_bytes(registers[_RXDCTL : _RXDCTL + 4], "little") & _QUEUE_ENABLE)
+
+
+@pytest.mark.parametrize(("policy", "left"), [("IfChanged", False), ("Never", True)])
+@pytest.mark.parametrize("kind", ["vfio-pci", "sriov"])
+def test_what_a_program_left_enabled_in_the_hardware_is_off_for_the_next_pod(
+    pfs: tuple[PF, ...],
+    rebind: Callable[[Function, str], None],
+    new_netns: Callable[[], str],
+    settings: ChainSettings,
+    kind: str,
+    policy: str,
+    left: bool,
+) -> None:
+    vf = pfs[0].vf(3)
+    rebind(vf, "vfio-pci")
+    pod = Pod(netns=new_netns(), settings=settings)
+    pod.attach(plan(step("vf", kind, "net1", device=allocated(vf, reset=policy))))
+    assert receive_queue(vf, enable=True)
+    report = pod.detach()
+    assert report.is_clean, str(report)
+    assert (receive_queue(vf), vf.driver) == (left, "vfio-pci")
 
 
 def test_a_vf_is_set_up_through_its_pf_after_it_became_a_device_file(pfs: tuple[PF, ...], pod: Pod) -> None:

@@ -8,15 +8,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from netdra.kernel import rdma
 from netdra.kernel.netlink import attribute, nested, text, u32
 from netdra.kernel.rdma import RdmaDevice
 from netdra.kernel.sysfs import Sysfs
-from netdra.steps import rdma_device
+from netdra.model.errors import TemporaryError
+from netdra.model.result import CNIInterface, StepResult
+from netdra.steps import rdma_device, rdma_state
 from netdra.steps.contract import Order
-from netdra.steps.rdma_device import RdmaMoved, RdmaParams, RdmaState
+from netdra.steps.rdma_device import RdmaMoved, RdmaParams
+from netdra.steps.rdma_state import RdmaState
 
 OURS = RdmaDevice(index=3, name="mlx5_2", node_guid=7, adaptive=True)
 STATE = RdmaState(device=OURS, address="0000:03:00.2", resources={"qp": 1, "cq": 1, "ctx": 0})
@@ -58,7 +62,7 @@ def test_a_device_is_recognised_under_another_name_and_after_its_driver_made_it_
     tmp_path: Path, listed: list[RdmaDevice], found: str
 ) -> None:
     sysfs = on_host(tmp_path, {"rocep3": STATE.address, "mlx5_9": "0000:03:00.3"})
-    assert rdma_device._name_in(listed, STATE, sysfs) == found
+    assert rdma_state.name_in(listed, STATE, sysfs) == found
 
 
 def test_the_files_of_an_exclusive_device_are_those_that_it_has_after_the_move(
@@ -86,9 +90,30 @@ def test_the_files_of_an_exclusive_device_are_those_that_it_has_after_the_move(
     assert device.device_nodes == ("/dev/infiniband/uverbs0", "/dev/infiniband/umad0")
 
 
+def test_the_rdma_device_of_a_function_that_the_pod_has_is_held_and_one_that_pods_share_is_not() -> None:
+    order = Order(topology="t", step="roce", type="rdma", if_name="net1", network="n", config={})
+    inside = CNIInterface(name="net1", pci_id=STATE.address)
+    order = msgspec.structs.replace(order, previous=StepResult(interfaces=(inside,)))
+    assert rdma_device._is_of_pod(order, STATE.address)
+    assert not rdma_device._is_of_pod(order, "0000:03:00.0")
+    record = RdmaMoved(rdma_device="mlx5_2", address=STATE.address, exclusive=False, own=False, state=STATE)
+    assert record.holds == ("0000:03:00.2/rdma",)
+    shared = msgspec.structs.replace(record, state=msgspec.structs.replace(STATE, resources={}))
+    assert shared.holds == ()
+    assert msgspec.structs.replace(record, own=True).holds == (STATE.address,)
+
+
+def test_a_function_whose_rdma_device_another_sandbox_still_uses_is_refused() -> None:
+    site: Any = SimpleNamespace(holder={"0000:03:00.2/rdma": "other"}.get)
+    with pytest.raises(TemporaryError, match=r"RDMA device of 0000:03:00\.2 is still used by sandbox other"):
+        rdma_state.check_released("the step", STATE.address, site)
+    rdma_state.check_released("the step", "0000:03:00.3", site)
+    rdma_state.check_released("the step", "", site)
+
+
 def test_objects_beyond_those_that_a_device_had_are_counted() -> None:
-    assert rdma_device._more({"qp": 1, "cq": 3, "ctx": 1, "srq": 0}, STATE) == "2 cq, 1 ctx"
-    assert rdma_device._more({"qp": 0, "cq": 1}, STATE) == ""
+    assert rdma_state._more({"qp": 1, "cq": 3, "ctx": 1, "srq": 0}, STATE) == "2 cq, 1 ctx"
+    assert rdma_state._more({"qp": 0, "cq": 1}, STATE) == ""
 
 
 def test_a_device_and_its_resources_are_read_from_the_kernels_messages() -> None:
