@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -17,12 +18,13 @@ from netdra.model.plan import Plan
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 
+if TYPE_CHECKING:
+    from netdra.chain.report import UndoReport
+
 MAX_TIMEOUT = 24 * 3600.0
 
 
-def _settings(
-    state: Path, cni_path: str, host_root: str, timeout: float, unknown_differences: str
-) -> ChainSettings:
+def _settings(state: Path, cni_path: str, host_root: str, timeout: float, unknown_differences: str) -> ChainSettings:
     directories = tuple(directory for directory in cni_path.split(":") if directory)
     return ChainSettings(
         state=state,
@@ -130,3 +132,9 @@ def show(report: msgspec.Struct, output: str, columns: Sequence[str], rows: Sequ
         terminal.print_data(report, output)
     elif rows:
         terminal.print_table(columns, rows)
+
+
+def detail(step: UndoReport) -> str:
+    """The outcome of undoing a step, in words."""
+    restored = (f"restored: {text}" for text in step.restored)
+    return "; ".join(filter(None, (step.message, *restored, *step.notes)))

@@ -13,7 +13,6 @@ from netdra.cni.plugins import PluginPath
 from netdra.kernel.device_files import DeviceFiles
 from netdra.kernel.sysfs import Sysfs
 
-
 UnknownDifferences = Literal["Report", "Hold"]
 
 
