@@ -11,14 +11,15 @@ from pathlib import Path
 
 import msgspec
 
-from netdra.chain import checkpoint
+from netdra.chain import checkpoint, holders
 from netdra.chain import site as sites
 from netdra.chain.checkpoint import BadCheckpointError, Saved
+from netdra.chain.detach import detach
 from netdra.chain.execute import Executor
 from netdra.chain.files import NewerStateError
 from netdra.chain.flow import ChainStep, tasks
 from netdra.chain.look import UncheckableError
-from netdra.chain.report import CheckReport, StepCheck, name_of
+from netdra.chain.report import CheckReport, StepCheck, StepName, name_of
 from netdra.chain.site import ChainSettings
 from netdra.model.errors import NetdraError
 
@@ -64,7 +65,8 @@ def check(sandbox: str, settings: ChainSettings, *, repair: bool = False) -> Che
     Args:
         sandbox: its id.
         settings: how chains are run here.
-        repair: restore first what a reset has taken from VFs; all else is left as it is.
+        repair: restore first what a reset has taken from VFs; all else is left as it is. The steps of a sandbox that
+            has ended are undone, as far as that is possible.
 
     Raises:
         InvalidInputError: the id cannot be a sandbox's.
@@ -78,6 +80,12 @@ def check(sandbox: str, settings: ChainSettings, *, repair: bool = False) -> Che
         return CheckReport(sandbox=sandbox, problems=("it was never attached on this node, or it is already detached",))
     try:
         header = journal.saved.header
+        ended = _ended(journal.saved)
+        if ended and repair:
+            journal.close()
+            return _undone(sandbox, settings)
+        if ended:
+            return ended
         unfit = _problem(journal.saved)
         if unfit:
             return CheckReport(sandbox=sandbox, problems=(unfit,))
@@ -91,6 +99,32 @@ def check(sandbox: str, settings: ChainSettings, *, repair: bool = False) -> Che
     finally:
         journal.close()
     return CheckReport(sandbox=sandbox, steps=steps)
+
+
+def _ended(saved: Saved) -> CheckReport | None:
+    """The report on a sandbox whose pod has ended, and that is not wholly undone; None for any other.
+
+    Raises:
+        UnknownNamespaceError: whether its namespace is there cannot be read.
+    """
+    sandbox, held = saved.header.pod.sandbox, saved.held
+    with sites.reopen_pod(saved.header.namespace, same_boot=saved.header.boot_id == checkpoint.boot_id()) as space:
+        if space is not None and not held:
+            return None
+    if not held:
+        what = _problem(saved) or "its network namespace no longer exists"
+        return CheckReport(sandbox=sandbox, problems=(what,), hint=f"netdra check {sandbox} --repair undoes its steps")
+    graph = tasks(saved.header.plans)
+    steps = {key: StepName(**name_of(graph[key].topology, graph[key].step)) for key in held if key in graph}
+    problems = tuple(f"{steps.get(key, key)} is not undone: {text}" for key, text in held.items())
+    return CheckReport(sandbox=sandbox, problems=problems, hint=holders.held_hint(sandbox))
+
+
+def _undone(sandbox: str, settings: ChainSettings) -> CheckReport:
+    """Undo a sandbox that has ended."""
+    report = detach(sandbox, settings)
+    hint = holders.held_hint(sandbox) if report.is_stranded else ""
+    return CheckReport(sandbox=sandbox, undone=report.undone, problems=report.problems, hint=hint)
 
 
 def _problem(saved: Saved) -> str:

@@ -128,6 +128,10 @@ class UndoneEntry(_Entry, frozen=True, kw_only=True, tag="undone"):
 Entry = Header | Begun | Amended | Done | Complete | UndoneEntry
 
 
+HELD = "held"
+"""The key of a step's undo with the differences of its device, in words, which were left when it was undone last."""
+
+
 class StepState(msgspec.Struct, frozen=True, kw_only=True):
     """A step that has begun, by the journal."""
 
@@ -136,6 +140,12 @@ class StepState(msgspec.Struct, frozen=True, kw_only=True):
     result: StepResult | None = None
     notes: tuple[str, ...] = ()
     undone: bool = False
+
+    @property
+    def held(self) -> str:
+        """Why its device is held: the device is not what it was; "" if that is not so, or not tried yet."""
+        text = "" if self.undone else self.undo.get(HELD, "")
+        return text if isinstance(text, str) else ""
 
 
 class Saved(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,6 +159,11 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
     complete: bool = False
     links: tuple[str, ...] = ()
     damaged: int = 0
+
+    @property
+    def held(self) -> Mapping[str, str]:
+        """By step, why its device is held after the pod has ended."""
+        return {key: state.held for key, state in self.steps.items() if state.held}
 
 
 class BadCheckpointError(PermanentError):

@@ -22,7 +22,7 @@ from netdra.chain.flow import ChainStep, tasks
 from netdra.chain.report import DetachReport, UndoReport, name_of
 from netdra.chain.site import ChainSettings
 from netdra.cni.errors import PluginError
-from netdra.model.errors import NetdraError
+from netdra.model.errors import NetdraError, PermanentError
 from netdra.steps.allocated import Returned
 from netdra.steps.contract import NoTimeError
 
@@ -39,6 +39,7 @@ def detach(
     held_netns: str = "",
     give_up: bool = False,
     keep_stranded: bool = False,
+    accept_differences: bool = False,
 ) -> DetachReport:
     """Undo a sandbox's networks; a sandbox without networks is not an error, and neither is a namespace that is gone.
 
@@ -51,9 +52,12 @@ def detach(
         held_netns: a path by which the caller holds that namespace, which may be gone for all other processes.
         give_up: try for the last time: a checkpoint of the rest is renamed, for an administrator.
         keep_stranded: but not while a device is not what it was: no other pod may have it until it is.
+        accept_differences: release devices that are not what they were, and rename the checkpoint, for a person who has
+            inspected them. Other steps that are not undone stay.
 
     Raises:
         InvalidInputError: the id cannot be a sandbox's.
+        PermanentError: differences are to be accepted, and the sandbox's namespace is still there.
         TemporaryError: another process is just attaching or detaching the sandbox, or the disk or the namespace cannot
             be read; nothing was undone, or all but the checkpoint.
     """
@@ -68,7 +72,9 @@ def detach(
         return DetachReport(sandbox=sandbox, found=False)
     with closing(journal):
         names_all = _names_all_devices(journal.saved)
-        report = _undo(journal, settings, netns, held_netns, started)
+        report = _undo(journal, settings, netns, held_netns, started, accept_differences=accept_differences)
+        if report.is_undone and any(step.outcome == "accepted" for step in report.undone):
+            return _released(journal, report, settings)
         if report.is_undone:
             return _removed(journal, report, settings, names_all=names_all)
         return _given_up(journal, report) if give_up and not (keep_stranded and report.is_stranded) else report
@@ -88,6 +94,17 @@ def _removed(
     except NetdraError as problem:
         return _with_problem(report, problem.what)
     return report
+
+
+def _released(journal: CheckpointJournal, report: DetachReport, settings: ChainSettings) -> DetachReport:
+    """The report of a sandbox whose devices are released as they are. Its checkpoint is kept for an administrator."""
+    try:
+        holders.forget(settings.state, report.sandbox)
+        aside = files.put_aside(journal.path, GIVEN_UP)
+        files.keep_newest(journal.path.parent, GIVEN_UP, MOST_GIVEN_UP)
+    except NetdraError as problem:
+        return _with_problem(report, problem.what)
+    return msgspec.structs.replace(report, record=str(aside))
 
 
 def _names_all_devices(saved: Saved) -> bool:
@@ -116,7 +133,13 @@ def _with_problem(report: DetachReport, text: str) -> DetachReport:
 
 
 def _undo(
-    journal: CheckpointJournal, settings: ChainSettings, netns: str, held_netns: str, started: float
+    journal: CheckpointJournal,
+    settings: ChainSettings,
+    netns: str,
+    held_netns: str,
+    started: float,
+    *,
+    accept_differences: bool,
 ) -> DetachReport:
     header = journal.saved.header
     problems: list[str] = []
@@ -142,7 +165,12 @@ def _undo(
         sites.opened(header.pod, space, settings, left, plugins=header.plugins) as site,
         closing(Executor(graph, journal, site, settings)) as executor,
     ):
-        undone = undo(executor)
+        if accept_differences and space is not None and space.path != held_netns:
+            raise PermanentError(
+                f"sandbox {header.pod.sandbox}: its network namespace {space.path} still exists, and its pod may run",
+                hint="delete the pod first; differences are accepted only of a pod that has ended",
+            )
+        undone = undo(executor, accept_differences=accept_differences)
     return DetachReport(
         sandbox=header.pod.sandbox,
         found=True,
@@ -153,8 +181,13 @@ def _undo(
     )
 
 
-def undo(executor: Executor) -> tuple[UndoReport, ...]:
-    """Undo all steps that are not undone yet; report what became of each, in the order in which they were undone."""
+def undo(executor: Executor, *, accept_differences: bool = False) -> tuple[UndoReport, ...]:
+    """Undo all steps that are not undone yet; report what became of each, in the order in which they were undone.
+
+    Args:
+        executor: of the sandbox's checkpoint.
+        accept_differences: release devices that are not what they were.
+    """
     saved = executor.journal.saved
     for key in (key for key, state in saved.steps.items() if state.undone):
         executor.give_up(key)  # that may have failed when the step was undone
@@ -171,6 +204,12 @@ def undo(executor: Executor) -> tuple[UndoReport, ...]:
         return executor.tasks[key].is_binary
 
     order.run(order.reverse(edges), attempt, beside=is_binary, stop_on_failure=False, interrupt=executor.interrupt)
+    for key, report in reports.items():
+        if report.stranded and accept_differences:
+            executor.release_as_it_is(key)
+            reports[key] = msgspec.structs.replace(report, outcome="accepted")
+        elif report.stranded:
+            executor.note_held(key, report.message)
     left: Mapping[str, tuple[str, ...]]
     try:
         left = executor.left()

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from netdra.chain import checkpoint, files, flow, holders, look, other_links, programs, returned, shares, verify
-from netdra.chain.checkpoint import Amended, Begun, CheckpointJournal, Done, StepState, UndoneEntry
+from netdra.chain.checkpoint import HELD, Amended, Begun, CheckpointJournal, Done, StepState, UndoneEntry
 from netdra.chain.flow import ChainStep
 from netdra.chain.holders import RECORD
 from netdra.chain.look import UncheckableError
@@ -124,6 +124,17 @@ class Executor:
         for device in _holds(self.tasks[key], self.journal.saved.steps[key]):
             if not holders.give_up(self._settings.state, device, self.site.container_id):
                 self.journal.keeps_devices = True
+
+    def note_held(self, key: str, differences: str) -> None:
+        """Note in which way a step's device is not what it was: it is held until it is."""
+        undo = self.journal.saved.steps[key].undo
+        if undo.get(HELD) != differences:
+            self.journal.note(Amended(step=key, undo={**undo, HELD: differences}))
+
+    def release_as_it_is(self, key: str) -> None:
+        """Count a step as undone whose device is not what it was."""
+        self.give_up(key)
+        self.journal.note(UndoneEntry(step=key))
 
     def release(self, key: str) -> Returned:
         """Give back what outlives a restart of the machine: by a binary's DEL, or as the lease of a built-in step.

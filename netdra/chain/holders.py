@@ -70,12 +70,15 @@ def _held_by(directory: Path, device: str, sandbox: str) -> TemporaryError:
     """
     what, hint = f"device {device} is still used by sandbox {sandbox}", "netdra retries automatically"
     try:
-        header = checkpoint.load(directory, sandbox).header
+        saved = checkpoint.load(directory, sandbox)
+        header = saved.header
     except (OSError, BadCheckpointError, NewerStateError, InvalidInputError):
         return TemporaryError(what, hint=hint)
     pod = header.pod
     if pod.name:
         what = f'{what}, of pod "{pod.namespace}/{pod.name}"'
+    if saved.held:
+        return TemporaryError(f"{what}: {'; '.join(saved.held.values())}", hint=held_hint(sandbox))
     try:
         os.stat(header.namespace.path)  # noqa: PTH116 (a pod waits for it)
         hint = "the pod uses the device until it ends; create one claim per pod, or wait until the pod ends"
@@ -87,6 +90,14 @@ def _held_by(directory: Path, device: str, sandbox: str) -> TemporaryError:
     except OSError:
         pass
     return TemporaryError(what, hint=hint)
+
+
+def held_hint(sandbox: str) -> str:
+    """What to do about a device that a sandbox holds because it is not what it was."""
+    return (
+        "set it by hand on the node, and netdra releases the device automatically; to release it as it is: "
+        f"netdra detach {sandbox} --accept-differences"
+    )
 
 
 def give_up(directory: Path, device: str, sandbox: str) -> bool:

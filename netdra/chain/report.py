@@ -105,7 +105,8 @@ class UndoReport(StepName, frozen=True, kw_only=True):
     """The outcome of undoing a step.
 
     Attributes:
-        outcome: `undone`; `failed`, for the reason in `message`; or `left`, for lack of time.
+        outcome: `undone`; `failed`, for the reason in `message`; `left`, for lack of time; or `accepted`: its device is
+            not what it was, for the reason in `message`, and is released anyway.
         notes: settings that could not be restored, and do not matter for the device's next user.
         restored: settings of the step's device that netdra restored after its plugin had left them changed.
         stranded: its device is not as it was, and no other pod may have it.
@@ -113,7 +114,7 @@ class UndoReport(StepName, frozen=True, kw_only=True):
         hung: the plugin that did not answer in time, "" if none.
     """
 
-    outcome: Literal["undone", "failed", "left"]
+    outcome: Literal["undone", "failed", "left", "accepted"]
     message: str = ""
     notes: tuple[str, ...] = ()
     restored: tuple[str, ...] = ()
@@ -121,6 +122,11 @@ class UndoReport(StepName, frozen=True, kw_only=True):
     refused: bool = False
     seconds: float = 0.0
     hung: str = ""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to be tried again."""
+        return self.outcome in {"undone", "accepted"}
 
 
 class AttachReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -168,10 +174,12 @@ class DetachReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
         namespace_gone: whether the pod's namespace was gone already, or only the caller still held it.
         undone: step by step.
         problems: further errors, such as a damaged checkpoint.
+        record: where the checkpoint is now if differences were accepted, "" otherwise.
     """
 
     sandbox: str
     found: bool
+    record: str = ""
     namespace_gone: bool = False
     undone: tuple[UndoReport, ...] = ()
     problems: tuple[str, ...] = ()
@@ -180,7 +188,7 @@ class DetachReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     @property
     def is_undone(self) -> bool:
         """Whether no step is left to undo."""
-        return all(step.outcome == "undone" for step in self.undone)
+        return all(step.is_over for step in self.undone)
 
     @property
     def is_tried(self) -> bool:
@@ -204,13 +212,13 @@ class DetachReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
 
     @property
     def is_stranded(self) -> bool:
-        """Whether a device is not what it was."""
-        return any(step.stranded for step in self.undone)
+        """Whether a device is not what it was, and so is held."""
+        return any(step.stranded and not step.is_over for step in self.undone)
 
     @property
     def is_refused(self) -> bool:
         """Whether all that is left are steps whose plugin cannot read their config: trying again changes nothing."""
-        return not self.is_undone and all(step.refused or step.outcome == "undone" for step in self.undone)
+        return not self.is_undone and all(step.refused or step.is_over for step in self.undone)
 
     def __str__(self) -> str:
         """The report in lines."""
@@ -226,16 +234,26 @@ class StepCheck(StepName, frozen=True, kw_only=True):
 
 
 class CheckReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Whether a sandbox still has its network. `problems` are those of the sandbox as a whole."""
+    """Whether a sandbox still has its network.
+
+    Attributes:
+        steps: the check of each step.
+        problems: those of the sandbox as a whole.
+        undone: the steps of a sandbox that has ended that were undone just now, or tried.
+        hint: what to do about the problems.
+    """
 
     sandbox: str
     steps: tuple[StepCheck, ...] = ()
     problems: tuple[str, ...] = ()
+    undone: tuple[UndoReport, ...] = ()
+    hint: str = ""
 
     @property
     def is_clean(self) -> bool:
         """Whether all is as it should be."""
-        return not self.problems and not any(step.drift for step in self.steps)
+        is_undone = all(step.is_over for step in self.undone)
+        return is_undone and not self.problems and not any(step.drift for step in self.steps)
 
 
 class NetworkCollected(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

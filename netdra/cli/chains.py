@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -16,6 +17,9 @@ from netdra.model.errors import InvalidInputError
 from netdra.model.plan import Plan
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
+
+if TYPE_CHECKING:
+    from netdra.chain.report import UndoReport
 
 MAX_TIMEOUT = 24 * 3600.0
 
@@ -128,3 +132,9 @@ def show(report: msgspec.Struct, output: str, columns: Sequence[str], rows: Sequ
         terminal.print_data(report, output)
     elif rows:
         terminal.print_table(columns, rows)
+
+
+def detail(step: UndoReport) -> str:
+    """The outcome of undoing a step, in words."""
+    restored = (f"restored: {text}" for text in step.restored)
+    return "; ".join(filter(None, (step.message, *restored, *step.notes)))

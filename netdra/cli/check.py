@@ -13,7 +13,11 @@ from netdra.cli import chains, shared, terminal
 
 @click.command(name="check")
 @click.argument("sandbox")
-@click.option("--repair", is_flag=True, help="Restore settings of VFs that a reset removed, before the check.")
+@click.option(
+    "--repair",
+    is_flag=True,
+    help="Restore settings of VFs that a reset removed, before the check; undo a sandbox whose pod has ended.",
+)
 @chains.settings_options
 @shared.output("table", "json", "yaml")
 def command(sandbox: str, repair: bool, settings: ChainSettings, output: str) -> None:
@@ -22,7 +26,8 @@ def command(sandbox: str, repair: bool, settings: ChainSettings, output: str) ->
     Built-in steps compare with the kernel; binaries are called with CHECK. The exit code is 1 if there are differences.
 
     A VF does not work after a reset, or after its PF was down. With --repair, the settings of the VF are configured
-    again, and its interface is set down and up; addresses and routes of the pod are kept.
+    again, and its interface is set down and up; addresses and routes of the pod are kept. If the pod has ended and a
+    device could not be restored, --repair tries to undo its steps again.
     """
     from netdra.chain.check import check
 
@@ -33,7 +38,10 @@ def command(sandbox: str, repair: bool, settings: ChainSettings, output: str) ->
         for text in step.repaired:
             terminal.tell(f'step "{step.step}": {text}')
     rows = [(step.step, step.plugin, _state(step), "; ".join(step.drift) or step.skipped) for step in report.steps]
+    rows += [(step.step, step.plugin, step.outcome, chains.detail(step)) for step in report.undone]
     chains.show(report, output, ("STEP", "TYPE", "STATE", "DETAIL"), rows)
+    if report.hint:
+        terminal.tell(f"hint: {report.hint}")
     if not report.is_clean:
         sys.exit(1)
 

@@ -93,6 +93,7 @@ class Pairs:
         """
         self._settle = settle
         self._ends: dict[int, _End] = {}
+        self._open: set[int] = set()  # all but those of pods, which are most and stay as they are
         self.pods: set[int] = set()
         self.unknown: set[int] = set()
         self.arriving: set[int] = set()
@@ -106,14 +107,21 @@ class Pairs:
             self._ends[link.index] = _End(place)
         elif end.place != place:
             end.place, end.since, end.whose = place, None, "unknown"
+        else:
+            return
+        self.pods.discard(link.index)
+        self._open.add(link.index)
 
     def drop(self, index: int) -> None:
         """Forget an end that is no longer on the node."""
         self._ends.pop(index, None)
+        self._open.discard(index)
+        self.pods.discard(index)
 
     def keep(self, indexes: Collection[int]) -> None:
         """Forget the ends that are not among some links: all that are on the node."""
-        self._ends = {index: end for index, end in self._ends.items() if index in indexes}
+        for index in [index for index in self._ends if index not in indexes]:
+            self.drop(index)
 
     def judge(self, pods: Collection[int] | None, now: float) -> set[int]:
         """Work out whose the ends are; returns the indexes of those of which something else is known now.
@@ -123,18 +131,19 @@ class Pairs:
             now: seconds of a clock that never goes back.
         """
         changed: set[int] = set()
-        self.pods, self.unknown, self.arriving, self.due = set(), set(), set(), None
-        for index, end in self._ends.items():
+        self.unknown, self.arriving, self.due = set(), set(), None
+        for index in tuple(self._open):
+            end = self._ends[index]
             if end.since is None:
                 end.since = now
                 changed.add(index)
-            if end.whose != "pod":
-                answer = "node" if self._is_back(index, end) else whose(end.place, pods, now - end.since, self._settle)
-                if answer != end.whose:
-                    changed.add(index)
-                    end.whose = answer
+            answer = "node" if self._is_back(index, end) else whose(end.place, pods, now - end.since, self._settle)
+            if answer != end.whose:
+                changed.add(index)
+                end.whose = answer
             if end.whose == "pod":
                 self.pods.add(index)
+                self._open.discard(index)
             elif end.whose == "unknown":
                 self.unknown.add(index)
                 self._note_arriving(index, end.since + self._settle, now)

@@ -18,6 +18,8 @@ from typing import Literal
 
 import msgspec
 
+from netdra.chain import checkpoint
+from netdra.chain.holders import held_hint
 from netdra.cni import plugins as binaries
 from netdra.cni import protocol
 from netdra.cni.confined import ConfinedPrograms
@@ -26,6 +28,7 @@ from netdra.discovery.scan import scan
 from netdra.doctor.diagnosis import number
 from netdra.doctor.node_verdicts import (
     KINDS,
+    HeldSandbox,
     InstalledPlugin,
     KeptPlugin,
     NodeFacts,
@@ -58,6 +61,7 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
     nri_socket: Path = Path("/var/run/nri/nri.sock")
     cdi_dir: Path = Path("/var/run/cdi")
     cni_path: tuple[Path, ...] = (Path("/opt/cni/bin"),)
+    state_dir: Path = Path("/var/lib/netdra")
 
     def at(self, path: str | Path) -> Path:
         """A path of the node as this process sees it."""
@@ -91,6 +95,7 @@ def look(places: Places) -> NodeFacts:
         cni_path=tuple(map(str, places.cni_path)),
         plugins=tuple(_plugins(places)),
         kept_plugins=kept_plugins(places),
+        held=_held(places),
         troubles=tuple(
             Trouble(trouble.what, trouble.hint)
             for trouble in (binaries.root_trouble(str(places.root)), mounts.sysctl_trouble())
@@ -101,6 +106,21 @@ def look(places: Places) -> NodeFacts:
         descriptors=_descriptors(places),
         in_user_namespace=not _IDENTITY_MAP.fullmatch(_text(places.at("proc/self/uid_map")) or "0 0 4294967295"),
     )
+
+
+def _held(places: Places) -> tuple[HeldSandbox, ...] | None:
+    """The sandboxes that hold devices which are not what they were; None if the checkpoints cannot be read."""
+    try:
+        saved, _ = checkpoint.load_all(places.at(places.state_dir) / "sandboxes")
+    except NetdraError:
+        return None
+    return tuple(_held_sandbox(one) for one in saved if one.held)
+
+
+def _held_sandbox(saved: checkpoint.Saved) -> HeldSandbox:
+    pod = saved.header.pod
+    called = f"{pod.namespace}/{pod.name}" if pod.name else ""
+    return HeldSandbox(pod.sandbox, called, "; ".join(saved.held.values()), held_hint(pod.sandbox))
 
 
 def _interfaces() -> tuple[Interface, ...] | None:

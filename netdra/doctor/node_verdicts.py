@@ -77,6 +77,15 @@ class KeptPlugin(msgspec.Struct, frozen=True):
     keeper: Literal["running", "absent", "unknown"]
 
 
+class HeldSandbox(msgspec.Struct, frozen=True):
+    """A sandbox that has ended and holds a device: how the device differs from what it was, and what to do."""
+
+    sandbox: str
+    pod: str
+    differences: str
+    fix: str
+
+
 class Trouble(msgspec.Struct, frozen=True):
     """Something that this process cannot do, and how it could."""
 
@@ -104,6 +113,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
         cni_path: where CNI plugins are searched for.
         plugins: what is there.
         kept_plugins: those that netdra installed.
+        held: the sandboxes that hold devices; None if the checkpoints cannot be read.
         troubles: what this process cannot do in the container that it is in.
         cgroup: 1, 2, or 0 for none.
         user_namespaces: how many may be made, -1 if unknown.
@@ -127,6 +137,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     cni_path: tuple[str, ...] = ()
     plugins: tuple[InstalledPlugin, ...] = ()
     kept_plugins: tuple[KeptPlugin, ...] = ()
+    held: tuple[HeldSandbox, ...] | None = ()
     troubles: tuple[Trouble, ...] = ()
     cgroup: int = 0
     user_namespaces: int = -1
@@ -149,6 +160,7 @@ def verdicts(facts: NodeFacts) -> list[Diagnosis]:
         _cdi(facts),
         *_plugins(facts),
         *_kept_plugins(facts),
+        *_held(facts),
         *_troubles(facts),
         *_descriptors(facts),
         _cgroup(facts),
@@ -307,6 +319,16 @@ def _kept_plugins(facts: NodeFacts) -> Iterator[Diagnosis]:
                     f"{plugin.name} --cni-folder {plugin.folder}"
                 )
                 yield _finding(check, "warning", seen, fix)
+
+
+def _held(facts: NodeFacts) -> Iterator[Diagnosis]:
+    if facts.held is None:
+        fix = "run as root on the node, and set --state-dir to the directory of netdra node"
+        yield _finding("held devices", "warning", "the checkpoints cannot be read", fix)
+    for held in facts.held or ():
+        pod = f' of pod "{held.pod}"' if held.pod else ""
+        seen = f"sandbox {held.sandbox}{pod}: {held.differences}"
+        yield _finding("held devices", "warning", seen, held.fix)
 
 
 def _troubles(facts: NodeFacts) -> Iterator[Diagnosis]:

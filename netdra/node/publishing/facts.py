@@ -15,7 +15,7 @@ import msgspec
 
 from netdra.exposure import Exposer
 from netdra.model import names
-from netdra.model.device import ExposureResult
+from netdra.model.device import ExposureResult, Problem
 from netdra.model.identity import PCI
 from netdra.model.inventory import PUBLISHED_FIELDS, Interface
 from netdra.model.kept import Keep
@@ -24,6 +24,7 @@ from netdra.model.plan import PlannedDevice
 from netdra.model.policy import ResetPolicy, TaintEffect, Taints
 from netdra.model.resource import Device, DeviceTaint, ResourceSlice
 from netdra.node.hardware import Hardware
+from netdra.node.view import HeldDevice
 from netdra.topology.devices import DeviceKey, is_pooled, supported_cnis
 
 _TYPES: dict[str, type] = {field.name: field.type for field in msgspec.structs.fields(Interface)}
@@ -303,3 +304,10 @@ def marked(device: Device, *, here: bool, gone: TaintEffect | None, withdrawn: b
     if trouble:
         taints.append(DeviceTaint(key=names.TROUBLE, value=names.label_value(trouble), effect="NoSchedule"))
     return device if tuple(taints) == device.taints else msgspec.structs.replace(device, taints=tuple(taints))
+
+
+def not_available(device: HeldDevice) -> Problem:
+    """The problem of the node with a device in trouble: the differences that are left after its pod, or a change."""
+    pool, name = device.key
+    message = f'pool "{pool}": device "{name}" is not available to other claims: {device.trouble}'
+    return Problem(policy="", message=message, cause=message, device=name)

@@ -128,6 +128,7 @@ class Offering:
         self._damper = Damper()
         self._watch = held_vfs.TroubleWatch()
         self._troubles: tuple[VFTrouble, ...] = ()
+        self._held_back: tuple[Problem, ...] = ()
         self._made: dict[str, _Made] = {}
         self._previous = dict(published)
         restored = facts.of_slices(
@@ -238,6 +239,9 @@ class Offering:
         changed = self._make_all(parts, held_devices, interfaces)
         self._interfaces = interfaces
         self._troubles = self._watch.troubles(held_devices, interfaces, kernel.on_the_bus, now)
+        self._held_back = tuple(
+            facts.not_available(device) for device in held_devices if device.trouble and not self._is_pool(device.key)
+        )
         before, self._followed = self._followed, (self._inputs, dict(labels))
         return Offered(
             slices={pool: self._made[pool].slices if pool in self._made else () for pool in changed},
@@ -291,6 +295,7 @@ class Offering:
         homeless = self._exposer.problems if self._exposer else ()
         parts = [problem for made in self._made.values() for problem in made.problems]
         parts += held_vfs.problems(self._troubles)
+        parts += self._held_back
         presence = self._presence
         if presence is None or not (presence.lost or presence.unusable):
             return (*homeless, *parts)

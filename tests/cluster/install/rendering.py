@@ -97,6 +97,7 @@ CASES = {
                 "cniPath": ["/opt/cni/bin", "/usr/lib/cni"],
                 "physnets": {"physnet2": ["enp1s0f0", "0000:02:00.0"], "physnet3": ["enp1s0f1"]},
                 "podNetworkKind": "netdra",
+                "unknownDifferences": "Hold",
                 "extraArgs": ["--nri-index=20"],
                 "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy.example.com:3128"}],
                 "nodeSelector": {"node-role.kubernetes.io/worker": ""},

@@ -328,6 +328,13 @@ def test_the_driver_reports_networks_of_sig_networks_draft_where_it_is_wanted() 
     assert "--pod-network-kind=netdra" in pod_of(driver)["spec"]["containers"][0]["args"]
 
 
+def test_the_driver_holds_devices_with_unknown_differences_where_it_is_wanted() -> None:
+    (usual,) = of_kind(Case().objects(), "DaemonSet")
+    assert "--unknown-differences" not in str(usual)
+    (driver,) = of_kind(CASES["everything"].objects(), "DaemonSet")
+    assert "--unknown-differences=Hold" in pod_of(driver)["spec"]["containers"][0]["args"]
+
+
 def test_the_device_registry_is_served_where_it_is_wanted() -> None:
     (usual,) = of_kind(Case().objects(), "DaemonSet")
     assert "registry.sock" not in str(usual)

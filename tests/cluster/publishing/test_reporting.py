@@ -309,3 +309,28 @@ def test_a_pooled_vf_that_goes_while_a_claim_has_it_is_an_event_of_the_claim_and
             assert not scene.publishing.vf_troubles
 
     asyncio.run(story())
+
+
+def test_the_differences_of_a_held_device_are_in_the_nodes_report_and_in_an_event_of_the_node(
+    control_plane: ControlPlane, workspace: Workspace, machine: Machine
+) -> None:
+    differences = 'device "eth0" cannot be made what it was: netdev "eth0" has MTU 1300, not 1450'
+
+    async def story() -> None:
+        machine.veth("eth0", "far0")
+        of_this_node(workspace)
+        async with publishing(control_plane, workspace, machine) as scene:
+            await scene.devices("eth0")
+            scene.hold("eth0", trouble=differences)
+            found = await reported(scene, lambda status: bool(status.get("problems")))
+            assert differences in str(found["status"]["problems"])
+            events = await asyncio.to_thread(
+                scene.api.wait_for_all, EVENT, lambda items: bool(about(items, scene.node)), namespace="default"
+            )
+            (event,) = about(events, scene.node)
+            assert (event["regarding"]["kind"], event["reason"]) == ("Node", "NodeProblem")
+            assert differences in event["note"]
+            scene.release()
+            await reported(scene, lambda status: not status.get("problems"))
+
+    asyncio.run(story())

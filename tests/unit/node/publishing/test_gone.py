@@ -146,6 +146,21 @@ def test_a_device_that_cannot_be_released_is_tainted_with_the_reason() -> None:
     )
 
 
+def test_a_device_that_cannot_be_released_is_a_problem_of_the_node_with_all_differences_until_it_is_released() -> None:
+    scene = Scene()
+    scene.see(ETH)
+    differences = 'device "eth7" cannot be made what it was: netdev "eth7" has MTU 1300, not 1450'
+    scene.hold(ETH_KEY, trouble=differences)
+    scene.see(ETH)
+    assert scene.last is not None
+    (problem,) = scene.last.problems
+    assert (problem.policy, problem.device) == ("", "eth7")
+    assert problem.message == f'pool "{ETH_KEY[0]}": device "eth7" is not available to other claims: {differences}'
+    scene.hold(ETH_KEY)
+    scene.see(ETH)
+    assert scene.last.problems == ()
+
+
 def test_a_withdrawn_device_in_use_is_tainted_until_it_is_offered_again_or_released() -> None:
     offered = shared("macvlan", f'{OURS}.type == "veth"', deviceNameSuffix="-macvlan")
     key = (ETH_KEY[0], "eth7-macvlan")
