@@ -123,8 +123,19 @@ def back(bed: Bed) -> DetachReport:
     return detach(bed.container.sandbox, bed.settings)
 
 
+def addressed(bed: Bed) -> set[tuple[str, str]]:
+    """The links with their IPv6 addresses."""
+    return {(each["ifname"], info["local"]) for each in bed.ip("-6", "addr") for info in each.get("addr_info", ())}
+
+
+def reached(bed: Bed) -> set[tuple[str, str]]:
+    """The links with the IPv6 addresses that the kernel has made a route for, in the background."""
+    return {(each["dev"], each["dst"]) for each in bed.ip("-6", "route", "show", "table", "local") if is_own(each)}
+
+
 def comes_back(bed: Bed) -> None:
     """Everything is as it was after a pod that made its own."""
+    until(lambda: addressed(bed) <= reached(bed), "the routes to the node's own addresses")
     before = seen(bed)
     away(bed)
     assert seen(bed) != before
