@@ -21,7 +21,7 @@ SETTLE_SECONDS = 1.0
 Whose = Literal["node", "pod", "unknown"]
 
 
-class Place(NamedTuple):
+class PairPlace(NamedTuple):
     """Where the other end of a pair is.
 
     Attributes:
@@ -38,7 +38,7 @@ class Place(NamedTuple):
         return self.netns >= 0 or (self.netns == HERE and self.peer > 0)
 
 
-def whose(place: Place, pods: Collection[int] | None, unchanged: float, settle: float = SETTLE_SECONDS) -> Whose:
+def whose(place: PairPlace, pods: Collection[int] | None, unchanged: float, settle: float = SETTLE_SECONDS) -> Whose:
     """Whose the end of a pair is.
 
     Args:
@@ -68,10 +68,10 @@ class _End:
         home: the place on the node where its other end was when this end was the node's.
     """
 
-    place: Place
+    place: PairPlace
     since: float | None = None
     whose: Whose = "unknown"
-    home: Place | None = None
+    home: PairPlace | None = None
 
 
 class Pairs:
@@ -101,7 +101,7 @@ class Pairs:
 
     def put(self, link: Link) -> None:
         """Add an end as the kernel reports it, or replace its place."""
-        place = Place(link.lower, link.lower_netns)
+        place = PairPlace(link.lower, link.lower_netns)
         end = self._ends.get(link.index)
         if end is None:
             self._ends[link.index] = _End(place)
@@ -168,4 +168,4 @@ class Pairs:
         if end.place.netns != HERE:
             return False
         other = self._ends.get(end.place.peer)
-        return end.place == end.home or (other is not None and other.home == other.place == Place(index, HERE))
+        return end.place == end.home or (other is not None and other.home == other.place == PairPlace(index, HERE))

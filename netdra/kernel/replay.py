@@ -2,7 +2,7 @@
 
 The kernel forgets these when the link leaves the namespace. A list of known fields never has everything: here the
 message itself is kept, without the attributes that only report, and sent again with the link's present index. Routes
-are in `route_replay`. Called by `netdra.steps.node_network`.
+are in `route_replay`. Called by `netdra.steps.node_configuration`.
 """
 
 from __future__ import annotations

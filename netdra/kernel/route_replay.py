@@ -96,7 +96,7 @@ def settable(body: bytes, was: int = 0, index: int = 0) -> bytes:
     return b"".join(encoded)
 
 
-class Uses(NamedTuple):
+class RouteDependencies(NamedTuple):
     """What a route depends on: its links, also by a next hop object (0 for none), and its source (b"" for none)."""
 
     links: frozenset[int]
@@ -104,14 +104,14 @@ class Uses(NamedTuple):
     source: bytes
 
 
-def uses(body: bytes) -> Uses:
+def dependencies(body: bytes) -> RouteDependencies:
     """What a route depends on."""
     get = attributes(body, _ROUTE.size).get
     hops, link, number = get(uapi.RTA_MULTIPATH), get(uapi.RTA_OIF), get(uapi.RTA_NH_ID)
     indexes = [index for index, _, _ in _hops(hops)] if hops else []
     if link:
         indexes.append(to_u32(link))
-    return Uses(frozenset(indexes), to_u32(number) if number else 0, get(uapi.RTA_PREFSRC, b""))
+    return RouteDependencies(frozenset(indexes), to_u32(number) if number else 0, get(uapi.RTA_PREFSRC, b""))
 
 
 def next_hops(body: bytes) -> frozenset[tuple[int, bytes]]:
@@ -169,7 +169,7 @@ def destination(body: bytes) -> str:
 def text(body: bytes) -> str:
     """A route as messages call it."""
     entry = route.parse(body)
-    by_object = uses(body).nexthop
+    by_object = dependencies(body).nexthop
     via = f" by next hop object {by_object}" if by_object else f" via {entry.gateway}" if entry.gateway else ""
     return f"route to {entry.destination}{via} (table {entry.table})"
 

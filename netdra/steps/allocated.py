@@ -17,7 +17,17 @@ from netdra.model.errors import NetdraError
 from netdra.model.identity import DeviceIdentity
 from netdra.model.plan import PlannedDevice
 from netdra.model.policy import ResetPolicy
-from netdra.steps import functions, identity, moving, node_network, programs, rdma_device, rdma_state, reset, settings
+from netdra.steps import (
+    functions,
+    identity,
+    moving,
+    node_configuration,
+    programs,
+    rdma_device,
+    rdma_state,
+    reset,
+    settings,
+)
 from netdra.steps.contract import Record, Site
 from netdra.steps.devices import USERSPACE_DRIVERS, check_driver, netdev_for
 from netdra.steps.functions import FunctionSettings
@@ -305,7 +315,7 @@ def _of_settings(called: str, moved: Moved, netdev: Link, site: Site) -> Iterato
 def _lost(called: str, moved: Moved, netdev: Link, site: Site) -> Iterator[Difference]:
     """The addresses, routes and the like that a netdev had and has no longer."""
     if moved.node is not None:
-        for text, is_address in node_network.lost(moved.node, netdev.index, site.host):
+        for text, is_address in node_configuration.lost(moved.node, netdev.index, site.host):
             yield Difference(
                 f"{called} has lost {'' if is_address else 'its '}{text}", matters=False, benign=not is_address
             )

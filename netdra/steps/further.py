@@ -26,7 +26,7 @@ _NOT_NETLINK = frozenset({ATTRIBUTES, QUEUES, *ethtool_ioctl.GROUPS})
 _known: dict[str, tuple[str, ...]] = {}
 
 
-class Place(NamedTuple):
+class Access(NamedTuple):
     """Where a netdev is read and changed: sockets in its namespace, which is the calling thread's, and its sysfs."""
 
     sock: Socket
@@ -80,23 +80,23 @@ class Reading:
         netlink = None if self._groups is None else [group for group in self._groups if group not in _NOT_NETLINK]
         self.requested = ethtool_further.requests(generic, netlink)
 
-    def values(self, netdev: Link, message: Message, place: Place, replies: Sequence[Reply]) -> Further:
+    def values(self, netdev: Link, message: Message, access: Access, replies: Sequence[Reply]) -> Further:
         """All further values of a netdev just now.
 
         Args:
             netdev: the netdev.
             message: all attributes of its message.
-            place: where it is.
+            access: where it is.
             replies: the replies to `requested`.
 
         Raises:
             KernelError: the kernel is short of memory or descriptors.
         """
         settings, lacks_others = ethtool_further.settings(self.requested, replies)
-        by_ioctl, lacks_rest = ethtool_ioctl.read(place.sock, netdev.name, self._by_ioctl(settings))
+        by_ioctl, lacks_rest = ethtool_ioctl.read(access.sock, netdev.name, self._by_ioctl(settings))
         values: dict[str, Mapping[str, str]] = {
             ATTRIBUTES: link_attributes.read(message, netdev.flags, netdev.kind),
-            QUEUES: queues.read(place.sysfs, netdev.name, netdev.index),
+            QUEUES: queues.read(access.sysfs, netdev.name, netdev.index),
             **settings,
             **by_ioctl,
         }
@@ -133,7 +133,7 @@ def differences(former: Further, present: Further) -> Iterator[Changed]:
                 yield Changed(group, name, was, value, matters, unknown)
 
 
-def restore(changed: Sequence[Changed], former: Further, netdev: Link, place: Place) -> tuple[list[str], set[str]]:
+def restore(changed: Sequence[Changed], former: Further, netdev: Link, access: Access) -> tuple[list[str], set[str]]:
     """Give values their former ones; return the kernel's refusals, and the texts of those that nobody can set.
 
     Raises:
@@ -143,7 +143,7 @@ def restore(changed: Sequence[Changed], former: Further, netdev: Link, place: Pl
     fixed: set[str] = set()
     for each in changed:
         try:
-            _write(each, former[each.group], netdev, place)
+            _write(each, former[each.group], netdev, access)
         except KernelError as problem:
             if problem.is_short:
                 raise
@@ -154,18 +154,18 @@ def restore(changed: Sequence[Changed], former: Further, netdev: Link, place: Pl
     return reasons, fixed
 
 
-def _write(changed: Changed, former: Mapping[str, str], netdev: Link, place: Place) -> None:
+def _write(changed: Changed, former: Mapping[str, str], netdev: Link, access: Access) -> None:
     group, name, value = changed.group, changed.name, changed.former
     if group == ATTRIBUTES:
-        link_attributes.change(place.sock, netdev.index, netdev.kind, name, value, changed.present)
+        link_attributes.change(access.sock, netdev.index, netdev.kind, name, value, changed.present)
     elif group == QUEUES:
-        queues.change(place.sysfs, netdev.name, {name: value})
+        queues.change(access.sysfs, netdev.name, {name: value})
     elif group in ethtool_ioctl.GROUPS:
         if group == ethtool_ioctl.RULES and value and changed.present:
-            ethtool_ioctl.change(place.sock, netdev.name, group, {name: ""})
-        ethtool_ioctl.change(place.sock, netdev.name, group, {name: value})
+            ethtool_ioctl.change(access.sock, netdev.name, group, {name: ""})
+        ethtool_ioctl.change(access.sock, netdev.name, group, {name: value})
     else:
-        ethtool_further.change(place.generic, netdev.index, group, {name: value}, former)
+        ethtool_further.change(access.generic, netdev.index, group, {name: value}, former)
 
 
 def _follows(group: str, name: str, was: str, value: str) -> bool:

@@ -32,11 +32,11 @@ from netdra.model.kept import ADDRESSING
 from netdra.model.plan import PlannedDevice
 from netdra.model.policy import ResetPolicy
 from netdra.model.result import CNIInterface
-from netdra.steps import functions, identity, node_network, programs, rdma_state, reset, settings
+from netdra.steps import functions, identity, node_configuration, programs, rdma_state, reset, settings
 from netdra.steps.contract import Attempts, Order, PodSpace, Record, Site
 from netdra.steps.devices import check_driver
 from netdra.steps.functions import FunctionSettings, PhysicalFunction
-from netdra.steps.node_network import NodeNetwork
+from netdra.steps.node_configuration import NodeConfiguration
 from netdra.steps.rdma_state import RdmaState
 from netdra.steps.settings import ChangedSetting, DeviceSettings, StrandedError
 
@@ -102,7 +102,7 @@ class Moved(Record, frozen=True, kw_only=True):
     reset: ResetPolicy = "Never"
     function: FunctionSettings | None = None
     vfs: PhysicalFunction | None = None
-    node: NodeNetwork | None = None
+    node: NodeConfiguration | None = None
     rdma: RdmaState | None = None
 
     @property
@@ -174,7 +174,7 @@ def seen(
     routes = _lasting_routes(netdev.index, addresses, has.routes)
     # Only where somebody configures the device: each of these questions is one more to the kernel.
     is_configured = bool(routes) or any(map(host_use.counts, addresses))
-    node = node_network.read(netdev, site.host, with_groups=with_settings) if is_configured else None
+    node = node_configuration.read(netdev, site.host, with_groups=with_settings) if is_configured else None
     known = () if node is None else (neighbour.permanent(body, netdev.index) for body in node.neighbours)
     return Moved(
         device=device,
@@ -185,8 +185,8 @@ def seen(
         up=netdev.is_up,
         alt_names=netdev.alt_names,
         master=link.get(site.host, netdev.master).name if netdev.master else "",
-        addresses=tuple(map(_host_address, addresses[: node_network.MOST])),
-        routes=tuple(routes[: node_network.MOST]),
+        addresses=tuple(map(_host_address, addresses[: node_configuration.MOST])),
+        routes=tuple(routes[: node_configuration.MOST]),
         neighbours=tuple(entry for entry in known if entry is not None),
         settings=settings.read(netdev, site.host, site.sysfs, whole=not shared) if with_settings else None,
         index=netdev.index,
@@ -558,7 +558,7 @@ def _restore_settings(moved: Moved, back: Link, site: Site) -> tuple[ChangedSett
 def restore_addressing(moved: Moved, index: int, sock: Socket, attempts: Attempts) -> None:
     """Give a link the addresses, routes and neighbours of a record; each refused one becomes a note."""
     if moved.node is not None:
-        node_network.restore(moved.node, index, sock, attempts)
+        node_configuration.restore(moved.node, index, sock, attempts)
         return
     present = {entry.text for entry in address.dump(sock, index)} if moved.addresses else set()
     for former in moved.addresses:

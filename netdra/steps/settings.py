@@ -23,7 +23,7 @@ from netdra.kernel.netns import inode_at
 from netdra.kernel.sysfs import Sysfs
 from netdra.model.errors import InvalidInputError, NetdraError, PermanentError
 from netdra.steps import further
-from netdra.steps.further import Changed, Further, Place, Reading
+from netdra.steps.further import Access, Changed, Further, Reading
 
 FOLLOWERS = ("bridge", "bond", "team", "openvswitch")
 """Kinds whose MAC, MTU and active features follow their ports: these change by themselves."""
@@ -235,8 +235,8 @@ def _restore_further(
     if not changed:
         return [], set()
     with Socket(NETLINK_GENERIC) as generic:
-        place = Place(target.sock, generic, target.sysfs)
-        return further.restore(changed, before.further or {}, target.netdev, place)
+        access = Access(target.sock, generic, target.sysfs)
+        return further.restore(changed, before.further or {}, target.netdev, access)
 
 
 def _as_fixed(changed: ChangedSetting, fixed: Container[str]) -> ChangedSetting:
@@ -290,11 +290,11 @@ def _present(
     """The settings that are not sysctls; if `whole` with everything else, or what a former record has of that."""
     netdev = target.netdev
     with Socket(NETLINK_GENERIC) as generic:
-        place = Place(target.sock, generic, target.sysfs)
+        access = Access(target.sock, generic, target.sysfs)
         model = _model(netdev, target.sysfs) if whole and former is None else ""
         reading = Reading(generic, model, former) if whole else None
         own = ethtool.read_all(generic, netdev.index, groups, reading.requested if reading is not None else ())
-        rest = reading.values(netdev, message, place, own.replies) if reading is not None else None
+        rest = reading.values(netdev, message, access, own.replies) if reading is not None else None
     features = own.features
     if netdev.kind in FOLLOWERS and features:
         hardware, requested, _, fixed = features

@@ -94,7 +94,7 @@ def test_a_vf_is_reset_if_a_pod_has_changed_it_and_only_then(pfs: tuple[PF, ...]
 
 
 @pytest.mark.parametrize("binary", [False, True])
-def test_a_reset_ends_whatever_a_pod_has_made_of_a_vf_elsewhere(
+def test_a_reset_ends_all_links_and_programs_of_a_pod_on_a_vf(
     pfs: tuple[PF, ...], pod: Pod, new_netns: Callable[[], str], binary: bool
 ) -> None:
     vf, hidden = pfs[0].vf(4), new_netns()

@@ -109,7 +109,7 @@ def receive_queue(vf: VF, *, enable: bool = False) -> bool:
 
 @pytest.mark.parametrize(("policy", "left"), [("IfChanged", False), ("Never", True)])
 @pytest.mark.parametrize("kind", ["vfio-pci", "sriov"])
-def test_what_a_program_left_enabled_in_the_hardware_is_off_for_the_next_pod(
+def test_interrupts_and_dma_that_a_program_enabled_are_off_for_the_next_pod(
     pfs: tuple[PF, ...],
     rebind: Callable[[Function, str], None],
     new_netns: Callable[[], str],

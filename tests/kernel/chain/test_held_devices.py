@@ -54,7 +54,7 @@ def test_the_checkpoint_has_the_differences_once(held: Bed) -> None:
     assert path.read_bytes() == before
 
 
-def test_another_claim_of_the_device_is_told_the_sandbox_the_differences_and_the_next_step(held: Bed) -> None:
+def test_the_error_of_another_claim_names_the_sandbox_the_differences_and_the_next_step(held: Bed) -> None:
     sandbox = held.container.sandbox
     (text,) = checkpoint.load(held.settings.state, sandbox).held.values()
     nic = step("nic", "host-device", "net1", device=device("mv0"))
@@ -114,7 +114,7 @@ def test_differences_are_accepted_and_the_device_is_another_pods(held: Bed) -> N
             netns.delete("netdra-test-next")
 
 
-def test_the_command_prints_what_still_differs_and_the_new_name_of_the_checkpoint(held: Bed) -> None:
+def test_the_command_prints_the_remaining_differences_and_the_new_name_of_the_checkpoint(held: Bed) -> None:
     sandbox = end(held)
     refused = netdra(held, "detach", sandbox)
     assert refused.returncode == 4

@@ -22,7 +22,7 @@ from netdra.chain.report import DetachReport
 from netdra.kernel.errors import KernelError
 from netdra.kernel.netlink import Request, Socket
 from netdra.model.plan import PlannedDevice
-from netdra.steps import node_network
+from netdra.steps import node_configuration
 from testbed.waiting import until
 from tests.kernel.chain.conftest import Bed, device, differences
 from tests.kernel.conftest import Machine
@@ -205,12 +205,12 @@ def with_addresses(bed: Bed) -> None:
     until(lambda: not bed.ip("addr", "show", "tentative"), "the addresses to be checked for duplicates")
 
 
-def test_addresses_have_all_that_they_had(bed: Bed) -> None:
+def test_addresses_come_back_with_all_attributes(bed: Bed) -> None:
     with_addresses(bed)
     comes_back(bed)
 
 
-def test_routes_have_all_that_they_had_and_their_order(bed: Bed) -> None:
+def test_routes_come_back_with_all_attributes_and_in_order(bed: Bed) -> None:
     with_addresses(bed)
     configure(bed, *(f"ip route add {text}" for text in ROUTES))
     configure(
@@ -299,7 +299,7 @@ def by_router(bed: Bed) -> list[dict[str, Any]]:
     return [each for each in bed.ip("-6", "route", "show", "default") if each["protocol"] == "ra"]
 
 
-def test_what_a_router_gave_is_never_made_permanent(bed: Bed, other: Machine) -> None:
+def test_addresses_and_routes_of_a_router_are_never_made_permanent(bed: Bed, other: Machine) -> None:
     node(bed)
     bed.run("ip", "link", "set", "wire0", "netns", other.name)
     other.run("ip", "link", "set", "wire0", "up")
@@ -334,7 +334,7 @@ def comes_back_by_router(bed: Bed, advertise: Callable[[int], None]) -> None:
     until(lambda: not by_router(bed), "the router's leave")
 
 
-def test_what_others_have_added_meanwhile_is_left_alone(bed: Bed) -> None:
+def test_additions_of_others_meanwhile_are_left_alone(bed: Bed) -> None:
     with_addresses(bed)
     configure(
         bed,
@@ -371,7 +371,7 @@ def test_a_route_that_was_deleted_by_hand_does_not_come_with_its_address(bed: Be
     comes_back(bed)
 
 
-def test_what_cannot_be_restored_is_a_note_and_a_part_that_was_left_stays(bed: Bed) -> None:
+def test_a_refused_part_is_a_note_and_an_existing_part_stays(bed: Bed) -> None:
     with_addresses(bed)
     path = "2001:db8:f2::/64 nexthop via fe80::7 dev nic2 nexthop via fe80::8 dev nic0 nexthop via fe80::9 dev nic1"
     bed.veth("nic2", "wire2", up=True)
@@ -385,7 +385,7 @@ def test_what_cannot_be_restored_is_a_note_and_a_part_that_was_left_stays(bed: B
     assert [each["dev"] for each in bed.ip("-6", "route", "show", "2001:db8:f2::/64")] == ["nic1"]
 
 
-def test_a_device_with_routes_alone_has_them_again(bed: Bed) -> None:
+def test_a_device_with_routes_alone_gets_them_back(bed: Bed) -> None:
     node(bed)
     Path("/proc/sys/net/ipv6/conf/nic0/disable_ipv6").write_text("1")
     configure(bed, "ip route add 10.1.0.0/24 dev nic0", "ip route add 172.16.1.0/24 via 10.1.0.1 dev nic0")
@@ -395,7 +395,7 @@ def test_a_device_with_routes_alone_has_them_again(bed: Bed) -> None:
 def test_of_too_many_routes_those_of_daemons_are_left_out_and_counted(
     bed: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(node_network, "MOST", 30)
+    monkeypatch.setattr(node_configuration, "MOST", 30)
     node(bed)
     batch(
         bed,
@@ -489,7 +489,7 @@ def rules(draw: st.DrawFn) -> str:
     return f"rule add {which} lookup 100 priority {draw(st.integers(100, 105))}"
 
 
-def test_whatever_the_node_had_configured_it_has_again(bed: Bed) -> None:
+def test_the_whole_configuration_of_the_node_comes_back(bed: Bed) -> None:
     """The kernel refuses some of what is drawn, as it refuses an administrator: the rest is there."""
     for which in ("all", "default"):
         Path(f"/proc/sys/net/ipv6/conf/{which}/accept_dad").write_text("0")

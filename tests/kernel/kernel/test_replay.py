@@ -10,6 +10,7 @@ from netdra.kernel import address, link, replay, route_replay, uapi
 from netdra.kernel.netlink import NLM_F_CREATE, attribute, attributes, u8, u32
 from tests.kernel.conftest import Machine
 
+IFA_PROTO = 11
 _HEADER = 8  # struct ifaddrmsg
 
 
@@ -26,7 +27,7 @@ def test_an_address_has_its_protocol_and_metric_again(machine: Machine, index: i
     family = socket.AF_INET6 if ":" in text else socket.AF_INET
     packed = socket.inet_pton(family, text.partition("/")[0])
     body = bytes((family, int(text.partition("/")[2]), 0, 0)) + u32(index)
-    body += attribute(uapi.IFA_LOCAL, packed) + attribute(uapi.IFA_PROTO, u8(77)) + attribute(9, u32(55))
+    body += attribute(uapi.IFA_LOCAL, packed) + attribute(IFA_PROTO, u8(77)) + attribute(9, u32(55))
     machine.sock.request(uapi.RTM_NEWADDR, body, flags=NLM_F_CREATE, doing="add")
 
     def seen() -> dict[int, bytes]:
@@ -42,7 +43,7 @@ def test_an_address_has_its_protocol_and_metric_again(machine: Machine, index: i
     used = message[:2] + b"\0" + message[3:]
     requests = replay.add_address(used, index, "a", None, None)
     assert machine.sock.request_all(requests) == [None] * len(requests)
-    assert before[uapi.IFA_PROTO] == u8(77)
+    assert before[IFA_PROTO] == u8(77)
     assert seen() == before
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from netdra.discovery.pairs import SETTLE_SECONDS, Pairs, Place, Whose, whose
+from netdra.discovery.pairs import SETTLE_SECONDS, PairPlace, Pairs, Whose, whose
 from netdra.kernel.link import HERE, UNASSIGNED, Link
 
 PODS = frozenset({3, 5})
@@ -35,26 +35,26 @@ def judged(pairs: Pairs, now: float, *links: Link, pods: frozenset[int] | None =
 @pytest.mark.parametrize(
     ("place", "pods", "unchanged", "expected"),
     [
-        (Place(2, HERE), PODS, LONG, "node"),
-        (Place(2, HERE), PODS, SETTLE_SECONDS, "node"),
-        (Place(2, HERE), PODS, SETTLE_SECONDS - 0.001, "unknown"),
-        (Place(2, HERE), PODS, 0.0, "unknown"),
-        (Place(2, HERE), None, LONG, "node"),
-        (Place(0, HERE), PODS, LONG, "unknown"),
-        (Place(2, UNASSIGNED), PODS, LONG, "unknown"),
-        (Place(0, UNASSIGNED), PODS, LONG, "unknown"),
-        (Place(2, POD), PODS, 0.0, "pod"),
-        (Place(2, POD), PODS, LONG, "pod"),
-        (Place(0, POD), PODS, 0.0, "pod"),
-        (Place(2, ROUTER), PODS, 0.0, "unknown"),
-        (Place(2, ROUTER), PODS, LONG, "node"),
-        (Place(2, ROUTER), None, LONG, "unknown"),
-        (Place(2, POD), None, LONG, "unknown"),
-        (Place(2, 0), frozenset(), LONG, "node"),
-        (Place(2, 0), frozenset({0}), LONG, "pod"),
+        (PairPlace(2, HERE), PODS, LONG, "node"),
+        (PairPlace(2, HERE), PODS, SETTLE_SECONDS, "node"),
+        (PairPlace(2, HERE), PODS, SETTLE_SECONDS - 0.001, "unknown"),
+        (PairPlace(2, HERE), PODS, 0.0, "unknown"),
+        (PairPlace(2, HERE), None, LONG, "node"),
+        (PairPlace(0, HERE), PODS, LONG, "unknown"),
+        (PairPlace(2, UNASSIGNED), PODS, LONG, "unknown"),
+        (PairPlace(0, UNASSIGNED), PODS, LONG, "unknown"),
+        (PairPlace(2, POD), PODS, 0.0, "pod"),
+        (PairPlace(2, POD), PODS, LONG, "pod"),
+        (PairPlace(0, POD), PODS, 0.0, "pod"),
+        (PairPlace(2, ROUTER), PODS, 0.0, "unknown"),
+        (PairPlace(2, ROUTER), PODS, LONG, "node"),
+        (PairPlace(2, ROUTER), None, LONG, "unknown"),
+        (PairPlace(2, POD), None, LONG, "unknown"),
+        (PairPlace(2, 0), frozenset(), LONG, "node"),
+        (PairPlace(2, 0), frozenset({0}), LONG, "pod"),
     ],
 )
-def test_whose_an_end_is(place: Place, pods: frozenset[int] | None, unchanged: float, expected: Whose) -> None:
+def test_whose_an_end_is(place: PairPlace, pods: frozenset[int] | None, unchanged: float, expected: Whose) -> None:
     assert whose(place, pods, unchanged) == expected
 
 
@@ -111,7 +111,7 @@ def test_an_end_of_another_pair_with_the_index_of_one_that_was_away_is_not_known
     assert judged(pairs, 12.0, end(1, 2), end(2, 1)) == {1: "unknown", 2: "unknown"}
 
 
-def test_what_is_not_known_after_its_time_is_no_longer_arriving_and_still_unknown() -> None:
+def test_a_pair_that_is_unknown_after_its_time_is_no_longer_arriving_and_stays_unknown() -> None:
     pairs = Pairs()
     judged(pairs, 10.0, end(1, 0))
     assert judged(pairs, 11.0)[1] == "unknown"

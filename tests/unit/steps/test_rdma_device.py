@@ -111,7 +111,7 @@ def test_a_function_whose_rdma_device_another_sandbox_still_uses_is_refused() ->
     rdma_state.check_released("the step", "", site)
 
 
-def test_objects_beyond_those_that_a_device_had_are_counted() -> None:
+def test_additional_objects_of_a_device_are_counted() -> None:
     assert rdma_state._more({"qp": 1, "cq": 3, "ctx": 1, "srq": 0}, STATE) == "2 cq, 1 ctx"
     assert rdma_state._more({"qp": 0, "cq": 1}, STATE) == ""
 

@@ -54,7 +54,7 @@ class NodeRoute(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     valid_until: float | None = None
 
 
-class NodeNetwork(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class NodeConfiguration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the node has configured on a link of that index and name, all in the order in which it is to be added.
 
     `left_out` are notes on what is too much to be recorded.
@@ -70,7 +70,7 @@ class NodeNetwork(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     left_out: tuple[str, ...] = ()
 
 
-def read(netdev: Link, sock: Socket, *, with_groups: bool) -> NodeNetwork:
+def read(netdev: Link, sock: Socket, *, with_groups: bool) -> NodeConfiguration:
     """The node's configuration of a link just now.
 
     Args:
@@ -87,7 +87,7 @@ def read(netdev: Link, sock: Socket, *, with_groups: bool) -> NodeNetwork:
     nexthops = _bounded("next hop objects", replay.dump_nexthops(sock, index), left_out)
     neighbours = _bounded("neighbours", _neighbours(index, sock), left_out)
     routes = _routes(route_replay.dump(sock), _Dependence(index, addresses, nexthops), left_out)
-    return NodeNetwork(
+    return NodeConfiguration(
         index=index,
         name=netdev.name,
         addresses=tuple(map(_address, addresses)),
@@ -99,7 +99,7 @@ def read(netdev: Link, sock: Socket, *, with_groups: bool) -> NodeNetwork:
     )
 
 
-def restore(former: NodeNetwork, index: int, sock: Socket, attempts: Attempts) -> None:
+def restore(former: NodeConfiguration, index: int, sock: Socket, attempts: Attempts) -> None:
     """Make the node's configuration of a link what it was; each part that the kernel refuses becomes a note.
 
     Args:
@@ -118,7 +118,7 @@ def restore(former: NodeNetwork, index: int, sock: Socket, attempts: Attempts) -
         attempts.run(lambda: _restore_groups(former, index, sock))
 
 
-def lost(former: NodeNetwork, index: int, sock: Socket) -> Iterator[tuple[str, bool]]:
+def lost(former: NodeConfiguration, index: int, sock: Socket) -> Iterator[tuple[str, bool]]:
     """What the node had configured on a link and has no longer, in words, each with whether it is an address.
 
     Without the routes that the kernel makes for addresses.
@@ -184,7 +184,7 @@ class _Dependence:
         """Whether a route goes with the link."""
         if not self._is_candidate(body) or route_replay.comes_by_itself(body):
             return False
-        uses = route_replay.uses(body)
+        uses = route_replay.dependencies(body)
         return self._index in uses.links or uses.nexthop in self._objects or uses.source in self._sources
 
 
@@ -222,7 +222,7 @@ def _like(bodies: Iterable[bytes], examples: Iterable[bytes]) -> Iterator[tuple[
             yield key, body
 
 
-def _restore_addresses(former: NodeNetwork, index: int, sock: Socket, added: list[bytes]) -> Iterator[str]:
+def _restore_addresses(former: NodeConfiguration, index: int, sock: Socket, added: list[bytes]) -> Iterator[str]:
     """Add the addresses that are missing; those that could be added are appended to `added`."""
     there = {replay.address_key(body) for body in replay.dump_addresses(sock, index)} if former.addresses else set()
     for entry in former.addresses:
@@ -235,7 +235,7 @@ def _restore_addresses(former: NodeNetwork, index: int, sock: Socket, added: lis
         yield from refused[:1]
 
 
-def _restore_nexthops(former: NodeNetwork, index: int, sock: Socket) -> Iterator[str]:
+def _restore_nexthops(former: NodeConfiguration, index: int, sock: Socket) -> Iterator[str]:
     """Add the next hop objects that are missing, and give groups back the members that they have lost."""
     for recorded in former.nexthops:
         body = replay.nexthop_on(recorded, index)
@@ -248,14 +248,14 @@ def _restore_nexthops(former: NodeNetwork, index: int, sock: Socket) -> Iterator
             yield f"next hop object {replay.nexthop_id(body)} is another one by now, and is left alone"
 
 
-def _restore_neighbours(former: NodeNetwork, index: int, sock: Socket) -> Iterator[str]:
+def _restore_neighbours(former: NodeConfiguration, index: int, sock: Socket) -> Iterator[str]:
     known = set(replay.dump_neighbours(sock, index)) if former.neighbours else set()
     for body in (replay.neighbour_on(recorded, index) for recorded in former.neighbours):
         if body not in known:
             yield from _refusals(sock, [replay.add_neighbour(body)])
 
 
-def _restore_groups(former: NodeNetwork, index: int, sock: Socket) -> Iterator[str]:
+def _restore_groups(former: NodeConfiguration, index: int, sock: Socket) -> Iterator[str]:
     there, name = multicast.static_groups(index), link.get(sock, index).name
     for mac in former.groups:
         if mac not in there:
@@ -265,7 +265,7 @@ def _restore_groups(former: NodeNetwork, index: int, sock: Socket) -> Iterator[s
                 yield problem.what
 
 
-def _restore_routes(former: NodeNetwork, index: int, sock: Socket, added: Iterable[bytes]) -> Iterable[str]:
+def _restore_routes(former: NodeConfiguration, index: int, sock: Socket, added: Iterable[bytes]) -> Iterable[str]:
     """Add the routes that are missing at their places, and remove those that came with addresses and were not there.
 
     A route to a router needs the route to the router's network, which need not come before it in the record: what is
@@ -320,7 +320,7 @@ class _Place:
         return route_replay.add(body, last=last, expires_in=_left(self._until.get(body)))
 
 
-def _places(former: NodeNetwork, index: int, sock: Socket, added: Iterable[bytes]) -> Iterator[_Place]:
+def _places(former: NodeConfiguration, index: int, sock: Socket, added: Iterable[bytes]) -> Iterator[_Place]:
     """The places whose routes are not as they were."""
     was: dict[bytes, dict[bytes, NodeRoute]] = {}
     for entry in former.routes:
@@ -365,7 +365,7 @@ def _came_with(bodies: Iterable[bytes], index: int, added: Iterable[bytes]) -> l
         body
         for body in bodies
         if body[5] == uapi.RTPROT_KERNEL and body[7] == uapi.RTN_UNICAST and needle in body
-        if route_replay.uses(body).links == {index} and route_replay.destination(body) in networks
+        if route_replay.dependencies(body).links == {index} and route_replay.destination(body) in networks
     ]
 
 
