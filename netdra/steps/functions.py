@@ -19,6 +19,7 @@ from netdra.kernel.errors import KernelError, KernelRefusedError
 from netdra.kernel.link import Link
 from netdra.kernel.netlink import Socket
 from netdra.kernel.vf import VF
+from netdra.model.plan import PlannedDevice
 from netdra.steps import settings
 from netdra.steps.contract import Attempts, Record, Site
 from netdra.steps.devices import USERSPACE_DRIVERS, netdev_of, netdevs_at
@@ -80,6 +81,12 @@ def recorded(address: str, site: Site) -> FunctionSettings | None:
     record = site.vfs_before(pf_address) if pf_address and now is None else None
     vfs = msgspec.convert(record, PhysicalFunction).vfs if record is not None else ()
     return now or next((entry for entry in vfs if entry.address == address), None)
+
+
+def without_rates(before: VF, device: PlannedDevice | None) -> VF:
+    """Settings without the rates of a pooled VF, which have a record of their own (`netdra.steps.rated`)."""
+    is_rated = device is not None and device.pooled
+    return msgspec.structs.replace(before, min_rate=None, max_rate=None) if is_rated else before
 
 
 def all_of(netdev: Link, address: str, site: Site) -> PhysicalFunction | None:

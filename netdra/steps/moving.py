@@ -146,12 +146,16 @@ def observe(order: Order, netdev: Link, site: Site, *, with_function: bool = Tru
     moved = seen(order.if_name, netdev, site, has)
     at = moved.device.pci_address
     rdma_state.check_released(order.called, at, site)
+    function = functions.recorded(at, site) if at and with_function else None
+    if function is not None:
+        before = functions.without_rates(function.before, order.device)
+        function = msgspec.structs.replace(function, before=before)
     if order.device is not None:
         check_driver(order.called, order.device, moved.driver, has_netdev=True)
     return msgspec.structs.replace(
         moved,
         reset=reset.policy_of(at, reset.wanted(order.device), site),
-        function=functions.recorded(at, site) if at and with_function else None,
+        function=function,
         rdma=rdma_state.at(at, site),
     )
 

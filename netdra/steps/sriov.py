@@ -131,7 +131,7 @@ def _observe(order: Order, params: SriovParams, site: Site) -> VirtualFunction:
         address=address,
         pf=pf_address,
         index=index,
-        before=_recorded(order, now),
+        before=functions.without_rates(now, order.device),
         changes=_names(_wanted(index, now, params)),
         moved=_netdev(order, address, site),
         driver=pci.driver_of(site.sysfs, address),
@@ -336,15 +336,6 @@ def _wanted(index: int, now: VF, params: SriovParams) -> VF:
         min_rate=_first(low, now.min_rate, 0) if rated else None,
         max_rate=_first(high, now.max_rate, 0) if rated else None,
     )
-
-
-def _recorded(order: Order, now: VF) -> VF:
-    """All present settings, but the rates of a pooled VF, which have a record of their own (`netdra.steps.rated`).
-
-    Whoever has the PF can change any of them meanwhile.
-    """
-    is_rated = order.device is not None and order.device.pooled
-    return msgspec.structs.replace(now, min_rate=None, max_rate=None) if is_rated else now
 
 
 def _names(wanted: VF) -> tuple[str, ...]:

@@ -102,9 +102,9 @@ def test_only_requested_vf_settings_are_set_and_a_max_rate_keeps_the_min_rate(tm
 def test_all_vf_settings_are_recorded_and_those_that_the_step_changes_are_named() -> None:
     wanted = sriov._wanted(3, NOW, SriovParams(vlan=0, spoofchk=False))
     assert sriov._names(wanted) == ("vlan", "spoof_check", "qos", "protocol")
-    assert sriov._recorded(ORDER, NOW) == NOW
-    pooled = msgspec.structs.replace(ORDER, device=PlannedDevice(request="r", pool="p", device="d", pooled=True))
-    assert sriov._recorded(pooled, NOW) == msgspec.structs.replace(NOW, min_rate=None, max_rate=None)
+    assert functions.without_rates(NOW, None) == NOW
+    pooled = PlannedDevice(request="r", pool="p", device="d", pooled=True)
+    assert functions.without_rates(NOW, pooled) == msgspec.structs.replace(NOW, min_rate=None, max_rate=None)
 
 
 def test_only_vf_settings_that_differ_are_restored() -> None:
