@@ -2,7 +2,8 @@
 
 A veth is moved into a namespace and back, as `bench pods` has it done by pods, through the hooks that the runtime
 calls. The kernel's time for the requests that change something is measured apart: the rest is netdra's own. The
-kubelet's Unprepare is called the same way. `python -m bench.hook` prints where the time goes, phase by phase. Prepare
+kubelet's Unprepare is called the same way. Between two rounds the returned device is examined, as the daemon has it
+done in the background. `python -m bench.hook` prints where the time goes, phase by phase. Prepare
 of a pooled VF is measured beside Prepare of a VF that is a device, by turns; claims have half of the node's VFs.
 """
 
@@ -25,6 +26,7 @@ from typing import Any
 import msgspec
 
 from bench.figures import Figure
+from netdra.chain import returned
 from netdra.chain.checkpoint import boot_id
 from netdra.chain.site import ChainSettings
 from netdra.kernel import kinds, libc, link, netns, uapi
@@ -66,10 +68,12 @@ BUDGET = 20.0
 RUN_MS = 6.0
 STOP_MS = 6.0
 UNPREPARE_MS = 2.0
+EXAMINED_MS = 30.0
 VFS = 64
 POOLED_RATIO = 1.1
 _READS = {uapi.RTM_GETLINK, uapi.RTM_GETADDR, uapi.RTM_GETROUTE}
 _CLAIM = "claim"
+_EXAMINED = "examined"
 _PHASES = (
     "netdra.node.sandboxes.tracker:Tracker.claims_of",
     "netdra.node.permits:NodePermits.confirm",
@@ -123,7 +127,7 @@ class View:
 def run() -> list[Figure]:
     """The figures of the hooks."""
     times, spent = asyncio.run(_measured(phases=False))
-    own = {name: [whole - kernel for whole, kernel in zip(times[name], spent[name], strict=True)] for name in times}
+    own = {name: [whole - kernel for whole, kernel in zip(times[name], spent[name], strict=True)] for name in spent}
     return [
         Figure(
             f"{name}, netdra's own time",
@@ -133,7 +137,14 @@ def run() -> list[Figure]:
             f"median of {ROUNDS}; with the kernel's {1000 * statistics.median(times[name]):.2f} ms",
         )
         for name, limit in (("RunPodSandbox", RUN_MS), ("StopPodSandbox", STOP_MS), ("Unprepare", UNPREPARE_MS))
-    ] + [_pooled()]
+    ] + [_examined(times[_EXAMINED]), _pooled()]
+
+
+def _examined(seconds: Sequence[float]) -> Figure:
+    """CPU time of one search of the machine's namespaces for links on returned devices."""
+    processes = sum(entry.name.isdecimal() for entry in Path("/proc").iterdir())
+    note = f"CPU, median of {ROUNDS}; {processes} processes"
+    return Figure("examination of returned devices", 1000 * statistics.median(seconds), "ms", EXAMINED_MS, note)
 
 
 def _pooled() -> Figure:
@@ -197,14 +208,24 @@ async def _measured(*, phases: bool) -> tuple[dict[str, list[float]], dict[str, 
                     for phase, value in timed.phases.items():
                         totals[name].phases[phase] += value
                         totals[name].calls[phase] += timed.calls[phase]
+                used = await asyncio.get_running_loop().run_in_executor(pods.hooks.threads.examining, _examine, pods)
+                times[_EXAMINED] += [used] if number >= WARM_UP else []
         await pods.hooks.aclose()
     if phases:
         _show(times, kernel, totals)
     return times, kernel
 
 
+def _examine(pods: Pods) -> float:
+    """Examine the returned device; return the CPU seconds of the process."""
+    began = time.process_time()
+    returned.examine(pods.network.settings.state, BUDGET)
+    return time.process_time() - began
+
+
 def _show(times: Mapping[str, list[float]], kernel: Mapping[str, list[float]], totals: Mapping[str, Spent]) -> None:
-    for name, seconds in times.items():
+    for name in kernel:
+        seconds = times[name]
         own = [whole - changes for whole, changes in zip(seconds, kernel[name], strict=True)]
         print(
             f"{name}: median {1000 * statistics.median(seconds):.2f} ms, "

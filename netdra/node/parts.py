@@ -227,7 +227,9 @@ class Parts:
         publishing.vf_troubles_changed.subscribe(lambda: pods.writer.note_troubles(publishing.vf_troubles))
         kubelet = KubeletPlugin(
             paths,
-            ClaimServices(pods.claims, signals.held_changed.emit, turns, pods.writer.note_prepare),
+            ClaimServices(
+                pods.claims, signals.held_changed.emit, signals.claim_prepared.emit, turns, pods.writer.note_prepare
+            ),
             publishing.health.states,
         )
         metrics.on_scrape(

@@ -31,6 +31,7 @@ class Signals:
 
     Attributes:
         held_changed: the held devices, or the reasons why they cannot be returned, have changed.
+        claim_prepared: a claim has been prepared: a pod with its devices begins soon.
         registrations_changed: other registrations of programs on the node are to be published.
         listed: the runtime has listed its sandboxes.
         ended_unseen: a sandbox may have ended without a hook.
@@ -38,6 +39,7 @@ class Signals:
     """
 
     held_changed: Signal = field(default_factory=Signal)
+    claim_prepared: Signal = field(default_factory=Signal)
     registrations_changed: Signal = field(default_factory=Signal)
     listed: Signal = field(default_factory=Signal)
     ended_unseen: Signal = field(default_factory=Signal)

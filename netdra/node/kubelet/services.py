@@ -88,6 +88,7 @@ class ClaimServices:
         self,
         claims: ClaimHandler,
         changed: Callable[[], None],
+        prepared: Callable[[], None],
         turns: Turns,
         note: Callable[[ClaimReference, str], None],
     ) -> None:
@@ -96,10 +97,12 @@ class ClaimServices:
         Args:
             claims: prepares them.
             changed: called after each call: the held devices may have changed.
+            prepared: called after a claim has been prepared.
             turns: the claims that are worked on.
             note: called with a claim and why it could not be prepared, "" once it is prepared or released.
         """
         self._claims, self._changed, self._turns, self._note = claims, changed, turns, note
+        self._prepared = prepared
 
     def methods(self) -> Methods:
         """The services as the server takes them."""
@@ -117,6 +120,8 @@ class ClaimServices:
             async def one(claim: ClaimReference) -> wire.PreparedClaim:
                 devices, error = await self._outcome("prepare", claim, self._claims.prepare)
                 self._note(claim, _SEE_LOG if error == INTERNAL else error)
+                if not error:
+                    self._prepared()
                 listed = [_device(device, with_shares=with_shares) for device in devices or ()]
                 return wire.PreparedClaim(devices=listed, error=error)
 

@@ -2,7 +2,7 @@
 
 A search reads all processes of the node, a quarter of a second of a CPU for 2,500 of them. So one search is for all
 devices that have come back since the last, the pauses between searches are ten times as long as one, and it waits for
-hooks (`netdra.node.priority`). Started by `netdra.node.parts`; `netdra.node.signals` wakes it.
+hooks (`netdra.node.priority`). A prepared claim ends the pause: its pod may get such a device a moment later. Started by `netdra.node.parts`; `netdra.node.signals` wakes it.
 """
 
 from __future__ import annotations
@@ -47,14 +47,16 @@ class Examiner:
             threads: one thread, in the host's network namespace.
             events: reports what was found.
             gate: is awaited before each search.
-            signals: `held_changed` wakes it.
+            signals: `held_changed` wakes it, `claim_prepared` ends its pause.
         """
         self._state, self._threads, self._events, self._gate = state, threads, events, gate
         self._awake = asyncio.Event()
         self._stopped = threading.Event()
         self._left: frozenset[str] = frozenset()
         self._again_at = 0.0
+        self._hurried = asyncio.Event()
         signals.held_changed.subscribe(self._awake.set)
+        signals.claim_prepared.subscribe(self._hurried.set)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -62,10 +64,9 @@ class Examiner:
             await asyncio.sleep(FIRST_SECONDS)
             while True:
                 self._awake.clear()
-                await asyncio.sleep(await self._round())
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(max(0.0, self._again_at - time.monotonic())):
-                        await self._awake.wait()
+                self._hurried.clear()
+                await _wait(self._hurried, await self._round())
+                await _wait(self._awake, self._again_at - time.monotonic())
         finally:
             self._stopped.set()
 
@@ -99,3 +100,10 @@ class Examiner:
             log.warning("returned devices: %s", problem)
         for finding in examination.findings:
             self._events.report_left_behind(finding.device, str(finding), is_gone=not finding.problem)
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    """Wait for an event, so long at most."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(max(0.0, seconds)):
+            await event.wait()

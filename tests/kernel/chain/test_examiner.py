@@ -151,3 +151,28 @@ def test_nothing_is_searched_without_a_reason(
 
     asyncio.run(scenario())
     assert searched.qsize() == 1
+
+
+def test_a_claim_that_is_prepared_ends_the_pause_after_a_search(
+    nic: Bed,
+    elsewhere: Namespace,
+    threads: ThreadPoolExecutor,
+    searched: queue.SimpleQueue[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("netdra.node.sandboxes.examiner.LEAST_PAUSE", 1000.0)
+    put(nic.pod, elsewhere)
+
+    async def scenario() -> None:
+        async with running(nic, threads) as scene:
+            await asyncio.to_thread(searched.get, timeout=SECONDS)
+            undone(nic)
+            scene.signals.held_changed.emit()
+            for _ in range(5):
+                await asyncio.wrap_future(threads.submit(lambda: None))
+            assert searched.empty()
+            scene.signals.claim_prepared.emit()
+            await scene.event()
+
+    asyncio.run(scenario())
+    assert names(elsewhere) == set()

@@ -107,7 +107,7 @@ def serving(
     paths: Sockets, handler: Handler, health: HealthSource = nothing_yet
 ) -> AbstractAsyncContextManager[KubeletRegistration]:
     """The plugin's services over a handler."""
-    return plugin.serving(paths, ClaimServices(handler, nothing, Turns(PriorityGate()), handler.note), health)
+    return plugin.serving(paths, ClaimServices(handler, nothing, nothing, Turns(PriorityGate()), handler.note), health)
 
 
 @asynccontextmanager

@@ -212,7 +212,7 @@ def test_deleted_sockets_are_created_again(
             return False
 
     async def test() -> None:
-        services_ = ClaimServices(Handler(), nothing, Turns(PriorityGate()), nothing)
+        services_ = ClaimServices(Handler(), nothing, nothing, Turns(PriorityGate()), nothing)
         running = asyncio.create_task(KubeletPlugin(paths, services_, nothing_yet).run())
         await until_async(serves, "the sockets")
         for _ in range(2):
