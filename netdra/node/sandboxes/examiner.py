@@ -2,7 +2,8 @@
 
 A search reads all processes of the node, a quarter of a second of a CPU for 2,500 of them. So one search is for all
 devices that have come back since the last, the pauses between searches are ten times as long as one, and it waits for
-hooks (`netdra.node.priority`). A prepared claim ends the pause: its pod may get such a device a moment later. Started by `netdra.node.parts`; `netdra.node.signals` wakes it.
+hooks (`netdra.node.priority`). A prepared claim ends the pause: its pod may get such a device a moment later. Started
+by `netdra.node.parts`; `netdra.node.signals` wakes it.
 """
 
 from __future__ import annotations
