@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from tests.hardware.node import PF
 from tests.hardware.pods import Pod, allocated, differences
-from tests.hostile import NAME, Act, as_called, view
+from tests.hostile_pod import NAME, Act, as_called, view
 from tests.plans import plan, step
 
 EVERYTHING: Sequence[Act] = (
