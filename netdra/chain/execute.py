@@ -97,12 +97,33 @@ class Executor:
         """
         if not self.site.remaining():
             raise NoTimeError("timed out before the step started")
-        task, state = self.tasks[key], self.journal.saved.steps[key]
-        given = self._undo_binary(task, state) if task.is_binary else self._undo_builtin(task, state)
-        given = self._without_children(key, given)
+        deleted: tuple[str, ...] = ()
+        try:
+            given = self._undo_step(key)
+        except NotUndoneError as problem:
+            # A mode of the device may be on because a link of the pod in another namespace needs it.
+            deleted = self._delete_hidden(key) if problem.stranded else ()
+            if not deleted:
+                raise
+            given = self._undo_step(key)
+        given = self._without_children(key, Returned((*given.restored, *deleted), given.notes))
         self.give_up(key)
         self.journal.note(UndoneEntry(step=key))
         return given
+
+    def _undo_step(self, key: str) -> Returned:
+        task, state = self.tasks[key], self.journal.saved.steps[key]
+        return self._undo_binary(task, state) if task.is_binary else self._undo_builtin(task, state)
+
+    def _delete_hidden(self, key: str) -> tuple[str, ...]:
+        """Delete what the pod left on a step's device in any namespace; returns what was deleted, in words."""
+        devices = _holds(self.tasks[key], self.journal.saved.steps[key])
+        seconds = self.site.remaining() / 2
+        try:
+            findings = returned.examine(self._settings.state, seconds, returning=devices).findings
+        except NetdraError:
+            return ()  # the error of the step stands
+        return tuple(str(finding) for finding in findings if not finding.problem)
 
     def _without_children(self, key: str, given: Returned) -> Returned:
         """Delete what the pod left on a step's device in the namespaces that the pod's knows; see `returned`.

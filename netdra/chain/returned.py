@@ -110,7 +110,13 @@ def marks(directory: Path) -> frozenset[str]:
     return frozenset(files.listed(files.joined(directory, holders.RETURNED))) - {_KNOWN, f".{_KNOWN}"}
 
 
-def examine(directory: Path, seconds: float, is_stopped: Callable[[], bool] = lambda: False) -> Examination:
+def examine(
+    directory: Path,
+    seconds: float,
+    is_stopped: Callable[[], bool] = lambda: False,
+    *,
+    returning: Collection[str] = (),
+) -> Examination:
     """Search all namespaces of the node, delete what pods left on returned devices, and remove these devices' marks.
 
     The calling thread's namespace is the host's. One search at a time; with none of the marks it only notes `known`.
@@ -119,6 +125,7 @@ def examine(directory: Path, seconds: float, is_stopped: Callable[[], bool] = la
         directory: the folder of checkpoints.
         seconds: how long it may take.
         is_stopped: whether it is to end before that.
+        returning: the keys of further devices whose pod has ended, on the host but without a mark.
 
     Raises:
         TemporaryError: another process searches for longer than that, or the disk cannot be read or written.
@@ -130,7 +137,14 @@ def examine(directory: Path, seconds: float, is_stopped: Callable[[], bool] = la
         Socket() as sock,
         Namespace.current() as host,
     ):
-        search = _Search(directory, sock, host, _marked(directory), _read_known(directory))
+        search = _Search(
+            directory,
+            sock,
+            host,
+            _marked(directory),
+            _read_known(directory),
+            frozenset(map(holders.name_of, returning)),
+        )
         complete = search.run(lambda: is_stopped() or time.monotonic() > began + seconds)
         if complete:
             search.conclude()
@@ -224,6 +238,7 @@ class _Search:
         marks: the marks when it began, and which files they were. A marked device goes into no pod but one that shares
             a claim; that pod's end makes another file of it.
         known: the children that others had at the last search.
+        returning: the names that the marks of further devices would have: their pod has ended, and they are examined.
     """
 
     directory: Path
@@ -231,6 +246,7 @@ class _Search:
     host: Namespace
     marks: Mapping[str, tuple[int, int]]
     known: tuple[Known, ...]
+    returning: frozenset[str] = frozenset()
     findings: list[LeftLink] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     namespaces: int = 0
@@ -301,9 +317,10 @@ class _Search:
             (entry.device, entry.netns, entry.index) == (device, cookie, child.index) for entry in self.known
         )
         # Asked now: a pod whose plugin has made a link has noted that before.
-        if not is_known and device in self._used():
+        is_returning = any(_covers(name, device) for name in self.returning)
+        if not is_known and not is_returning and device in self._used():
             return
-        if is_known or not any(_covers(mark, device) for mark in self.marks):
+        if is_known or not (is_returning or any(_covers(mark, device) for mark in self.marks)):
             self._others.append(Known(device, cookie, child.index, text))
         else:
             self.findings.append(LeftLink(device, text, children.delete(inside, child)))
