@@ -7,6 +7,7 @@ netdra's. A command that the driver refuses is part of the draw, too.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -33,6 +34,8 @@ _FOLLOWS_BY_ITSELF = {
 }
 _FLAGS = {"NO-CARRIER", "LOWER_UP"}
 """Flags that follow the carrier."""
+_OWN_INDEX = re.compile(r"\A\d+:")
+"""The link's index, with which `ip maddr` begins."""
 _READERS = (
     ("ethtool",), ("ethtool", "-k"), ("ethtool", "-l"), ("ethtool", "-c"), ("ethtool", "-g"), ("ethtool", "-a"),
     ("ethtool", "-x"), ("ethtool", "-u"), ("ethtool", "-T"), ("ethtool", "--show-eee"), ("ethtool", "--show-fec"),
@@ -130,7 +133,8 @@ def view(run: Run, name: str) -> dict[str, Any]:
     seen["flags"] = sorted(set(link["flags"]) - _FLAGS)
     for reader in _READERS:
         done = run(*reader, name, check=False)
-        seen[" ".join(reader)] = sorted((done.stdout + done.stderr).splitlines())
+        lines = (done.stdout + done.stderr).splitlines()
+        seen[" ".join(reader)] = sorted(_OWN_INDEX.sub("", line) for line in lines)
     for reader in _HASHES:
         done = run(*as_called(reader, name), check=False)
         seen[" ".join(reader)] = (done.stdout + done.stderr).splitlines()

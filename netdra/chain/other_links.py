@@ -142,7 +142,7 @@ def bring_home(links: Collection[TakenLink], site: Site) -> Returned:
     restored: list[str] = []
     for taken_link in links:
         moved, plugins = taken_link.moved, plugins_of([taken_link])
-        if site.pod is not None and moving.inside(moved, site.pod, site.sysfs) is not None:
+        if site.pod is not None and moving.inside(moved, site.pod, site) is not None:
             attempts.run(partial(moving.give_back, moved, site))
             restored.append(f"link {taken_link} of the node, which {plugins} had moved into the pod")
             attempts.notes.append(

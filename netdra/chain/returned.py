@@ -362,6 +362,8 @@ def _devices_of(saved: Saved) -> Iterator[str]:
 def _device_of(child: StackedLink, sock: Socket, sysfs: Sysfs) -> str:
     """The name of the mark that the device below a child would have; "" for one that has gone."""
     lower = link.find(sock, child.lower)
+    if lower is not None and child.address not in ("", lower.address):
+        return ""
     return holders.name_of(moving.key_of(lower, sysfs)) if lower is not None else ""
 
 

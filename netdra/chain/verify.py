@@ -210,7 +210,7 @@ def _is_moved(task: ChainStep, config: Mapping[str, Any], device: Allocated, sit
     """Whether a device is in the pod; it need not be if its plugin does not move it, or it has no netdev."""
     if task.step.type not in MOVING_TYPES or device.netdev is None or is_in_userspace(task, config, site):
         return True
-    return moving.inside(device.netdev, site.inside, site.sysfs) is not None
+    return moving.inside(device.netdev, site.inside, site) is not None
 
 
 def _check_stacked(task: ChainStep, result: StepResult, before: Earlier, site: Site) -> None:

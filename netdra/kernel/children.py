@@ -11,7 +11,8 @@ Called by `netdra.chain.returned`, when a device is back on the host.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -27,6 +28,10 @@ _BY_ROUTE = frozenset(
 )
 """Tunnels: their IFLA_LINK is an index by which they route in the namespace that they were made in, and not a device
 that they stand on. What a device receives does not reach them but by the IP of the namespace that it is in."""
+_WITHOUT_ID = frozenset({"ipvtap"})
+"""Kinds whose driver does not report the namespace of the lower device (it has no get_link_net()). These have the lower
+device's address, and follow it."""
+_KINDS_WITHOUT_ID = re.compile(b"|".join(kind.encode() for kind in sorted(_WITHOUT_ID)))
 _SIGN = attribute(uapi.IFLA_LINK_NETNSID, b"\0\0\0\0")[:4]  # the attribute's header
 
 
@@ -37,6 +42,7 @@ class StackedLink(msgspec.Struct, frozen=True):
         name: its name there, and `index` its index, `kind` its kind ("macvlan").
         lower: the index of the device on the host.
         netns_id: the id of its namespace in the socket's that was asked, -1 for the socket's own.
+        address: the address that the device must have too, where the kernel does not report its namespace; else "".
     """
 
     name: str
@@ -44,6 +50,7 @@ class StackedLink(msgspec.Struct, frozen=True):
     kind: str
     lower: int
     netns_id: int = -1
+    address: str = ""
 
 
 def find(sock: Socket, host: Namespace, netns_id: int = -1) -> list[StackedLink]:
@@ -58,16 +65,14 @@ def find(sock: Socket, host: Namespace, netns_id: int = -1) -> list[StackedLink]
         KernelMissingError: the namespace with that id is gone.
         KernelError: the kernel refused.
     """
-    candidates = [
-        candidate
-        for body in link.dump_raw(sock, netns_id)[0]
-        if _SIGN in body and _stands_elsewhere(candidate := link.parse(body))
-    ]
+    bodies = link.dump_raw(sock, netns_id)[0]
+    candidates = [candidate for body in bodies if _SIGN in body and _stands_elsewhere(candidate := link.parse(body))]
+    without_id = list(_without_id(bodies, netns_id))
     if not candidates:
-        return []
+        return without_id
     # Asked after the dump, which gives the namespace an id if it has none (rtnl_fill_link_netnsid() in rtnetlink.c).
     home = pod_namespaces.id_of(sock, host.fd)
-    return [
+    return without_id + [
         StackedLink(entry.name, entry.index, entry.kind or "other", entry.lower, netns_id)
         for entry in candidates
         if entry.lower_netns == home
@@ -114,3 +119,15 @@ def delete(sock: Socket, child: StackedLink) -> str:
 
 def _stands_elsewhere(candidate: Link) -> bool:
     return candidate.lower_netns >= 0 and candidate.lower > 0 and candidate.kind not in link.PAIRED | _BY_ROUTE
+
+
+def _without_id(bodies: Sequence[bytes], netns_id: int) -> Iterator[StackedLink]:
+    """The links of a namespace that stand on a device of it or of an unknown other one; not on one that is here."""
+    if not any(_KINDS_WITHOUT_ID.search(body) for body in bodies):
+        return
+    links = {entry.index: entry for entry in map(link.parse, bodies)}
+    for entry in links.values():
+        lower = links.get(entry.lower)
+        is_here = lower is not None and lower.address == entry.address
+        if entry.kind in _WITHOUT_ID and entry.lower and not is_here:
+            yield StackedLink(entry.name, entry.index, entry.kind, entry.lower, netns_id, entry.address)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from netdra.kernel import genetlink
 from netdra.kernel.errors import KernelError, KernelMissingError
 from netdra.kernel.ethtool import FAMILY, device
-from netdra.kernel.netlink import Socket, attribute, attributes
+from netdra.kernel.netlink import Socket, attribute, attributes, nested
 
 IGNORED: Mapping[int, str] = {
     1: "names of strings",
@@ -40,12 +40,21 @@ IGNORED: Mapping[int, str] = {
 
 
 class _Command(NamedTuple):
-    """A request: its name, the request that sets (0 for none), its settings by attribute, and what follows them."""
+    """A request.
+
+    Attributes:
+        name: its group.
+        set: the request that sets, 0 for none.
+        settings: its settings by attribute.
+        following: attributes that follow the settings, or change by themselves.
+        nested: settings that hold attributes, such as bit sets: the kernel wants that said (NLA_F_NESTED).
+    """
 
     name: str
     set: int
     settings: Mapping[int, str]
     following: frozenset[int] = frozenset()
+    nested: frozenset[int] = frozenset()
 
 
 _HEADER = 1
@@ -61,18 +70,23 @@ _COMMANDS: Mapping[int, _Command] = {
         {_AUTONEG: "autonegotiation", _ADVERTISED: "advertised", _SPEED: "speed", _DUPLEX: "duplex", 7: "master-slave"},
         # The partner's modes, the state of the PHY, lanes and rate matching follow.
         frozenset({4, 8, 9, 10}),
+        frozenset({_ADVERTISED}),
     ),
-    7: _Command("debug messages", 8, {2: "mask"}),
-    9: _Command("wake-on-LAN", 10, {2: "modes", 3: "password"}),
-    23: _Command("EEE", 24, {2: "advertised", 5: "enabled", 6: "LPI", 7: "LPI timer"}, frozenset({3, 4})),
-    29: _Command("FEC", 30, {2: "modes", 3: "automatic"}, frozenset({4, 5})),
+    7: _Command("debug messages", 8, {2: "mask"}, nested=frozenset({2})),
+    9: _Command("wake-on-LAN", 10, {2: "modes", 3: "password"}, nested=frozenset({2})),
+    23: _Command(
+        "EEE", 24, {2: "advertised", 5: "enabled", 6: "LPI", 7: "LPI timer"}, frozenset({3, 4}), frozenset({2})
+    ),
+    29: _Command("FEC", 30, {2: "modes", 3: "automatic"}, frozenset({4, 5}), frozenset({2})),
     34: _Command("module", 35, {2: "power mode"}, frozenset({3})),
     _RSS: _Command(
         "RSS", 48, {3: "hash function", 4: "table", 5: "key", 6: "input", _RSS_FIELDS: "fields"}, frozenset({2, 7})
     ),
     39: _Command("PLCA", 40, {}, frozenset({4})),
     42: _Command("MAC merge", 43, {}, frozenset({4, 8, 10, 11})),
-    46: _Command("time stamping", 47, {2: "provider", 3: "sent", 4: "received", 5: "flags"}),
+    46: _Command(
+        "time stamping", 47, {2: "provider", 3: "sent", 4: "received", 5: "flags"}, nested=frozenset({2, 3, 4, 5})
+    ),
 }
 _BY_NAME = {command.name: number for number, command in _COMMANDS.items()}
 GROUPS = tuple(_BY_NAME)
@@ -171,7 +185,8 @@ def change(sock: Socket, index: int, group: str, wanted: Mapping[str, str], form
         if not value:
             continue  # the driver did not report it then
         number = numbers[name] if name in numbers else int(name.removeprefix(_NUMBERED))
-        payload += attribute(number, bytes.fromhex(value))
+        encode = nested if number in command.nested else attribute
+        payload += encode(number, bytes.fromhex(value))
     genetlink.request(sock, FAMILY, command.set, payload, doing=f"cannot set {group} of link {index}")
 
 

@@ -158,7 +158,7 @@ def check_unused(called: str, device: PlannedDevice, site: Site) -> Link | None:
         netdev = next((one for one in link.dump(site.host) if one.address == device.mac and not one.master), None)
     if device.pci_address:
         driver = pci.driver_of(site.sysfs, device.pci_address)
-        check_driver(called, device, driver, has_netdev=netdev is not None)
+        check_driver(called, device, driver, site.sysfs, has_netdev=netdev is not None)
         rdma_state.check_released(called, device.pci_address, site)
     if netdev is not None:
         moving.check_unused(called, device, netdev, site, host_use.configuration(site.host, netdev))
@@ -363,7 +363,7 @@ def _virtual_on_host(moved: Moved, site: Site) -> Link | None:
 def _in_pod(moved: Moved, site: Site) -> Link | None:
     if site.pod is None:
         return None
-    netdev = moving.inside(moved, site.pod, site.sysfs)
+    netdev = moving.inside(moved, site.pod, site)
     if moved.device.is_physical or not moved.lower:
         return netdev
     # The plugin may have made another one of its kind in the pod, or given the device another name and MAC there.

@@ -43,19 +43,22 @@ def netdev_for(sock: Socket, sysfs: Sysfs, device: PlannedDevice) -> Link | None
     return next((netdev for netdev in there if fits[netdev.index]), None) or next(iter(possible), None)
 
 
-def check_driver(called: str, device: PlannedDevice, driver: str, *, has_netdev: bool) -> None:
+def check_driver(called: str, device: PlannedDevice, driver: str, sysfs: Sysfs, *, has_netdev: bool) -> None:
     """Refuse a device that is not as it was offered: it has another driver, or a userspace driver has its netdev.
 
     Args:
         called: the step as messages call it.
         device: as it was allocated; what is not known of it is not compared.
-        driver: the driver that it has now, "" for none.
+        driver: the driver that its PCI function has now, "" for none.
+        sysfs: the host's.
         has_netdev: whether it has a netdev on the host.
 
     Raises:
         PermanentError: it is not.
     """
-    is_other = bool(device.driver) and driver != device.driver
+    # The driver of a netdev behind another bus, such as virtio, is not the one that has the PCI function.
+    is_on_pci = bool(device.driver) and sysfs.is_folder(f"bus/pci/drivers/{device.driver}")
+    is_other = is_on_pci and bool(device.pci_address) and driver != device.driver
     if not is_other and (has_netdev or not device.if_name or driver not in USERSPACE_DRIVERS):
         return
     offered = f"driver {device.driver}" if device.driver else f'interface "{device.if_name}"'

@@ -16,7 +16,7 @@ from functools import partial
 
 import msgspec
 
-from netdra.kernel import address, bpf, host_use, link, neighbour, pci, route, uapi, unlocked
+from netdra.kernel import address, bpf, host_use, link, neighbour, pci, pod_namespaces, route, uapi, unlocked
 from netdra.kernel.address import Address
 from netdra.kernel.bpf import Program
 from netdra.kernel.errors import KernelError, KernelExistsError, KernelMissingError
@@ -74,6 +74,7 @@ class Moved(Record, frozen=True, kw_only=True):
         master: a name.
         index: its index there, by which a virtual one is recognised that a plugin has renamed; 0 if not known.
         lower: the index of the link that it stands on, or of a veth's other end, which stays when it moves; 0 for none.
+        lower_here: whether that link is known to be in the host's namespace.
         programs: its BPF programs; None if they are not known, as in records of an older netdra.
         driver: the driver of its PCI function, "" for none, or in records of an older netdra.
         reset: when it is reset as it comes back; "Never" for a device that is not a VF, or of an older netdra.
@@ -97,6 +98,7 @@ class Moved(Record, frozen=True, kw_only=True):
     settings: DeviceSettings | None = None
     index: int = 0
     lower: int = 0
+    lower_here: bool = False
     programs: tuple[Program, ...] | None = None
     driver: str = ""
     reset: ResetPolicy = "Never"
@@ -151,7 +153,7 @@ def observe(order: Order, netdev: Link, site: Site, *, with_function: bool = Tru
         before = functions.without_rates(function.before, order.device)
         function = msgspec.structs.replace(function, before=before)
     if order.device is not None:
-        check_driver(order.called, order.device, moved.driver, has_netdev=True)
+        check_driver(order.called, order.device, moved.driver, site.sysfs, has_netdev=True)
     return msgspec.structs.replace(
         moved,
         reset=reset.policy_of(at, reset.wanted(order.device), site),
@@ -195,6 +197,7 @@ def seen(
         settings=settings.read(netdev, site.host, site.sysfs, whole=not shared) if with_settings else None,
         index=netdev.index,
         lower=netdev.lower,
+        lower_here=netdev.lower_netns == link.HERE,
         programs=has.programs,
         driver=pci.driver_of(site.sysfs, at) if at else "",
         vfs=functions.all_of(netdev, at, site) if with_settings and netdev.port is None else None,
@@ -202,14 +205,30 @@ def seen(
     )
 
 
-def inside(moved: Moved, pod: PodSpace, sysfs: Sysfs) -> Link | None:
-    """A netdev in the pod, under any name. A virtual one of another name is recognised by its kind and MAC."""
-    netdev = identity.find(pod.sock, sysfs, moved.device, moved.pod_name, moved.name, same_mac=False)
-    if netdev is not None or moved.device.is_physical:
-        return netdev
+def inside(moved: Moved, pod: PodSpace, site: Site) -> Link | None:
+    """A netdev in the pod, under any name.
+
+    A virtual one is recognised by what it stands on, which no pod can give to another link of that kind: a pod may have
+    renamed it, given it another MAC, and called another link by its name. Where there is nothing below, it is the link
+    of its name, of its MAC, or of the index that it had.
+    """
     device = moved.device
-    same = (netdev for netdev in link.dump(pod.sock) if (netdev.kind, netdev.address) == (device.kind, device.mac))
-    return next(same, None)
+    if device.is_physical:
+        return identity.find(pod.sock, site.sysfs, device, moved.pod_name, moved.name, same_mac=False)
+    home = pod_namespaces.id_of(pod.sock, site.host_namespace.fd) if moved.lower and moved.lower_here else None
+    fitting = [
+        entry
+        for entry in link.dump(pod.sock)
+        if entry.kind == device.kind and entry.lower == moved.lower and home in (None, entry.lower_netns)
+    ]
+    signs: tuple[Callable[[Link], bool], ...] = (
+        lambda entry: bool(moved.lower) and entry.index == moved.index,
+        lambda entry: entry.name in (moved.pod_name, moved.name),
+        lambda entry: entry.address == device.mac,
+        lambda entry: bool(moved.lower) or entry.index == moved.index,
+    )
+    found = next((entry for sign in signs for entry in fitting if sign(entry)), None)
+    return link.find(pod.sock, found.index) if found is not None else None
 
 
 def move_in(
@@ -251,7 +270,7 @@ def give_back(moved: Moved, site: Site, changed: tuple[str, ...] = ()) -> tuple[
         return _return_device(moved, site, changed)
     except KernelMissingError:
         # Once a virtual device is on the host, any other program may take it by its name, though our steps do not.
-        if moved.device.is_physical or (site.pod is not None and inside(moved, site.pod, site.sysfs) is not None):
+        if moved.device.is_physical or (site.pod is not None and inside(moved, site.pod, site) is not None):
             raise
         return (f'device "{moved.name}" came back and is gone again, to another program or for good',)
 
@@ -465,7 +484,7 @@ def _move_out(moved: Moved, pod: PodSpace, site: Site) -> Link | None:
     None if the pod does not have it.
     """
     home = site.host_namespace.fd
-    there = inside(moved, pod, site.sysfs)
+    there = inside(moved, pod, site)
     if there is None:
         return None
     if there.alt_names:

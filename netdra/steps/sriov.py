@@ -351,7 +351,7 @@ def _netdev(order: Order, address: str, site: Site) -> Moved | None:
         return moving.observe(order, netdev, site, with_function=False)
     driver = pci.driver_of(site.sysfs, address)
     if order.device is not None:
-        check_driver(order.called, order.device, driver, has_netdev=False)
+        check_driver(order.called, order.device, driver, site.sysfs, has_netdev=False)
     if driver in USERSPACE_DRIVERS:
         return None
     raise PermanentError(

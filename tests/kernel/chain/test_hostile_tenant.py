@@ -128,6 +128,12 @@ def test_nothing_that_a_pod_does_to_its_device_reaches_the_next_pod(wired: Bed, 
     @example(acts=[("ip", "link", "set", "dev", "DEVICE", "state", "dormant")])
     @example(acts=[("ip", "link", "set", "dev", "DEVICE", "protodown", "on")])
     @example(acts=[(PROGRAM, "tcx ingress"), (HELD_PROGRAM, "tcx egress"), (HELD_PROGRAM, "xdp")])
+    @example(
+        acts=[
+            ("ip", "link", "set", "dev", "DEVICE", "address", "02:00:00:00:66:d9"),
+            ("ip", "link", "set", "dev", "DEVICE", "name", "renamed"),
+        ]
+    )
     @example(acts=[(LINK_ELSEWHERE, "passthru")])
     @example(acts=[(LINK_ELSEWHERE, "bridge"), (PROGRAM, "xdp generic")])
     @example(acts=[("ip", "link", "set", "dev", "DEVICE", "broadcast", "ff:ff:ff:ff:00:01")])

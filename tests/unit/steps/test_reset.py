@@ -54,6 +54,13 @@ def test_a_vf_is_left_as_it_is_if_there_is_too_little_time(tmp_path: Path) -> No
     assert site.restored == []
 
 
+def with_drivers(folder: Path, *drivers: str) -> Sysfs:
+    """A tree with these drivers of PCI functions."""
+    for driver in drivers:
+        (folder / "bus/pci/drivers" / driver).mkdir(parents=True)
+    return Sysfs(str(folder))
+
+
 @pytest.mark.parametrize(
     ("offered", "driver", "has_netdev", "words"),
     [
@@ -64,19 +71,27 @@ def test_a_vf_is_left_as_it_is_if_there_is_too_little_time(tmp_path: Path) -> No
     ],
 )
 def test_a_device_that_is_not_as_it_was_offered_is_refused(
-    offered: dict[str, Any], driver: str, has_netdev: bool, words: str
+    tmp_path: Path, offered: dict[str, Any], driver: str, has_netdev: bool, words: str
 ) -> None:
+    sysfs = with_drivers(tmp_path, "igbvf", "vfio-pci")
     device = PlannedDevice(request="r", pool="p", device="d", pci_address=VF, **offered)
     with pytest.raises(PermanentError, match=words):
-        devices.check_driver("the step", device, driver, has_netdev=has_netdev)
+        devices.check_driver("the step", device, driver, sysfs, has_netdev=has_netdev)
 
 
 @pytest.mark.parametrize(
     ("offered", "driver", "has_netdev"),
-    [({"driver": "vfio-pci"}, "vfio-pci", False), ({}, "vfio-pci", False), ({"if_name": "eth5"}, "igbvf", True)],
+    [
+        ({"driver": "vfio-pci"}, "vfio-pci", False),
+        ({}, "vfio-pci", False),
+        ({"if_name": "eth5"}, "igbvf", True),
+        # Of virtio on PCI, the netdev's driver and that of the function are two.
+        ({"if_name": "eth5", "driver": "virtio_net"}, "virtio-pci", True),
+    ],
 )
 def test_a_device_that_is_as_it_was_offered_or_of_which_nothing_is_known_is_accepted(
-    offered: dict[str, Any], driver: str, has_netdev: bool
+    tmp_path: Path, offered: dict[str, Any], driver: str, has_netdev: bool
 ) -> None:
+    sysfs = with_drivers(tmp_path, "igbvf", "vfio-pci")
     device = PlannedDevice(request="r", pool="p", device="d", pci_address=VF, **offered)
-    devices.check_driver("the step", device, driver, has_netdev=has_netdev)
+    devices.check_driver("the step", device, driver, sysfs, has_netdev=has_netdev)
