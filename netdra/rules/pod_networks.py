@@ -10,10 +10,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from netdra.model import suggestions
 from netdra.model.findings import Finding, Path, about
+from netdra.model.ip import Network
 from netdra.model.pod_address import family_of
 from netdra.model.pod_network import AddressRange, PodNetwork
 from netdra.model.topology import NetworkTopology
-from netdra.networks.ranges import Network, Span, address_of, bounds, exclusion, hosts, network_of, shown, usable
+from netdra.networks.ranges import Span, address_of, bounds, exclusion, hosts, network_of, shown, usable
 from netdra.rules.networks import tags
 
 
