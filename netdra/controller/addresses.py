@@ -446,7 +446,7 @@ class PodAddresses:
             if not is_own:
                 return False
             created.append(choice.address)
-            if choice.former is not None:  # of a range that is not for the claim's node
+            if choice.former is not None and choice.former.spec.claim is not None:  # its range is not for the node
                 await self._releases.release(choice.former)
         return True
 
@@ -533,9 +533,10 @@ class PodAddresses:
         self._releases.await_departure(address, key)
         if is_over and spec.claim is not None:
             await self._releases.release(address)  # its node reports on it then
-        reason = f'ResourceClaim "{_claim_of(address)}" still exists'
         if is_over:
             reason = f'Node "{spec.node_name}" has not reported yet that the former pod no longer has it'
+        else:
+            reason = f'ResourceClaim "{_claim_of(address)}" still exists'
         raise AddressHeldError(
             f'PodAddress "{address.name}" cannot be assigned: {reason}',
             hint="it is assigned once the node has reported; if its machine is off for good, delete the Node",
