@@ -121,6 +121,7 @@ class Served(Client):
             objects: by plural, as JSON values.
         """
         self.following = []
+        self.created: list[Any] = []
         self._objects = {plural: _named(values) for plural, values in objects.items()}
 
     def _of(self, resource: Resource[Any], name: str, namespace: str) -> Any:
@@ -145,6 +146,7 @@ class Served(Client):
 
     async def create(self, resource: Resource[T], new: T, *, dry_run: bool = False) -> T:
         await asyncio.sleep(0)
+        self.created.append(new)
         return new
 
     async def replace(self, resource: Resource[T], changed: T, *, subresource: str = "") -> T:

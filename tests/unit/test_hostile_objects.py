@@ -14,6 +14,7 @@ from unittest import mock
 
 import msgspec
 import pytest
+import yaml
 from hypothesis import HealthCheck, Phase, given, settings
 
 from netdra.admission.copy import Copy
@@ -34,10 +35,14 @@ from netdra.kube.reflector import Reflector
 from netdra.kube.resources import Resource
 from netdra.kube.store import Store
 from netdra.model.errors import UNREADABLE
+from netdra.model.pod_address import PodAddress
 from netdra.node.claims.addresses import NodeAddresses
 from netdra.node.publishing.publisher import STORED_SLICES
 from netdra.node.sandboxes.tracker import PODS
+from tests.builders import topology as topology_of
+from tests.cluster.identities import allocated
 from tests.hostile import Served, contents, objects_of
+from tests.unit.networks.builders import network as network_of
 
 TURNS = 300
 """How often each task of a process has its turn; the work of these few objects is done long before."""
@@ -150,10 +155,23 @@ def test_no_object_ends_the_controller(objects: dict[str, list[Any]]) -> None:
         run(work)
 
 
+def sound() -> dict[str, list[Any]]:
+    """A network, a topology that uses it, and an allocated claim."""
+    step = {"name": "lan", "type": "macvlan", "selector": {"cel": "true"}, "network": "storage"}
+    spec = {"steps": [step | {"config": {"ipam": {"type": "network"}}}]}
+    topology = topology_of(yaml.safe_dump(spec["steps"]), name="good")
+    network = network_of("10.7.0.0/28", name="storage")
+    status = allocated("good", "good", ["lan"], "node-1")
+    metadata = {"name": "good", "namespace": "db", "uid": "good", "resourceVersion": "5"}
+    claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata, "spec": {}}
+    values = {"podnetworks": network, "networktopologies": topology, "resourceclaims": {**claim, "status": status}}
+    return {plural: [msgspec.to_builtins(value)] for plural, value in values.items()}
+
+
 @settings(bounded, max_examples=150)
 @given(objects=objects_of(*OF_ADDRESSES, most=4))
-def test_no_object_ends_the_assignment_of_addresses(objects: dict[str, list[Any]]) -> None:
-    client = Served(objects)
+def test_no_object_keeps_a_claim_from_its_address(objects: dict[str, list[Any]]) -> None:
+    client = Served({plural: [*values, *sound().get(plural, ())] for plural, values in objects.items()})
 
     async def work() -> None:
         controller = controller_of(client)
@@ -163,6 +181,8 @@ def test_no_object_ends_the_assignment_of_addresses(objects: dict[str, list[Any]
 
     with no_defects():
         run(work)
+    made = [entry for entry in client.created if isinstance(entry, PodAddress)]
+    assert [entry.spec.network for entry in made if entry.spec.owner.claim == "good"] == ["storage"]
 
 
 @bounded
