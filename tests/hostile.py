@@ -65,7 +65,7 @@ def _of(info: inspect.Type, path: str, depth: int) -> st.SearchStrategy[Any]:
 def _plain(info: inspect.Type, path: str) -> st.SearchStrategy[Any]:
     if isinstance(info, inspect.StrType):
         most = info.max_length if info.max_length is not None else 10_000
-        listed = (*NAMES, *TEXTS) if names_in(path) else TEXTS
+        listed = (*NAMES * 8, *TEXTS) if names_in(path) else TEXTS
         return st.sampled_from([text for text in listed if len(text) <= most])
     if isinstance(info, inspect.IntType):
         low = info.ge if info.ge is not None else -(2**63)

@@ -15,7 +15,7 @@ from unittest import mock
 import msgspec
 import pytest
 import yaml
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 
 from netdra.admission.copy import Copy
 from netdra.admission.keeper import CONFIGURATIONS, SECRETS
@@ -168,8 +168,28 @@ def sound() -> dict[str, list[Any]]:
     return {plural: [msgspec.to_builtins(value)] for plural, value in values.items()}
 
 
+WITHHELD = {"network": "storage", "address": "not-an-address", "claim": "db/a"}
+BANANA = {
+    "apiVersion": "networking.dra.io/v1alpha1",
+    "kind": "PodAddress",
+    "metadata": {"name": "banana", "resourceVersion": "3"},
+    "spec": {
+        "network": "storage",
+        "address": "banana",
+        "families": ["IPv4"],
+        "owner": {"namespace": "db", "claim": "a", "topology": "a", "step": "a"},
+        "keptSince": "soon",
+    },
+}
+REPORT = {"metadata": {"name": "node-1", "resourceVersion": "4"}, "status": {"unassignedAddresses": [WITHHELD]}}
+NONE: dict[str, list[Any]] = {entry.plural: [] for entry in OF_ADDRESSES}
+
+
 @settings(bounded, max_examples=150)
 @given(objects=objects_of(*OF_ADDRESSES, most=4))
+@example(objects={**NONE, "nodenetworks": [REPORT]})
+@example(objects={**NONE, "podaddresses": [BANANA]})
+@example(objects={**NONE, "podaddresses": [{**BANANA, "metadata": {"name": "storage.10.7.0.1"}}]})
 def test_no_object_keeps_a_claim_from_its_address(objects: dict[str, list[Any]]) -> None:
     client = Served({plural: [*values, *sound().get(plural, ())] for plural, values in objects.items()})
 
