@@ -18,7 +18,7 @@ from netdra.controller.state import State
 from netdra.kube.client import Client
 from netdra.kube.errors import ConflictError, NotFoundError
 from netdra.kube.queue import WorkQueue
-from netdra.kube.resources import NODE_READINESS, POD_ADDRESSES
+from netdra.kube.resources import NODE_READINESS, POD_ADDRESSES, RESOURCE_CLAIMS
 from netdra.kube.store import Change, Store, key_of
 from netdra.model.node_network import UnassignedAddress
 from netdra.model.pod_address import PodAddress, WatchedPodAddress, object_name
@@ -135,6 +135,25 @@ class AddressReleases:
             return (await self._client.get(NODE_READINESS, node)).is_off
         except NotFoundError:
             return True
+
+    async def is_over(self, address: PodAddress) -> bool:
+        """Whether the claim of an address has no right to it any more, by the API server's present state.
+
+        A watch may be behind. A named claim keeps its address as long as it exists.
+        """
+        assert address.spec.claim is not None
+        try:
+            claim = await self._client.get(RESOURCE_CLAIMS, address.spec.claim.name, address.spec.owner.namespace)
+        except NotFoundError:
+            return True
+        if claim.metadata.uid != address.spec.claim.uid:
+            return True
+        if claim.status.allocation is None:
+            return bool(address.spec.owner.pod)
+        if assignments.is_attached(claim, address):
+            return False  # whatever the topology says now: a pod keeps the network that was prepared
+        wanted = assignments.wanted(claim, self._state.topologies.objects)
+        return all((entry.network, entry.owner) != (address.spec.network, address.spec.owner) for entry in wanted)
 
     async def release(self, address: PodAddress, *, gives_back: bool = False) -> None:
         """Mark an address as without a claim; it is deleted after its quarantine, and once it has left its pod.
