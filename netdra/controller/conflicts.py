@@ -13,6 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from netdra.kube.events import ObjectReference, Occurrence
+from netdra.model import ip
 from netdra.model.claim import ResourceClaim
 from netdra.model.meta import time_text
 from netdra.model.names import DRIVER
@@ -51,9 +52,10 @@ def set_aside(address: PodAddress, now: datetime) -> PodAddress:
 
 
 def attached(claim: ResourceClaim) -> tuple[str, ...]:
-    """The addresses, without prefix length, that a claim's pods have by its status."""
+    """The addresses, without prefix length, that a claim's pods have by its status; others may write anything there."""
     reported = (device.network_data for device in claim.status.devices if device.driver == DRIVER)
-    return tuple(text.partition("/")[0] for data in reported if data is not None for text in data.ips)
+    plain = (text.partition("/")[0] for data in reported if data is not None for text in data.ips)
+    return tuple(text for text in plain if ip.is_address(text))
 
 
 def occurrence(network: PodNetwork, address: PodAddress) -> Occurrence:

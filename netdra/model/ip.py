@@ -28,6 +28,15 @@ def address(text: str) -> Address:
     return parsed
 
 
+def is_address(text: str) -> bool:
+    """Whether a text is an address without a prefix length."""
+    try:
+        address(text)
+    except ValueError:
+        return False
+    return True
+
+
 @lru_cache(maxsize=8192)
 def with_prefix(text: str) -> tuple[Address, int]:
     """An address with the prefix length of its subnet, e.g. `10.77.0.5/16`.

@@ -255,6 +255,10 @@ class NetworkLedger:
         attached: Collection[_Place],
     ) -> _Place | None:
         """The address that an interface has, requests or has reserved; None if any will do."""
+        if wrong := [text for text in requested if not ip.is_address(text)]:
+            raise WrongAddressError(
+                f'PodNetwork "{self.network.name}": "{wrong[0]}" is not an IP address', hint="request another address"
+            )
         wishes = [place for place in self._places(requested) if place[0] == family]
         if wishes:
             self._check_requested(wishes[0], owner, labels, attached)

@@ -116,7 +116,7 @@ def _of_spec(network: PodNetwork) -> Iterator[Finding]:
     yield from (
         Finding(f'"{server}" is not an IP address', "write it without a prefix length, as 10.77.0.2", ("dns", at))
         for at, server in enumerate(network.spec.dns)
-        if not _is_address(server)
+        if not ip.is_address(server)
     )
     if len(subnets) == len(network.spec.ranges):
         yield from _of_reservations(network, subnets)
@@ -222,7 +222,7 @@ def _of_routes(network: PodNetwork) -> Iterator[Finding]:
             yield Finding(f'destination "{route.destination}" is not a subnet', hint, (*path, "destination"))
             continue
         family = family_of(route.destination)
-        if route.gateway and (not _is_address(route.gateway) or family_of(route.gateway) != family):
+        if route.gateway and (not ip.is_address(route.gateway) or family_of(route.gateway) != family):
             hint = f"write an address of {family}"
             yield Finding(f'gateway "{route.gateway}" is not an address of {family}', hint, (*path, "gateway"))
         elif route.gateway and not _reaches(network, route.gateway):
@@ -251,10 +251,10 @@ def _of_reservations(network: PodNetwork, subnets: Iterable[tuple[Network, Span]
     spans = {
         (network_of(entry.cidr).version, span.first): span for entry in network.spec.ranges for span in usable(entry)
     }
-    others = {ip.address(text): text for text in servers(network) if _is_address(text)}
+    others = {ip.address(text): text for text in servers(network) if ip.is_address(text)}
     for at, reservation in enumerate(network.spec.reservations):
         path: Path = ("reservations", at, "address")
-        if not _is_address(reservation.address):
+        if not ip.is_address(reservation.address):
             what = f'reservation "{reservation.address}" is not an IP address'
             yield Finding(what, "write it without a prefix length, as 10.77.1.5", path)
             continue
@@ -269,14 +269,6 @@ def _of_reservations(network: PodNetwork, subnets: Iterable[tuple[Network, Span]
         elif address in others:
             what = f"reservation {reservation.address} is the address of a router or a name server of the network"
             yield Finding(what, "choose another address", path)
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ip.address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _subnet_hint(text: str) -> str:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from netdra.controller import conflicts
-from netdra.model.claim import ResourceClaim
+from netdra.model.claim import NetworkDeviceData, ResourceClaim
 from netdra.model.pod_address import AddressClaim, PodAddress
 from netdra.model.pod_network import CONFLICT_SECONDS
 from netdra.model.watched_claim import WatchedClaim
@@ -91,3 +91,11 @@ def test_the_network_gets_an_event_with_the_node_and_the_next_step() -> None:
     assert event.note.startswith(
         "node node-1 found another machine that uses 10.7.0.1: it is not assigned for 60 minutes"
     )
+
+
+def test_texts_in_a_claims_status_that_are_not_addresses_are_skipped() -> None:
+    found = whole({})
+    data = NetworkDeviceData(ips=("10.7.0.5/24", "banana", "::ffff:10.7.0.1/120", "2001:db8::5/64"))
+    devices = tuple(msgspec.structs.replace(device, network_data=data) for device in found.status.devices)
+    status = msgspec.structs.replace(found.status, devices=devices)
+    assert conflicts.attached(msgspec.structs.replace(found, status=status)) == ("10.7.0.5", "2001:db8::5")

@@ -246,3 +246,9 @@ def test_routers_and_name_servers_are_not_assigned() -> None:
     assert numbers == ["10.7.0.4", "10.7.0.5", "10.7.0.6", "10.7.1.1", "10.7.1.3", "10.7.1.4", "10.7.1.5", "10.7.1.6"]
     with pytest.raises(WrongAddressError):
         ledger.choose("IPv4", owner("thief"), {}, ["10.7.0.3"])
+
+
+@pytest.mark.parametrize("text", ["banana", "", "::ffff:10.7.0.1", "fe80::1%eth0", "10.7.0.1/24"])
+def test_a_requested_text_that_is_not_an_address_is_rejected(text: str) -> None:
+    with pytest.raises(WrongAddressError, match="is not an IP address"):
+        NetworkLedger(network("10.7.0.0/29")).choose("IPv4", owner(), {}, [text])
