@@ -35,7 +35,7 @@ FASTER = 200
 """By how much the queues' waits are shorter than in a cluster."""
 ACTS = st.lists(
     st.tuples(
-        st.sampled_from(["allocate", "start", "detach", "force", "end", "report", "lose", "delete", "replace"]),
+        st.sampled_from([*["allocate", "force"] * 3, "detach", "end", "report", "lose", "delete", "replace"]),
         st.sampled_from(CLAIMS),
         st.sampled_from(NODES),
         st.sampled_from([0, 1, 5, 20, 60]),
@@ -178,6 +178,8 @@ async def told(acts: list[tuple[str, str, str, int]]) -> None:
             rivals.append(asyncio.ensure_future(work(story.api)))
         story.act(act, name, node)
         await turns(pause)
+        for claim in CLAIMS:
+            story.act("start", claim, "")
     await stop(rivals.pop())
     await settled(story)
     event(f"{len(story.running)} pods")
@@ -200,7 +202,7 @@ async def settled(story: Story) -> None:
 
 
 @settings(
-    max_examples=draws.count(40, 2000),
+    max_examples=draws.count(60, 2000),
     deadline=None,
     suppress_health_check=[*HealthCheck],
     phases=[Phase.explicit, Phase.generate],
