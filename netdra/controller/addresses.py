@@ -366,7 +366,7 @@ class PodAddresses:
 
     def _report(self, claim: ResourceClaim, problem: AddressError) -> None:
         """Report the reason for a missing address at the claim and its pod."""
-        for regarding in claim_references(claim.metadata):
+        for regarding in claim_references(claim.metadata, claim.status.reserved_for):
             self._recorder.emit(
                 Occurrence(
                     regarding=regarding,
