@@ -81,7 +81,7 @@ def test_an_address_has_the_settings_of_its_range_and_family() -> None:
     assert (six.dns, six.families, six.node_name) == (("2001:db8::2",), ("IPv4", "IPv6"), "node-1")
 
 
-def test_an_address_without_its_claim_names_the_node_that_had_it() -> None:
+def test_an_address_without_its_claim_names_its_former_node() -> None:
     kept = assignments.kept(address("10.7.0.5/24", owner()), NOW, "node-1")
 
     assert (kept.spec.claim, kept.spec.node_name, kept.spec.kept_since) == (None, "node-1", "2026-11-27T10:00:00Z")

@@ -32,7 +32,7 @@ def test_claims_on_nodes_with_other_ranges_do_not_count() -> None:
     assert waiting.before("new", "x", lambda labels: labels["rack"] == "2") == 1
 
 
-def test_of_two_pods_that_hold_what_the_other_needs_the_later_one_gives_back() -> None:
+def test_if_two_pods_hold_an_address_that_the_other_needs_the_later_one_gives_back() -> None:
     waiting = WaitingClaims()
     for claim, pod in (("a1", "a"), ("a2", "a"), ("b1", "b"), ("b2", "b")):
         waiting.note_pod(claim, pod)

@@ -220,7 +220,7 @@ def test_an_address_stays_with_a_pod_that_was_deleted_by_force_on_a_node_that_is
     assert own(one if new["spec"]["nodeName"] == one.driver.node.name else other, "db-0") == address
 
 
-def test_a_named_claim_waits_for_its_address_as_long_as_the_node_that_had_it_is_down(
+def test_a_named_claim_waits_for_its_address_while_its_former_node_is_down(
     both: tuple[Offer, Offer], second_machine: Machine
 ) -> None:
     one, other = both
