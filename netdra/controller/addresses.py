@@ -114,6 +114,8 @@ class PodAddresses:
                 tasks.create_task(Reflector(self._client, WATCHED_ADDRESSES, self._addresses, vital=False).run())
                 for store in (self._networks, self._addresses, state.claims, state.topologies, state.nodes):
                     await store.wait_synced()  # without the nodes, an address that a pod has could be assigned again
+                for network in self._networks.objects:
+                    self._look_at_outdated(network)
                 for key in {
                     *self._by_claim,
                     *(key for key, claim in state.claims.objects.items() if self._asks(claim)),
@@ -173,6 +175,8 @@ class PodAddresses:
                 if claim_of(after) not in self._state.claims.objects:
                     self.claims.add(claim_of(after))
         self._releases.note_address(change)
+        if after is None:
+            self._assigner.outdated.discard(change.key)
         ledger = self._ledgers.made(network)
         if ledger is not None:
             ledger.put(before, after)
@@ -227,6 +231,7 @@ class PodAddresses:
         if ledger is not None:
             for address in self._of_network.get(network, {}).values():
                 if address.spec.claim is not None and not assignments.is_current(ledger, address):
+                    self._assigner.outdated.add(address.name)
                     self.claims.add(claim_of(address))
 
     def _on_node_change(self, change: Change[NodeNetworkReport]) -> None:

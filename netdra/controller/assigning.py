@@ -66,6 +66,7 @@ class AddressAssigner:
         self._client, self._recorder, self._addresses = client, recorder, addresses
         self._ledgers, self._releases, self._waiting = ledgers, releases, waiting
         self._chosen: dict[str, list[tuple[str, ChosenAddress]]] = {}
+        self.outdated: set[str] = set()
 
     def is_unsure(self, key: str) -> bool:
         """Whether it is not known if an address that was chosen for a claim was created."""
@@ -129,7 +130,7 @@ class AddressAssigner:
         """Write the addresses of a claim; returns whether it has all of them, or another controller took one."""
         for choice in choices:
             if choice.present is not None:
-                await self._hand_over(choice.present, choice.address)
+                await self._hand_over(choice.present, choice.address, alone=not choice.others)
                 await self._withdraw(choice.present, choice.others, claim)
                 continue
             self._chosen.setdefault(key, []).append((choice.network, choice.chosen))
@@ -255,10 +256,13 @@ class AddressAssigner:
         metrics.ADDRESS_WRITES.labels("create").inc()
         return True
 
-    async def _hand_over(self, present: PodAddress, address: PodAddress) -> None:
+    async def _hand_over(self, present: PodAddress, address: PodAddress, *, alone: bool) -> None:
         """Give an owner's present address to its new claim or node, with the settings that its network has now."""
-        if present.spec == address.spec:
+        is_users = (present.spec.claim, present.spec.node_name) == (address.spec.claim, address.spec.node_name)
+        # A write makes it the youngest of an interface's addresses, and the oldest is used (`by_age`): only if need be.
+        if is_users and (not alone or present.name not in self.outdated or present.spec == address.spec):
             return
+        self.outdated.discard(present.name)
         metadata = replace(address.metadata, resource_version=present.metadata.resource_version)
         await self._client.replace(POD_ADDRESSES, replace(address, metadata=metadata))
         metrics.ADDRESS_WRITES.labels("update").inc()
