@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import ipaddress
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
@@ -132,19 +131,24 @@ def _routes(network: PodNetwork, chosen: ChosenAddress) -> Iterator[AddressRoute
             yield AddressRoute(destination=route.destination, gateway=gateway)
 
 
-def kept(address: PodAddress, now: datetime) -> PodAddress:
-    """An address without its claim, kept for the next claim of its owner."""
-    return replace(address, spec=replace(address.spec, claim=None, node_name="", kept_since=time_text(now)))
+def kept(address: PodAddress, now: datetime, node: str = "") -> PodAddress:
+    """An address without its claim, in quarantine or kept for the next claim of its owner.
+
+    Args:
+        address: the address with its claim.
+        now: the time, with its zone.
+        node: the node whose pod may still have it.
+    """
+    return replace(address, spec=replace(address.spec, claim=None, node_name=node, kept_since=time_text(now)))
 
 
-def seconds_left(address: PodAddress, network: PodNetwork | None, now: datetime) -> float:
-    """For how long an address without a claim is still kept; 0 if it is not, without end for an imported lease."""
-    if address.spec.lease is not None:
-        return math.inf
-    if network is None or not address.spec.kept_since:
-        return 0.0
-    since = datetime.fromisoformat(address.spec.kept_since)
-    return max(0.0, network.spec.keep - (now - since).total_seconds())
+def is_current(ledger: NetworkLedger, address: PodAddress) -> bool:
+    """Whether an address is of a range of its network, and has the settings that the network has now."""
+    chosen, claim = ledger.chosen(address), address.spec.claim
+    if chosen is None or claim is None:
+        return False
+    metadata = ObjectMeta(name=claim.name, uid=claim.uid)
+    return address_of(ledger, chosen, address.spec.owner, metadata, address.spec.node_name).spec == address.spec
 
 
 def network_status(

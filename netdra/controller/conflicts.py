@@ -1,23 +1,22 @@
-"""Addresses that pods or other machines have without a PodAddress, as nodes report them. Pure.
+"""Addresses that other machines have, as nodes report them. Pure.
 
 Called by `netdra.controller.addresses`. A node reports an address only if its PodNetwork has `onDuplicate: Reassign`:
-it has refused the pod then. The PodAddress stays for a time without a claim, so it is not assigned. Addresses that
-pods have without a PodAddress, after a backup was restored, are in the nodes' NodeNetworks.
+it has refused the pod then. The PodAddress stays for a time without a claim, so it is not assigned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
 from msgspec.structs import replace
 
 from netdra.kube.events import ObjectReference, Occurrence
+from netdra.model import ip
 from netdra.model.claim import ResourceClaim
 from netdra.model.meta import time_text
 from netdra.model.names import DRIVER
-from netdra.model.node_network import NodeNetworkReport
 from netdra.model.pod_address import PodAddress
 from netdra.model.pod_network import CONFLICT_SECONDS, REASSIGN, PodNetwork
 from netdra.model.watched_claim import WatchedClaim
@@ -52,24 +51,11 @@ def set_aside(address: PodAddress, now: datetime) -> PodAddress:
     )
 
 
-def seconds_left(address: PodAddress, now: datetime) -> float:
-    """For how long an address that was set aside is still not assigned."""
-    since = datetime.fromisoformat(address.spec.conflict_since)
-    return max(0.0, CONFLICT_SECONDS - (now - since).total_seconds())
-
-
 def attached(claim: ResourceClaim) -> tuple[str, ...]:
-    """The addresses, without prefix length, that a claim's pods have by its status."""
+    """The addresses, without prefix length, that a claim's pods have by its status; others may write anything there."""
     reported = (device.network_data for device in claim.status.devices if device.driver == DRIVER)
-    return tuple(text.partition("/")[0] for data in reported if data is not None for text in data.ips)
-
-
-def unassigned(nodes: Iterable[NodeNetworkReport], network: str) -> Iterator[str]:
-    """The addresses of a PodNetwork that nodes report: pods have them without a PodAddress."""
-    for node in nodes:
-        for entry in node.status.unassigned_addresses if node.status is not None else ():
-            if entry.network == network:
-                yield entry.address
+    plain = (text.partition("/")[0] for data in reported if data is not None for text in data.ips)
+    return tuple(text for text in plain if ip.is_address(text))
 
 
 def occurrence(network: PodNetwork, address: PodAddress) -> Occurrence:

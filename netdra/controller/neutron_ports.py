@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from netdra.controller.status import Desired, conditions
 from netdra.model import names
-from netdra.model.claim import ClaimUse, ResourceClaim
+from netdra.model.claim import ClaimUse, ResourceClaim, selected_node
 from netdra.model.errors import InvalidInputError
 from netdra.model.meta import ObjectMeta, OwnerReference
 from netdra.model.neutron_port import (
@@ -54,18 +54,8 @@ class AllocatedNode(msgspec.Struct, frozen=True):
 
 
 def node_of(claim: ResourceClaim) -> str:
-    """The node that a claim was allocated on; "" if it is not allocated, or on no single node.
-
-    The scheduler names the node by a field (pkg/scheduler/framework/plugins/dynamicresources).
-    """
-    selector = claim.status.allocation.node_selector if claim.status.allocation is not None else None
-    terms: Any = selector.get("nodeSelectorTerms") if isinstance(selector, dict) else None
-    for term in terms or ():
-        for field in term.get("matchFields") or ():
-            values: Any = field.get("values") or ()
-            if (field.get("key"), field.get("operator"), len(values)) == ("metadata.name", "In", 1):
-                return str(values[0])
-    return ""
+    """The node that a claim was allocated on; "" if it is not allocated, or on no single node."""
+    return selected_node(claim.status.allocation.node_selector) if claim.status.allocation is not None else ""
 
 
 def wanted(

@@ -8,7 +8,7 @@ a new event only if the object was changed too.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from netdra.controller import metrics
@@ -18,6 +18,7 @@ from netdra.kube.errors import AlreadyExistsError, RefusedError
 from netdra.kube.events import ObjectReference, Occurrence, Recorder
 from netdra.kube.resources import DEVICE_CLASSES, NEUTRON_PORTS, SCHEMAS, TOPOLOGIES, Resource
 from netdra.model import documents, names
+from netdra.model.claim import ResourceClaimConsumerReference
 from netdra.model.meta import Condition, ObjectMeta, OwnerReference
 from netdra.model.neutron_port import FINALIZER as IN_NEUTRON
 from netdra.model.neutron_port import NeutronPort
@@ -220,8 +221,10 @@ def reference(resource: Resource[Any], about: WithMetadata) -> ObjectReference:
     )
 
 
-def claim_references(metadata: ObjectMeta) -> Iterator[ObjectReference]:
-    """A claim as events name it, and the pod that it was made for."""
+def claim_references(
+    metadata: ObjectMeta, users: Iterable[ResourceClaimConsumerReference] = ()
+) -> Iterator[ObjectReference]:
+    """A claim as events name it, and the pod that it was made for, or else the pods that it is reserved for."""
     yield ObjectReference(
         api_version=API_VERSION,
         kind="ResourceClaim",
@@ -232,6 +235,11 @@ def claim_references(metadata: ObjectMeta) -> Iterator[ObjectReference]:
     pod = pod_owner(metadata)
     if pod is not None:
         yield ObjectReference(api_version="v1", kind="Pod", name=pod.name, namespace=metadata.namespace, uid=pod.uid)
+        return
+    for user in users:
+        if user.resource == "pods" and not user.api_group:
+            namespace = metadata.namespace
+            yield ObjectReference(api_version="v1", kind="Pod", name=user.name, namespace=namespace, uid=user.uid)
 
 
 async def write(client: Client, planned: ClassWrites) -> str:

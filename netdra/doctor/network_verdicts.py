@@ -125,9 +125,9 @@ def _trouble(address: PodAddress, networks: set[str], facts: NetworkFacts, now: 
     spec = address.spec
     if spec.network not in networks:
         return "lease" if spec.lease is not None else "network"
-    if spec.claim is None:
-        return ""
     node = spec.node_name
+    if spec.claim is None:
+        return "held" if facts.nodes.get(node, False) else ""
     if spec.claim.uid in facts.claims:
         return "node" if node and node not in facts.nodes else ""
     if facts.nodes.get(node, False):
@@ -146,7 +146,7 @@ def _describe(address: PodAddress) -> str:
 
 _TROUBLES: Mapping[str, tuple[str, Callable[[PodAddress], str]]] = {
     "held": (
-        "{count} addresses of deleted claims are not released, because nodes do not answer ({nodes})",
+        "{count} released addresses are not assigned again, because nodes do not answer ({nodes})",
         lambda address: (
             f'if the machine of Node "{address.spec.node_name}" is off for good, delete the Node; else wait'
         ),

@@ -80,18 +80,19 @@ class Reachable:
 
     def _of_mounts(self, pid: str, mounts: set[str], visited: set[int]) -> Iterator[tuple[Namespace, str]]:
         try:
-            space = os.readlink(f"{PROC}/{pid}/ns/mnt")  # noqa: PTH115
-            if space in mounts:
+            space = _named_mounts(pid)
+            if not space or space in mounts:
                 return
             with open(f"{PROC}/{pid}/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
                 text = file.read()
         except _GONE:
             return
         mounts.add(space)
+        is_trusted = space in (_named_mounts("self"), _named_mounts("1"))
         for inode, place in _MOUNTED.findall(text):
             path = _ESCAPED.sub(lambda match: chr(int(match[1], 8)), place)
             if int(inode) not in visited:
-                with _mounted(pid, path) as found:
+                with _at(f"{PROC}/{pid}/root{path}") if is_trusted else _mounted(pid, path) as found:
                     yield from _opened(int(inode), found, f'"{plain(path)}"', visited)
 
     def _of_threads(self, pid: str, visited: set[int]) -> Iterator[tuple[Namespace, str]]:
@@ -208,7 +209,10 @@ def _at(path: str) -> Iterator[int]:
 
 @contextmanager
 def _mounted(pid: str, path: str) -> Iterator[int]:
-    """As `_at`, of a mount in a process's mount namespace. The kernel has its path in the cache while it is mounted."""
+    """As `_at`, of a mount in the mount namespace of a process that may be a tenant's: no file system is asked.
+
+    The kernel has the path in its cache while it is mounted, except on file systems that confirm each name.
+    """
     with _at(f"{PROC}/{pid}/root") as root:
         try:
             flags = os.O_PATH | os.O_CLOEXEC
@@ -238,6 +242,14 @@ def _opened(inode: int, found: int, called: str, visited: set[int]) -> Iterator[
 def plain(text: str) -> str:
     """A text of a tenant for a line of a log."""
     return "".join(letter if letter.isprintable() else "?" for letter in text[:_MOST_LETTERS])
+
+
+def _named_mounts(pid: str) -> str:
+    """The mount namespace of a process as /proc names it, "" if it cannot be read."""
+    try:
+        return os.readlink(f"{PROC}/{pid}/ns/mnt")  # noqa: PTH115
+    except _GONE:
+        return ""
 
 
 def _named(path: str) -> int:

@@ -8,6 +8,7 @@ return.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from typing import Generic, TypeVar
 
 from netdra.kube.resources import KubernetesObject
 from netdra.model.meta import order
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=KubernetesObject)
 
@@ -115,7 +118,11 @@ class Store(Generic[T]):
 
     def _tell(self, change: Change[T]) -> None:
         for callback in tuple(self._callbacks):
-            callback(change)
+            try:
+                callback(change)
+            except Exception:
+                # A defect at one object must not end the process, or keep the other objects from being read.
+                log.exception("%s: internal error of netdra", change.key)
         self._wake()
 
     def _wake(self) -> None:

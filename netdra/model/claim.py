@@ -163,6 +163,25 @@ class AllocationResult(Wire, frozen=True):
     allocation_timestamp: str | None = None
 
 
+def selected_node(selector: object) -> str:
+    """The node of an allocation's selector; "" if it selects no single one.
+
+    The scheduler names the node by a field (pkg/scheduler/framework/plugins/dynamicresources).
+    """
+    for term in _parts(selector, "nodeSelectorTerms"):
+        for field in _parts(term, "matchFields"):
+            values = _parts(field, "values")
+            head = (field.get("key"), field.get("operator")) if isinstance(field, dict) else ()
+            if head == ("metadata.name", "In") and len(values) == 1 and isinstance(values[0], str):
+                return values[0]
+    return ""
+
+
+def _parts(value: object, name: str) -> list[object]:
+    parts = value.get(name) if isinstance(value, dict) else None
+    return parts if isinstance(parts, list) else []
+
+
 class ResourceClaimConsumerReference(Wire, frozen=True):
     """The user of the claim: usually a pod."""
 

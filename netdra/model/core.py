@@ -154,5 +154,13 @@ class NodeReadiness(BareObject, frozen=True):
 
         An administrator sets the taint once the machine is shut down (Kubernetes' non-graceful node shutdown).
         """
-        is_ready = any((entry.type, entry.status) == ("Ready", "True") for entry in self.status.conditions)
-        return not is_ready and not any(taint.key == OUT_OF_SERVICE for taint in self.spec.taints)
+        return not self._is_ready and not any(taint.key == OUT_OF_SERVICE for taint in self.spec.taints)
+
+    @property
+    def is_off(self) -> bool:
+        """Whether an administrator has declared it out of service, and its kubelet does not answer."""
+        return not self._is_ready and any(taint.key == OUT_OF_SERVICE for taint in self.spec.taints)
+
+    @property
+    def _is_ready(self) -> bool:
+        return any((entry.type, entry.status) == ("Ready", "True") for entry in self.status.conditions)

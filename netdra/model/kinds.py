@@ -349,6 +349,8 @@ SCHEMA = CustomKind(
     },
 )
 
+_IS_ADDRESS = rule("isIP(self)", "must be an IP address")
+
 NODE_NETWORK = CustomKind(
     type=NodeNetwork,
     plural="nodenetworks",
@@ -360,7 +362,7 @@ NODE_NETWORK = CustomKind(
         ),
         Column(name="Slots", path=".status.usedSlots", type="integer", priority=1),
     ),
-    extensions={},
+    extensions={"status.unassignedAddresses[].address": rules(_IS_ADDRESS)},
 )
 
 NEUTRON_PORT = CustomKind(
@@ -441,11 +443,11 @@ POD_NETWORK = CustomKind(
             **_ADDRESS,
             **rules(rule("self == '' || isIP(self)", "gateway must be an IP address")),
         },
-        "spec.dns[]": {**_ADDRESS, **rules(rule("isIP(self)", "must be an IP address"))},
+        "spec.dns[]": {**_ADDRESS, **rules(_IS_ADDRESS)},
         "spec.namespaces": SET,
         "spec.namespaces[]": LABEL,
         "spec.reservations": by("address"),
-        "spec.reservations[].address": {**_ADDRESS, **rules(rule("isIP(self)", "must be an IP address"))},
+        "spec.reservations[].address": {**_ADDRESS, **rules(_IS_ADDRESS)},
         "spec.reservations[].namespace": LABEL,
         "spec.reservations[].name": {**SUBDOMAIN, "maxLength": 253},
         **CONDITIONS,
@@ -469,6 +471,31 @@ POD_ADDRESS = CustomKind(
         Column(name="Conflict", path=".spec.conflictSince", type="date", priority=1),
     ),
     extensions={
+        "": rules(
+            rule(
+                "!self.spec.network.contains('.') && self.metadata.name.startsWith(self.spec.network + '.')",
+                "the object's name begins with the network's name and a dot",
+            ),
+            rule(
+                "!isCIDR(self.spec.address) || (isIP(self.metadata.name.substring(size(self.spec.network) + 1)"
+                ".replace('-', ':')) && ip(self.metadata.name.substring(size(self.spec.network) + 1)"
+                ".replace('-', ':')) == cidr(self.spec.address).ip())",
+                "the object's name ends with the address, whose eight groups of IPv6 are separated by dashes",
+            ),
+        ),
+        "spec.network": {"maxLength": MAX_LABEL},
+        "spec.address": {**_SUBNET, **rules(rule("isCIDR(self)", "must be an address with a prefix length"))},
+        **{
+            f"spec.{field}": {
+                **_ADDRESS,
+                **rules(rule("self == '' || isIP(self)", "must be an IP address")),
+            }
+            for field in ("gateway", "routes[].gateway")
+        },
+        "spec.routes[].destination": {**_SUBNET, **rules(rule("isCIDR(self)", "must be a subnet, e.g. 10.0.0.0/8"))},
+        "spec.dns[]": {**_ADDRESS, **rules(_IS_ADDRESS)},
+        "spec.keptSince": {"format": "date-time"},
+        "spec.conflictSince": {"format": "date-time"},
         "spec": rules(
             rule(
                 "self.network == oldSelf.network && self.address == oldSelf.address && (self.owner == oldSelf.owner"

@@ -120,6 +120,21 @@ def time_text(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def time_of(text: str) -> datetime:
+    """A time in RFC 3339, with its zone.
+
+    Raises:
+        ValueError: the text is not one.
+    """
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f'"{text}" is not a time in RFC 3339') from None
+    if moment.tzinfo is None:
+        raise ValueError(f'time "{text}" has no zone')
+    return moment
+
+
 def micro_time_text(moment: datetime) -> str:
     """A time as the API writes `metav1.MicroTime`."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -10,10 +10,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
+from netdra.model import ip
 from netdra.model.device import LeftOut
 from netdra.model.inventory import AttributeValue, Interface, attributes
 from netdra.model.meta import ObjectMeta
@@ -326,6 +327,21 @@ class UnassignedAddress(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     address: Annotated[str, msgspec.Meta(max_length=45)]
     claim: Annotated[str, msgspec.Meta(max_length=2 * MAX_SUBDOMAIN)]
 
+    def __post_init__(self) -> None:
+        """Reject an address that is not one.
+
+        Raises:
+            ValueError: it is not.
+        """
+        ip.address(self.address)
+
+
+class AddressReport(NamedTuple):
+    """The part of a node's report about addresses of PodNetworks; see `NodeNetworkStatus`."""
+
+    unassigned: tuple[UnassignedAddress, ...] = ()
+    released_version: int = 0
+
 
 class NodeNetworkStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The state of a node: its interfaces, the devices that are published for them, and the problems.
@@ -354,6 +370,9 @@ class NodeNetworkStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel
         unassigned_addresses: The addresses of PodNetworks that pods of the node may have although no PodAddress assigns
             them, e.g. `[{network: storage, address: 10.77.0.5, claim: db/postgres-0}]`: after a backup of the cluster
             was restored, or a pod was deleted by force. They are not assigned to others. If absent, none.
+        released_version: The latest resourceVersion of the node's PodAddresses without a claim, e.g. `48213`: addresses
+            that were released up to it, and that are not in `unassignedAddresses`, are no longer in pods of the node.
+            If absent, the node does not report on released addresses.
         features: The feature gates of the API server that are enabled and that the driver on the node uses, e.g.
             `[DRAPartitionableDevices]`. If absent, none.
     """
@@ -369,6 +388,7 @@ class NodeNetworkStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     plugins: Annotated[tuple[Name, ...], msgspec.Meta(max_length=MAX_PLUGINS)] = ()
     missing_plugins: Annotated[tuple[MissingPlugin, ...], msgspec.Meta(max_length=MAX_MISSING_PLUGINS)] = ()
     unassigned_addresses: Annotated[tuple[UnassignedAddress, ...], msgspec.Meta(max_length=MAX_UNASSIGNED)] = ()
+    released_version: Annotated[int, msgspec.Meta(ge=0)] = 0
     features: Annotated[tuple[Name, ...], msgspec.Meta(max_length=16)] = ()
 
 
@@ -399,6 +419,7 @@ class ReportedStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     problems: tuple[NodeProblem, ...] = ()
     custom_devices: tuple[CustomDeviceReport, ...] = ()
     unassigned_addresses: tuple[UnassignedAddress, ...] = ()
+    released_version: int = 0
     features: tuple[Name, ...] = ()
 
 

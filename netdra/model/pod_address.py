@@ -6,15 +6,16 @@ netdra's controller alone, read by the node that the claim was allocated on.
 
 from __future__ import annotations
 
-import ipaddress
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
-from netdra.model.meta import ObjectMeta, order
+from netdra.model import ip
+from netdra.model.meta import ObjectMeta, order, time_of
 from netdra.model.pod_network import MAX_NETWORK_ROUTES, MAX_SERVERS, OnDuplicate
 
 Family = Literal["IPv4", "IPv6"]
@@ -101,9 +102,11 @@ class PodAddressSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
             topology: storage-lan, step: lan}`.
         claim: The claim that has the address, e.g. `{name: postgres-0-net-x7k2p, uid: 0b9c}`. If absent, the address is
             reserved for the owner's next claim, or has a lease of another IPAM plugin.
-        node_name: The node that the claim was allocated on, e.g. `node-1`. If absent, no pod has the address.
-        kept_since: The time since which the address is reserved without a claim, in RFC 3339, e.g.
-            `"2026-11-27T10:00:00Z"`. If absent, a claim or another IPAM plugin has it.
+        node_name: The node that the claim was allocated on, e.g. `node-1`. Without a claim, the node of its former pod:
+            the address is not assigned until the node reports that the pod no longer has it. If absent, no pod has
+            the address.
+        kept_since: The time since which the address has no claim, in RFC 3339, e.g. `"2026-11-27T10:00:00Z"`. If
+            absent, a claim or another IPAM plugin has it.
         lease: The lease of another IPAM plugin, e.g. `{plugin: whereabouts, pool: kube-system/10.77.0.0-16}`: the
             address is not assigned to claims until the lease is released. If absent, netdra assigned the address.
         conflict_since: The time since which the address is not assigned because another machine on the wire has it, in
@@ -134,6 +137,20 @@ class PodAddressSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     mtu: int | None = None
     physnet: str = ""
 
+    def __post_init__(self) -> None:
+        """Reject values that are not addresses, subnets or times.
+
+        Raises:
+            ValueError: one is not.
+        """
+        ip.with_prefix(self.address)
+        for text in (*filter(None, (self.gateway, *(route.gateway for route in self.routes))), *self.dns):
+            ip.address(text)
+        for route in self.routes:
+            ip.subnet(route.destination)
+        for time in filter(None, (self.kept_since, self.conflict_since)):
+            time_of(time)
+
 
 class PodAddress(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """An address of a PodNetwork, assigned to a claim or reserved for a later one; netdra creates and deletes it.
@@ -147,6 +164,16 @@ class PodAddress(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     api_version: Literal["networking.dra.io/v1alpha1"]
     kind: Literal["PodAddress"]
 
+    def __post_init__(self) -> None:
+        """Reject an object that is not named after its network and address.
+
+        Raises:
+            ValueError: it is not.
+        """
+        name = object_name(self.spec.network, self.spec.address.partition("/")[0])
+        if self.metadata.name != name:
+            raise ValueError(f'name "{self.metadata.name}" does not follow from the network and the address: "{name}"')
+
     @property
     def name(self) -> str:
         """The object's name."""
@@ -155,7 +182,7 @@ class PodAddress(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     @property
     def number(self) -> int:
         """The address as a number."""
-        return int(ipaddress.ip_interface(self.spec.address).ip)
+        return int(ip.with_prefix(self.spec.address)[0])
 
     @property
     def family(self) -> Family:
@@ -196,6 +223,7 @@ class WatchedPodAddress(PodAddress, frozen=True, kw_only=True, rename="camel", o
 
     def __post_init__(self) -> None:
         """Keep each name once."""
+        super().__post_init__()
         spec, owner = self.spec, self.spec.owner
         for part, fields in ((spec, ("network", "node_name")), (owner, ("namespace", "claim", "topology", "step"))):
             for field in fields:
@@ -216,9 +244,21 @@ def object_name(network: str, address: str) -> str:
 
     The API server takes no colon in names of custom resources, so groups of IPv6 are separated by dashes, all eight of
     them: a name must not begin or end with a dash.
+
+    Raises:
+        ValueError: the text is not an address.
     """
-    parsed = ipaddress.ip_address(address)
+    parsed = ip.address(address)
     if parsed.version == 4:
         return f"{network}.{parsed}"
     groups = (int(group, 16) for group in parsed.exploded.split(":"))
     return f"{network}." + "-".join(f"{group:x}" for group in groups)
+
+
+def address_named(name: str, network: str) -> str:
+    """The address of a PodAddress of this name, without prefix length; "" if no address of the network has the name."""
+    head, _, rest = name.partition(".")
+    with suppress(ValueError):
+        text = str(ip.address(rest.replace("-", ":")))
+        return text if head == network and object_name(network, text) == name else ""
+    return ""

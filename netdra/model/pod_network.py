@@ -25,6 +25,9 @@ MAX_RESERVATIONS = 1024
 KEEP_SECONDS = 300
 """For how long an address is kept if the PodNetwork does not say."""
 MOST_KEEP_SECONDS = 31_536_000
+QUARANTINE_SECONDS = 5
+"""For how long a released address is not assigned to another owner if the PodNetwork does not say."""
+MOST_QUARANTINE_SECONDS = 86_400
 OnDuplicate = Literal["Ignore", "Report", "Reassign"]
 IGNORE: OnDuplicate = "Ignore"
 REPORT: OnDuplicate = "Report"
@@ -108,7 +111,9 @@ class PodNetworkSpec(
         namespaces: The namespaces whose claims get addresses, e.g. `[db, web]`. If absent, all.
         keep_seconds: The time in seconds for which the address of a StatefulSet's replica, or of a claim that was not
             created for a pod, stays reserved after the claim was deleted, e.g. `3600`. The next claim of the same owner
-            gets it. `0` releases it at once. Addresses of other claims are always released at once. If absent, 300.
+            gets it. `0` releases it at once, as addresses of other claims are. If absent, 300.
+        quarantine_seconds: The time in seconds for which a released address is not assigned to another owner, e.g.
+            `60`: neighbours forget it meanwhile. If absent, 5.
         on_duplicate: The action when another machine on the wire has an address of a pod, e.g. `Reassign`. `Report`:
             the pod keeps it, and gets the event DuplicateAddress; the node asks the wire once the pod has its network.
             `Reassign`: the node asks the wire for 0.3 seconds before the pod starts; if another machine answers, the
@@ -126,6 +131,7 @@ class PodNetworkSpec(
     vlan: Annotated[int, msgspec.Meta(ge=1, le=4094)] | None = None
     namespaces: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_NAMESPACES)] = ()
     keep_seconds: Annotated[int, msgspec.Meta(ge=0, le=MOST_KEEP_SECONDS)] | None = None
+    quarantine_seconds: Annotated[int, msgspec.Meta(ge=0, le=MOST_QUARANTINE_SECONDS)] | None = None
     on_duplicate: OnDuplicate | None = None
     reservations: Annotated[tuple[Reservation, ...], msgspec.Meta(max_length=MAX_RESERVATIONS)] = ()
 
@@ -133,6 +139,11 @@ class PodNetworkSpec(
     def keep(self) -> int:
         """For how many seconds an address is kept after its claim."""
         return KEEP_SECONDS if self.keep_seconds is None else self.keep_seconds
+
+    @property
+    def quarantine(self) -> int:
+        """For how many seconds a released address is not assigned to another owner."""
+        return QUARANTINE_SECONDS if self.quarantine_seconds is None else self.quarantine_seconds
 
 
 class RangeUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

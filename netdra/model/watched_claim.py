@@ -18,6 +18,7 @@ from netdra.model.claim import (
     ClaimUseAllocation,
     ClaimUseDevices,
     ClaimUseStatus,
+    selected_node,
 )
 from netdra.model.meta import ObjectMeta
 from netdra.model.names import DRIVER, network_of, network_of_class
@@ -43,6 +44,10 @@ class DeviceData(Wire, frozen=True):
     duplicates: Any = ()
 
 
+class InterfaceReport(Wire, frozen=True):
+    """That a pod has a device's interface; its values are dropped on reading."""
+
+
 class DeviceReadiness(Wire, frozen=True):
     """The part of a driver's report on an allocated device with its readiness."""
 
@@ -50,6 +55,7 @@ class DeviceReadiness(Wire, frozen=True):
     pool: str = ""
     conditions: tuple[DeviceCondition, ...] | None = None
     data: DeviceData | None = None
+    network_data: InterfaceReport | None = None
 
     @property
     def failure(self) -> DeviceCondition | None:
@@ -86,9 +92,17 @@ class WatchedDevices(ClaimUseDevices, frozen=True):
 
 
 class WatchedAllocation(ClaimUseAllocation, frozen=True):
-    """A claim's allocation."""
+    """A claim's allocation, and its node; "" if it is on no single one. No field of Kubernetes begins with a dash."""
 
     devices: WatchedDevices = WatchedDevices()
+    node_selector: Any = None
+    node: str = msgspec.field(default="", name="-node")
+
+    def __post_init__(self) -> None:
+        """Keep the node alone of the selector."""
+        if self.node_selector is not None:
+            msgspec.structs.force_setattr(self, "node", sys.intern(selected_node(self.node_selector)))
+            msgspec.structs.force_setattr(self, "node_selector", None)
 
 
 class WatchedExactRequest(Wire, frozen=True):
@@ -128,7 +142,7 @@ class WatchedClaimSpec(Wire, frozen=True):
 
 
 class WatchedClaimStatus(ClaimUseStatus, frozen=True):
-    """Whether the claim is allocated, and its devices that are not ready.
+    """Whether the claim is allocated, whether a pod has its network, and its devices that are not ready.
 
     Devices that are ready, and those of other drivers, are dropped on reading: a cluster has many, and the controller
     keeps every claim.
@@ -136,10 +150,13 @@ class WatchedClaimStatus(ClaimUseStatus, frozen=True):
 
     allocation: WatchedAllocation | None = None
     devices: tuple[DeviceReadiness, ...] = ()
+    is_attached: bool = msgspec.field(default=False, name="-attached")
 
     def __post_init__(self) -> None:
         """Drop devices that are ready, and those of other drivers."""
         if self.devices:
+            attached = any(device.driver == DRIVER and device.network_data is not None for device in self.devices)
+            msgspec.structs.force_setattr(self, "is_attached", attached)
             kept = tuple(_failed(device, failure) for device in self.devices if (failure := device.failure))
             msgspec.structs.force_setattr(self, "devices", kept)
 
@@ -147,7 +164,7 @@ class WatchedClaimStatus(ClaimUseStatus, frozen=True):
 def _failed(device: DeviceReadiness, failure: DeviceCondition) -> DeviceReadiness:
     """A device with its failure alone, whose message is cut: it may be 32 KiB for each of 32 devices."""
     short = msgspec.structs.replace(failure, message=failure.message[:MAX_FAILURE])
-    return msgspec.structs.replace(device, conditions=(short,))
+    return msgspec.structs.replace(device, conditions=(short,), network_data=None)
 
 
 class WatchedClaimMeta(ObjectMeta, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

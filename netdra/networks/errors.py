@@ -30,7 +30,7 @@ class AddressTakenError(AddressError):
 
 
 class AddressHeldError(AddressError):
-    """A pod of an earlier claim of the owner may still have the address."""
+    """A former pod of the owner, or of the same claim, may still have the address."""
 
     reason = "AddressHeld"
 

@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from netdra.model.errors import InvalidInputError
+from netdra.model.ip import Address, Network
 from netdra.model.meta import ObjectMeta
 from netdra.model.pod_address import (
     AddressLease,
@@ -26,7 +27,7 @@ from netdra.model.pod_address import (
 )
 from netdra.model.pod_network import PodNetwork
 from netdra.model.resource import Wire
-from netdra.networks.ranges import Address, Network, network_of
+from netdra.networks.ranges import network_of
 
 WHEREABOUTS: Literal["whereabouts"] = "whereabouts"
 HOST_LOCAL: Literal["host-local"] = "host-local"

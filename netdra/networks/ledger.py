@@ -6,16 +6,17 @@ assigned from then on, until its PodAddress is seen or `forget` is called: two w
 
 from __future__ import annotations
 
-import ipaddress
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from netdra.model import ip
+from netdra.model.ip import Network
 from netdra.model.pod_address import AddressOwner, Family, PodAddress, by_age, family_of
 from netdra.model.pod_network import AddressRange, PodNetwork, RangeUsage
 from netdra.networks.errors import AddressTakenError, NoFreeAddressError, WrongAddressError
 from netdra.networks.free import FreeAddresses
-from netdra.networks.ranges import Network, group_of, network_of, shown, usable
+from netdra.networks.ranges import group_of, network_of, shown, usable
 
 MAX_COUNT = 2**63 - 1
 """The greatest number that a status can have."""
@@ -43,12 +44,12 @@ class ChosenAddress(NamedTuple):
 class _Pool:
     """One range: its free addresses that are not reserved, and where the last one was assigned."""
 
-    def __init__(self, entry: AddressRange) -> None:
+    def __init__(self, entry: AddressRange, network: PodNetwork) -> None:
         self.entry = entry
         self.network: Network = network_of(entry.cidr)
         self.group = group_of(entry)
         self.family: Family = family_of(entry.cidr)
-        self.free = FreeAddresses(usable(entry))
+        self.free = FreeAddresses(usable(entry, network))
         self.last = -1
         self.counts: Counter[str] = Counter()
 
@@ -66,7 +67,7 @@ class NetworkLedger:
             ValueError: a text of the ranges or reservations is not an address.
         """
         self.network = network
-        self._pools = [_Pool(entry) for entry in network.spec.ranges]
+        self._pools = [_Pool(entry, network) for entry in network.spec.ranges]
         self._taken: dict[_Place, PodAddress | AddressOwner] = {}
         self._by_owner: dict[AddressOwner, tuple[_Place, ...]] = {}
         self._reserved: dict[_Place, tuple[str, str]] = {}
@@ -74,9 +75,10 @@ class NetworkLedger:
         self._claims: Counter[str] = Counter()
         self._held: dict[tuple[str, str, str], set[_Place]] = {}
         self._unassigned: frozenset[_Place] = frozenset()
+        self._withheld: dict[_Place, AddressOwner] = {}
         for reservation in network.spec.reservations:
             family = family_of(reservation.address)
-            place = family, int(ipaddress.ip_address(reservation.address))
+            place = family, int(ip.address(reservation.address))
             self._reserved[place] = name = (reservation.namespace, reservation.name)
             self._reserved_for.setdefault(name, []).append(place)
             if (pool := self._pool_of(place)) is not None:
@@ -156,14 +158,26 @@ class NetworkLedger:
         Args:
             addresses: without prefix lengths.
         """
-        held = frozenset((family_of(text), int(ipaddress.ip_address(text))) for text in addresses)
+        held = frozenset(self._places(addresses))
         freed, self._unassigned = self._unassigned - held, held
         for place in freed:
-            if place not in self._taken and place not in self._reserved and (pool := self._pool_of(place)) is not None:
-                pool.free.put_back(place[1])
+            self._put_back(place)
         for place in held:
             if (pool := self._pool_of(place)) is not None:
                 pool.free.take(place[1])
+
+    def withhold(self, address: PodAddress) -> None:
+        """Do not assign an address to another owner until `stop_withholding`: its PodAddress was deleted by hand."""
+        place = address.family, address.number
+        if place not in self._taken:
+            self._withheld[place] = address.spec.owner
+            if (pool := self._pool_of(place)) is not None:
+                pool.free.take(place[1])
+
+    def stop_withholding(self, address: PodAddress) -> None:
+        """Another owner may get an address that was withheld."""
+        if self._withheld.pop((address.family, address.number), None) is not None:
+            self._put_back((address.family, address.number))
 
     def of(self, owner: AddressOwner, family: Family) -> list[PodAddress]:
         """The PodAddresses of an interface of a family: the one that it uses, and others if two controllers worked."""
@@ -178,6 +192,7 @@ class NetworkLedger:
         requested: Sequence[str] = (),
         group: str | None = None,
         attached: Collection[str] = (),
+        others: Callable[[], int] = lambda: 0,
     ) -> ChosenAddress:
         """The address of a family that an interface is to have; it counts as assigned from now on.
 
@@ -190,6 +205,7 @@ class NetworkLedger:
             requested: the addresses that the claim requests, without prefix lengths.
             group: the group of nodes whose ranges are tried first, because the claim has a share of these.
             attached: the addresses that the claim's pod has, by its status, without prefix lengths.
+            others: how many claims wait for a free address of these ranges and come first.
 
         Raises:
             WrongAddressError: the requested address is of no range of the node, or is reserved for another owner.
@@ -197,7 +213,7 @@ class NetworkLedger:
             NoFreeAddressError: no address is left.
         """
         wish = self._wish(family, owner, labels, requested, self._places(attached))
-        place = wish or self._next(family, labels, group)
+        place = wish or self._next(family, labels, group, others)
         pool = self._pool_of(place)
         assert pool is not None
         if place not in self._taken:
@@ -217,6 +233,15 @@ class NetworkLedger:
         if isinstance(self._taken.get((address.family, address.number)), AddressOwner):
             self._remove((address.family, address.number))
 
+    def chosen(self, address: PodAddress) -> ChosenAddress | None:
+        """A PodAddress as one that was chosen; None if no range has it."""
+        pool = self._pool_of((address.family, address.number))
+        return ChosenAddress(address.number, address.family, pool.entry) if pool is not None else None
+
+    def compete(self, labels: Mapping[str, str], other: Mapping[str, str]) -> bool:
+        """Whether nodes of these labels use a range in common."""
+        return any(pool.serves(labels) and pool.serves(other) for pool in self._pools)
+
     def has(self, address: PodAddress) -> bool:
         """Whether an address is of one of the network's ranges."""
         return self._pool_of((address.family, address.number)) is not None
@@ -230,6 +255,10 @@ class NetworkLedger:
         attached: Collection[_Place],
     ) -> _Place | None:
         """The address that an interface has, requests or has reserved; None if any will do."""
+        if wrong := [text for text in requested if not ip.is_address(text)]:
+            raise WrongAddressError(
+                f'PodNetwork "{self.network.name}": "{wrong[0]}" is not an IP address', hint="request another address"
+            )
         wishes = [place for place in self._places(requested) if place[0] == family]
         if wishes:
             self._check_requested(wishes[0], owner, labels, attached)
@@ -238,18 +267,19 @@ class NetworkLedger:
         for own in (*((family, address.number) for address in self.of(owner, family)), *chosen):
             if self._serves(own, labels):
                 return own
-        for place in attached:
+        withheld = (place for place, other in self._withheld.items() if other == owner)
+        for place in (*attached, *withheld):
             if place[0] == family and place not in self._taken and self._serves(place, labels):
                 return place
         for place in self._reserved_for.get((owner.namespace, owner.name), ()):
-            is_free = place not in self._taken and place not in self._unassigned
+            is_free = place not in self._taken and place not in self._unassigned and place not in self._withheld
             if place[0] == family and is_free and self._serves(place, labels):
                 return place
         return None
 
     @staticmethod
     def _places(texts: Iterable[str]) -> list[_Place]:
-        return [(family_of(text), int(ipaddress.ip_address(text))) for text in texts]
+        return [(family_of(text), int(ip.address(text))) for text in texts]
 
     def _check_requested(
         self, place: _Place, owner: AddressOwner, labels: Mapping[str, str], attached: Collection[_Place]
@@ -270,6 +300,8 @@ class NetworkLedger:
                 f"{subject} is used by another machine on the network since {taken.spec.conflict_since}",
                 hint="give that machine another address and delete the PodAddress, or request another address",
             )
+        if self._withheld.get(place, owner) != owner:
+            raise AddressTakenError(f"{subject} was released just now", hint="wait, or request another address")
         if taken is None and place in self._unassigned and place not in attached:
             raise AddressTakenError(
                 f"{subject} is used by a pod whose address is not assigned",
@@ -287,12 +319,18 @@ class NetworkLedger:
                 hint="delete the claim that has it, or request another address",
             )
 
-    def _next(self, family: Family, labels: Mapping[str, str], group: str | None) -> _Place:
-        for pool in sorted(self._pools, key=lambda pool: group is not None and pool.group != group):
-            if pool.family == family and pool.serves(labels):
-                number = pool.free.after(pool.last)
-                if number is not None:
-                    return family, number
+    def _next(self, family: Family, labels: Mapping[str, str], group: str | None, others: Callable[[], int]) -> _Place:
+        pools = [pool for pool in self._pools if pool.family == family and pool.serves(labels) and pool.free.count]
+        if pools and sum(pool.free.count for pool in pools) <= others():
+            raise NoFreeAddressError(
+                f'PodNetwork "{self.network.name}" has no free address of {family} beside those for claims that have '
+                "waited longer",
+                hint="add a range, or delete claims that have addresses: kubectl get podaddresses",
+            )
+        for pool in sorted(pools, key=lambda pool: group is not None and pool.group != group):
+            number = pool.free.after(pool.last)
+            if number is not None:
+                return family, number
         cidrs = self._cidrs(family, labels)
         of = f"of {', '.join(cidrs)}" if cidrs else f"of {family} for the node"
         raise NoFreeAddressError(
@@ -350,8 +388,13 @@ class NetworkLedger:
             pool.counts[_state(holder)] -= 1
             if place in self._reserved:
                 pool.counts["reserved"] += 1
-            elif place not in self._unassigned:
-                pool.free.put_back(place[1])
+            self._put_back(place)
+
+    def _put_back(self, place: _Place) -> None:
+        """Count an address as free again, unless something else still holds it."""
+        held = (self._taken, self._reserved, self._unassigned, self._withheld)
+        if not any(place in places for places in held) and (pool := self._pool_of(place)) is not None:
+            pool.free.put_back(place[1])
 
 
 def _state(holder: PodAddress | AddressOwner) -> str:

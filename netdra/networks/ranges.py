@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from netdra.model.pod_network import AddressRange
+from netdra.model import ip
+from netdra.model.ip import Address, Network
+from netdra.model.pod_network import AddressRange, PodNetwork
 
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _POINT_TO_POINT = 2
 """Addresses of a subnet in which every address can be a host's (RFC 3021, RFC 6164)."""
 
@@ -42,9 +42,7 @@ def network_of(text: str) -> Network:
     Raises:
         ValueError: the text is not a subnet, has no prefix length, or is an address within a subnet.
     """
-    if "/" not in text or "%" in text:
-        raise ValueError(text)
-    return ipaddress.ip_network(text)
+    return ip.subnet(text)
 
 
 def address_of(text: str, network: Network) -> Address:
@@ -53,9 +51,7 @@ def address_of(text: str, network: Network) -> Address:
     Raises:
         ValueError: the text is not an address, or of the other family.
     """
-    if "%" in text:
-        raise ValueError(text)
-    address = ipaddress.ip_address(text)
+    address = ip.address(text)
     if address.version != network.version:
         raise ValueError(text)
     return address
@@ -101,18 +97,32 @@ def bounds(entry: AddressRange) -> Span:
     return Span(max(first, inside.first), min(last, inside.last))
 
 
-def usable(entry: AddressRange) -> tuple[Span, ...]:
+def usable(entry: AddressRange, network: PodNetwork | None = None) -> tuple[Span, ...]:
     """The addresses of a range that can be assigned, in order.
 
+    Args:
+        entry: the range.
+        network: its PodNetwork, whose routers and name servers are not assigned either.
+
     Raises:
-        ValueError: a text of the range is not an address.
+        ValueError: a text is not an address.
     """
-    network = network_of(entry.cidr)
-    excluded = [exclusion(text, network) for text in entry.exclude]
-    if entry.gateway:
-        router = int(address_of(entry.gateway, network))
-        excluded.append(Span(router, router))
+    subnet = network_of(entry.cidr)
+    excluded = [exclusion(text, subnet) for text in entry.exclude]
+    others = servers(network) if network is not None else ()
+    for text in filter(None, (entry.gateway, *others)):
+        address = ip.address(text)
+        if address.version == subnet.version:
+            excluded.append(Span(int(address), int(address)))
     return tuple(without(bounds(entry), excluded))
+
+
+def servers(network: PodNetwork) -> Iterator[str]:
+    """The addresses of a network's routers and name servers, which pods cannot have."""
+    spec = network.spec
+    yield from (entry.gateway for entry in spec.ranges if entry.gateway)
+    yield from (route.gateway for route in spec.routes if route.gateway)
+    yield from spec.dns
 
 
 def without(whole: Span, excluded: Iterable[Span]) -> Iterator[Span]:

@@ -190,7 +190,7 @@ def untouched(network: PodNetwork) -> Iterator[ResourceSlice]:
     """
     reserved = len(network.spec.reservations)
     for group in groups(network) if names.has_shares(network.name) else ():
-        sizes = {at: sum(span.size for span in usable(entry)) for at, entry in enumerate(network.spec.ranges)}
+        sizes = {at: sum(span.size for span in usable(entry, network)) for at, entry in enumerate(network.spec.ranges)}
         left = available(group, sizes, {}, 0, 0).left
         yield resource_slice(network, group, min(max(left - reserved, 0), MOST))
 

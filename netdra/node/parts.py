@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,6 +51,11 @@ from netdra.topology.devices import DeviceKey
 _SWITCH_SECONDS = 0.0005
 
 
+async def _never() -> None:
+    """Nothing is reported: wait until cancelled."""
+    await asyncio.Event().wait()
+
+
 @dataclass(frozen=True)
 class Dependencies:
     """The daemon's objects for the parts that keep pods and claims.
@@ -67,6 +72,7 @@ class Dependencies:
         threads: do blocking work, in the host's network namespace.
         permits: the parts of the node that authors of topologies may use.
         signals: the events that several parts must know.
+        wait_addresses: returns once claims of the node may get addresses of PodNetworks.
         pod_network_kind: the PodNetworkKind by which claims' statuses report PodNetworks, "" if they do not.
     """
 
@@ -82,6 +88,7 @@ class Dependencies:
     threads: Threads = field(default_factory=Threads.made)
     permits: NodePermits = EVERYTHING
     signals: Signals = field(default_factory=Signals)
+    wait_addresses: Callable[[], Awaitable[None]] = _never
     pod_network_kind: str = ""
 
     def policy_of(self, key: DeviceKey) -> str:
@@ -108,6 +115,7 @@ class Pods:
     writer: StatusWriter
     recovery: Recovery
     examiner: Examiner
+    wait_addresses: Callable[[], Awaitable[None]] = _never
 
     @classmethod
     def assembled(cls, given: Dependencies) -> Pods:
@@ -147,6 +155,7 @@ class Pods:
             writer=writer,
             recovery=Recovery(hooks, claims),
             examiner=Examiner(given.settings.state, given.threads.examining, events, given.gate, given.signals),
+            wait_addresses=given.wait_addresses,
         )
 
     async def run(self) -> None:
@@ -161,7 +170,8 @@ class Pods:
                     tasks.create_task(self.writer.run())
                     tasks.create_task(self.recovery.run())
                     tasks.create_task(self.examiner.run())
-                    tasks.create_task(self.claims.follow_addresses(self.hooks.signals.address_lost.emit))
+                    lost = self.hooks.signals.address_lost.emit
+                    tasks.create_task(self.claims.follow_addresses(self.wait_addresses, lost))
                     namespaces = self.network.table.namespaces
                     tasks.create_task(namespaces.follow(self.hooks.signals.ended_unseen.emit))
         finally:
@@ -218,10 +228,11 @@ class Parts:
                 turns=turns,
                 permits=permits_of(settings, lambda: publishing.schemas, lambda: publishing.named_plugins),
                 signals=signals,
+                wait_addresses=publishing.wait_addresses,
                 pod_network_kind=settings.pod_network_kind,
             )
         )
-        publishing.unassigned = pods.claims.unassigned
+        publishing.addresses = pods.claims.report_addresses
         signals.address_lost.subscribe(publishing.report_soon)
         signals.held_changed.subscribe(publishing.report_unassigned)
         publishing.vf_troubles_changed.subscribe(lambda: pods.writer.note_troubles(publishing.vf_troubles))

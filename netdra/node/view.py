@@ -134,6 +134,9 @@ class Holder(Protocol):
 class SandboxHolder(Holder, Protocol):
     """A holder that distinguishes the devices that only sandboxes have."""
 
+    def has_sandbox(self, claim: str) -> bool:
+        """Whether a sandbox has a claim, by uid, or is just being attached with it."""
+
     def unrecorded(self, recorded: Collection[HeldKey]) -> Sequence[HeldDevice]:
         """The devices of sandboxes that no claim's record has.
 

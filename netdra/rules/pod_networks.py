@@ -8,12 +8,13 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from netdra.model import suggestions
+from netdra.model import ip, suggestions
 from netdra.model.findings import Finding, Path, about
+from netdra.model.ip import Network
 from netdra.model.pod_address import family_of
 from netdra.model.pod_network import AddressRange, PodNetwork
 from netdra.model.topology import NetworkTopology
-from netdra.networks.ranges import Network, Span, address_of, bounds, exclusion, hosts, network_of, shown, usable
+from netdra.networks.ranges import Span, address_of, bounds, exclusion, hosts, network_of, servers, shown, usable
 from netdra.rules.networks import tags
 
 
@@ -105,7 +106,7 @@ def _of_spec(network: PodNetwork) -> Iterator[Finding]:
         except ValueError:
             yield Finding(f'"{entry.cidr}" is not a subnet', _subnet_hint(entry.cidr), (*path, "cidr"))
             continue
-        found = [*_of_range(entry, subnet, path)]
+        found = [*_of_special(subnet, path)] or [*_of_range(entry, subnet, path)]
         yield from found
         if not found:
             span = bounds(entry)
@@ -115,10 +116,34 @@ def _of_spec(network: PodNetwork) -> Iterator[Finding]:
     yield from (
         Finding(f'"{server}" is not an IP address', "write it without a prefix length, as 10.77.0.2", ("dns", at))
         for at, server in enumerate(network.spec.dns)
-        if not _is_address(server)
+        if not ip.is_address(server)
     )
     if len(subnets) == len(network.spec.ranges):
         yield from _of_reservations(network, subnets)
+
+
+SPECIAL: Mapping[str, str] = {
+    "0.0.0.0/8": "addresses of this host (RFC 791)",
+    "127.0.0.0/8": "loopback addresses",
+    "169.254.0.0/16": "link-local addresses",
+    "224.0.0.0/4": "multicast addresses",
+    "255.255.255.255/32": "the broadcast address",
+    "::/127": "the unspecified and the loopback address",
+    "::ffff:0:0/96": "addresses of IPv4",
+    "fe80::/10": "link-local addresses",
+    "ff00::/8": "multicast addresses",
+}
+"""Addresses that no pod can have on a network (IANA's special-purpose address registries)."""
+_SPECIAL = {ipaddress.ip_network(text): text for text in SPECIAL}
+
+
+def _of_special(subnet: Network, path: Path) -> Iterator[Finding]:
+    """A range that includes addresses which no pod can have."""
+    for special, text in _SPECIAL.items():
+        if subnet.version == special.version and subnet.overlaps(special):
+            what = f"range {subnet} includes {SPECIAL[text]}: {text}"
+            yield Finding(what, "choose a subnet of the network that the devices are on", (*path, "cidr"))
+            return
 
 
 def _of_range(entry: AddressRange, subnet: Network, path: Path) -> Iterator[Finding]:
@@ -197,7 +222,7 @@ def _of_routes(network: PodNetwork) -> Iterator[Finding]:
             yield Finding(f'destination "{route.destination}" is not a subnet', hint, (*path, "destination"))
             continue
         family = family_of(route.destination)
-        if route.gateway and (not _is_address(route.gateway) or family_of(route.gateway) != family):
+        if route.gateway and (not ip.is_address(route.gateway) or family_of(route.gateway) != family):
             hint = f"write an address of {family}"
             yield Finding(f'gateway "{route.gateway}" is not an address of {family}', hint, (*path, "gateway"))
         elif route.gateway and not _reaches(network, route.gateway):
@@ -212,7 +237,7 @@ def _of_routes(network: PodNetwork) -> Iterator[Finding]:
 
 def _reaches(network: PodNetwork, gateway: str) -> bool:
     """Whether a router is on one of the subnets, as far as these can be read."""
-    router = ipaddress.ip_address(gateway)
+    router = ip.address(gateway)
     for entry in network.spec.ranges:
         try:
             if router in network_of(entry.cidr):
@@ -226,13 +251,14 @@ def _of_reservations(network: PodNetwork, subnets: Iterable[tuple[Network, Span]
     spans = {
         (network_of(entry.cidr).version, span.first): span for entry in network.spec.ranges for span in usable(entry)
     }
+    others = {ip.address(text): text for text in servers(network) if ip.is_address(text)}
     for at, reservation in enumerate(network.spec.reservations):
         path: Path = ("reservations", at, "address")
-        if not _is_address(reservation.address):
+        if not ip.is_address(reservation.address):
             what = f'reservation "{reservation.address}" is not an IP address'
             yield Finding(what, "write it without a prefix length, as 10.77.1.5", path)
             continue
-        address = ipaddress.ip_address(reservation.address)
+        address = ip.address(reservation.address)
         if not any(
             version == address.version and span.first <= int(address) <= span.last
             for (version, _), span in spans.items()
@@ -240,14 +266,9 @@ def _of_reservations(network: PodNetwork, subnets: Iterable[tuple[Network, Span]
             listed = ", ".join(str(subnet) for subnet, _ in subnets)
             what = f"reservation {reservation.address} is not an address that a range assigns"
             yield Finding(what, f"choose one of {listed} that is not excluded", path)
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return "%" not in text
+        elif address in others:
+            what = f"reservation {reservation.address} is the address of a router or a name server of the network"
+            yield Finding(what, "choose another address", path)
 
 
 def _subnet_hint(text: str) -> str:

@@ -14,9 +14,10 @@ import msgspec
 
 from netdra.model.core import NodeWithoutStatus, ServiceCIDR
 from netdra.model.findings import Finding
+from netdra.model.ip import Network
 from netdra.model.neutron_port import NeutronPort
 from netdra.model.pod_network import PodNetwork
-from netdra.networks.ranges import Network, Span, bounds, network_of
+from netdra.networks.ranges import Span, bounds, network_of
 from netdra.rules import pod_networks
 
 RangeUse = Literal["pods", "services", "neutron"]

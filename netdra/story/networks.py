@@ -90,6 +90,9 @@ def _of_addresses(cluster: ClusterState, network: PodNetwork, about: str) -> Ite
     leases = sum(address.spec.lease is not None for address in own)
     if leases:
         yield fact(about, f"{leases} addresses are imported from other IPAM plugins")
+    leaving = [entry.spec.address for entry in own if entry.spec.claim is None and entry.spec.node_name]
+    if leaving:
+        yield fact(about, f"{len(leaving)} released addresses wait for their nodes' reports: {listed(leaving, 4)}")
     if not cluster.could_read("resourceclaims"):
         return
     claims = {claim.metadata.uid for claim in cluster.claims}

@@ -338,7 +338,7 @@ def watched(net: Net, present: Mapping[str, None]) -> Iterator[Taken]:
         yield taken
     finally:
         ended.set()
-        made = net.api.create(manifest(ADDRESS, f"{net.name}.end", spec=AT_END))  # the last event ends the thread
+        made = net.api.create(manifest(ADDRESS, "none.192.0.2.1", spec=AT_END))  # the last event ends the thread
         thread.join(SECONDS)
         net.api.delete(ADDRESS, made["metadata"]["name"])
     assert not thread.is_alive()

@@ -16,8 +16,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
@@ -35,7 +36,7 @@ from netdra.model import names
 from netdra.model.claim import DeviceRequestAllocationResult, ResourceClaim
 from netdra.model.core import ClusterPod
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
-from netdra.model.node_network import UnassignedAddress
+from netdra.model.node_network import AddressReport
 from netdra.model.plan import Binding, ClaimReference, PlannedDevice
 from netdra.model.pod_address import PodAddress
 from netdra.model.resource import DeviceAttribute
@@ -56,7 +57,7 @@ from netdra.node.claims.store import (
     base_request,
     cdi_id,
 )
-from netdra.node.claims.unassigned import addresses_of, unassigned
+from netdra.node.claims.unassigned import addresses_of, report
 from netdra.node.claims.vfs import VFChooser, recorded
 from netdra.node.permits import NodePermits
 from netdra.node.priority import Turns
@@ -187,31 +188,41 @@ class Claims:
         self._watching = ExitStack()
         self._address_lost: Callable[[], None] = lambda: None
         self._before_release: list[Callable[[str], Awaitable[None]]] = []
+        self._hooked: Counter[str] = Counter()
+        self._dropping: set[str] = set()
+        self._drops: set[asyncio.Task[None]] = set()
 
     async def aclose(self) -> None:
         """Follow no addresses any longer."""
         self._watching.close()
+        await asyncio.gather(*self._drops, return_exceptions=True)
         if self._addresses is not None:
             await self._addresses.aclose()
 
-    async def unassigned(self) -> tuple[UnassignedAddress, ...]:
+    async def report_addresses(self) -> AddressReport:
         """The addresses that claims of this node were prepared with and that no PodAddress assigns to them."""
         if self._addresses is None or not self._addresses.store.synced:
-            return ()
+            return AddressReport()
         present = tuple(self._addresses.store.objects.values())
-        return await asyncio.to_thread(lambda: unassigned(self._store.all(), present))
+        return await asyncio.to_thread(lambda: report(self._store.all(), present))
 
-    async def follow_addresses(self, changed: Callable[[], None]) -> None:
-        """Follow the addresses of claims that a former process has prepared; calls a function when one may be lost."""
+    async def follow_addresses(self, wanted: Callable[[], Awaitable[None]], changed: Callable[[], None]) -> None:
+        """Follow the addresses of the node's claims once there may be any.
+
+        Args:
+            wanted: returns once claims of the node may get addresses.
+            changed: called when a claim may have lost an address, or an address was released.
+        """
         self._address_lost = changed
         records: Sequence[PreparedClaim] = ()
         with suppress(NetdraError):  # where the disk cannot be read, they are followed from the next claim on
             records = await asyncio.to_thread(self._store.all)
-        if any(True for record in records for _ in addresses_of(record)):
-            followed = self._address_store()
-            followed.follow()
-            await followed.store.wait_synced()
-            changed()
+        if not any(True for record in records for _ in addresses_of(record)):
+            await wanted()
+        followed = self._address_store()
+        followed.follow()
+        await followed.store.wait_synced()
+        changed()
 
     def before_release(self, act: Callable[[str], Awaitable[None]]) -> None:
         """Have a function called with a claim's uid before the claim is released."""
@@ -261,7 +272,7 @@ class Claims:
         Raises:
             NetdraError: no usable record exists, and the claim could not be prepared in time.
         """
-        record = self._store.get(claim.uid)
+        record = self._store.get(claim.uid) if claim.uid not in self._dropping else None
         if record is not None and record.plan is not None and record.boot_id == boot_id():
             return record
         try:
@@ -270,6 +281,15 @@ class Claims:
         except TimeoutError:
             what = f"{named(claim)} has no record on this node, and is being prepared again"
             raise TemporaryError(what, hint="the pod is tried again by itself") from None
+
+    @contextmanager
+    def hooked(self, claims: Sequence[ClaimReference]) -> Iterator[None]:
+        """A hook uses the plans of claims: they stay as they are."""
+        self._hooked.update(claim.uid for claim in claims)
+        try:
+            yield
+        finally:
+            self._hooked -= Counter(claim.uid for claim in claims)
 
     async def refuse_addresses(self, claims: Sequence[ClaimReference], duplicates: Sequence[DuplicateAddress]) -> None:
         """Have claims get other addresses than those that other machines have, and be prepared again by the next hook.
@@ -372,6 +392,7 @@ class Claims:
         if made.plan is not None and any(addressed(made.plan.plans)):
             made = await self._with_addresses(made, began + PORTS_UNTIL)
         await asyncio.to_thread(self._settle, made)
+        self._check_assigned(made)
         self._vfs.note_recorded(made)
         return made
 
@@ -408,6 +429,7 @@ class Claims:
         if any(addressed(plans)):
             whole = await self._with_addresses(whole, asyncio.get_running_loop().time() + VIEW_SECONDS)
         await asyncio.to_thread(self._store.put, whole)
+        self._check_assigned(whole)
         return whole
 
     async def _of_just_read(self, wanted: ClaimReference) -> PreparedClaim | None:
@@ -549,10 +571,51 @@ class Claims:
         return self._addresses
 
     def _on_address_change(self, change: Change[PodAddress]) -> None:
-        before = change.old.spec.claim if change.old is not None and change.new is None else None
+        before, after = (entry.spec if entry is not None else None for entry in (change.old, change.new))
+        if after is not None and after.claim is None:
+            self._address_lost()  # it is not assigned again before the node has reported
+        if before is None or before.claim is None or before == after:
+            return
         with suppress(NetdraError):
-            if before is not None and self._store.has(before.uid):
-                self._address_lost()
+            if self._store.has(before.claim.uid):
+                task = asyncio.create_task(self._drop_unused(before.claim.uid))
+                self._drops.add(task)
+                task.add_done_callback(self._drops.discard)
+
+    async def _drop_unused(self, uid: str) -> None:
+        """Have a claim prepared again whose address was released, or has other settings now, unless a pod has it."""
+
+        async def drop() -> None:
+            if self._hooked[uid] or self._holder.has_sandbox(uid):
+                return
+            self._dropping.add(uid)
+            try:
+                await asyncio.to_thread(self._drop_plan, uid)
+            finally:
+                self._dropping.discard(uid)
+
+        try:
+            await self._turns.run_alone(uid, drop)
+        except NetdraError as problem:
+            log.warning("%s", problem, extra=fields(claim=uid))
+        self._address_lost()
+
+    def _check_assigned(self, made: PreparedClaim) -> None:
+        """Check that a claim still has its addresses, now that its record reports them as in use.
+
+        A report that was made before does not have them, so they may be another claim's by now.
+
+        Raises:
+            TemporaryError: one was released meanwhile.
+        """
+        for _, address, name in addresses_of(made):
+            entry = self._address_store().store.objects.get(name)
+            if entry is None or entry.spec.claim is None or entry.spec.claim.uid != made.claim.uid:
+                self._drop_plan(made.claim.uid)
+                raise TemporaryError(
+                    f"{named(made.claim)}: address {address} was released while the claim was prepared",
+                    hint="the pod is tried again by itself",
+                )
 
     def _devices(self, claim: ResourceClaim, binding: Binding) -> Iterator[KeptDevice]:
         attributes = _published(self._view, {(result.pool, result.device) for result in checks.ours(claim)})

@@ -34,7 +34,7 @@ from netdra.model.core import ClusterNode
 from netdra.model.custom_device import CustomDevice
 from netdra.model.device import DEFAULT_FEATURES, Features, Problem
 from netdra.model.errors import NetdraError
-from netdra.model.node_network import NodeNetworkStatus, UnassignedAddress
+from netdra.model.node_network import AddressReport, NodeNetworkStatus, UnassignedAddress
 from netdra.model.plan import PlannedDevice
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.registration import Registration, RegistrationOutcome
@@ -139,7 +139,7 @@ class Publishing:
         self.gate = PriorityGate()
         self.spread = Spread(client, node)
         self._reporter: Reporter | None = None
-        self.unassigned: Callable[[], Awaitable[tuple[UnassignedAddress, ...]]] = _none
+        self.addresses: Callable[[], Awaitable[AddressReport]] = _none
         self._unassigned: tuple[UnassignedAddress, ...] = ()
         self._problems: tuple[Problem, ...] = ()
         self._work = asyncio.Event()
@@ -171,6 +171,11 @@ class Publishing:
     def topologies(self) -> Mapping[str, NetworkTopology]:
         """See `NodeView`."""
         return self.followed.topologies.objects
+
+    async def wait_addresses(self) -> None:
+        """Wait until a topology has steps whose addresses come from PodNetworks."""
+        topologies = self.followed.topologies
+        await topologies.until(lambda: any(topology.asks_addresses for topology in topologies.objects.values()))
 
     @property
     def schemas(self) -> Sequence[CNIPluginSchema] | None:
@@ -257,11 +262,15 @@ class Publishing:
     async def _report(self, interfaces: Interfaces, publisher: Publisher, offering: Offering) -> NodeNetworkStatus:
         refused = {key: self._problem_events.reason(key) for key in publisher.refused}
         features = self._features
-        unassigned = self._unassigned = await self.unassigned()
+        unassigned, released_version = await self.addresses()
+        self._unassigned = unassigned
 
         def make() -> NodeNetworkStatus:
             return msgspec.structs.replace(
-                offering.report(refused), features=gates.on(features), unassigned_addresses=unassigned
+                offering.report(refused),
+                features=gates.on(features),
+                unassigned_addresses=unassigned,
+                released_version=released_version,
             )
 
         return await interfaces.run(make)
@@ -468,5 +477,5 @@ class Publishing:
             self._work.set()
 
 
-async def _none() -> tuple[UnassignedAddress, ...]:
-    return ()
+async def _none() -> AddressReport:
+    return AddressReport()

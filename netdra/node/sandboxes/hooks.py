@@ -15,7 +15,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -61,6 +61,9 @@ class PlannedClaims(Protocol):
         Raises:
             NetdraError: it cannot be prepared, or not until that time on the monotonic clock.
         """
+
+    def hooked(self, claims: Sequence[ClaimReference]) -> AbstractContextManager[None]:
+        """A hook uses the plans of claims until the context ends: they stay as they are."""
 
     async def refuse_addresses(self, claims: Sequence[ClaimReference], duplicates: Sequence[DuplicateAddress]) -> None:
         """No pod may start with these addresses: the claims that have them get others, and are prepared again.
@@ -244,8 +247,9 @@ class Attachments:
             if self.network.has_checkpoint(sandbox.id):
                 saved = await self.in_thread(lambda: self.network.standing(sandbox))
             if saved is None:
-                records = [await self.claims.for_hook(claim, until) for claim in claims]
-                outcomes = await self._attached(sandbox, records, deadline)
+                with self.claims.hooked(claims):
+                    records = [await self.claims.for_hook(claim, until) for claim in claims]
+                    outcomes = await self._attached(sandbox, records, deadline)
             else:
                 records = await self.restore_records(claims, until)
                 outcomes = await self.in_thread(lambda: self.network.confirm(sandbox, records, saved))

@@ -68,6 +68,10 @@ class Network:
                 held[entry] = _with_trouble(before, text)
         return tuple(held.values())
 
+    def has_sandbox(self, claim: str) -> bool:
+        """As `netdra.node.view.SandboxHolder`."""
+        return bool(self.table.users(claim))
+
     def unrecorded(self, recorded: Collection[HeldKey]) -> Sequence[HeldDevice]:
         """Those of `held` that only a sandbox's checkpoint has, as `netdra.node.view.SandboxHolder`."""
         held: dict[HeldKey, HeldDevice] = {}

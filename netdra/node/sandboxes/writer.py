@@ -156,8 +156,12 @@ class StatusWriter:
             self._queue.add(claim)
 
     def forget_pod(self, uid: str) -> None:
-        """A pod is gone: its outcomes are dropped."""
-        self._drop(self._outcomes, lambda outcome: outcome.sandbox.uid == uid)
+        """A pod is gone: its outcomes are dropped, but for attached ones.
+
+        A pod that was deleted by force may run on: its sandbox has the network until that is gone (`forget`), and the
+        controller moves addresses by this status.
+        """
+        self._drop(self._outcomes, lambda outcome: outcome.sandbox.uid == uid and not outcome.is_attached)
 
     def of_pod(self, uid: str) -> tuple[Outcome, ...]:
         """A pod's present outcomes."""

@@ -74,6 +74,9 @@ class View:
 class Holders:
     held: Sequence[HeldDevice] = ()
 
+    def has_sandbox(self, claim: str) -> bool:
+        return False
+
     def unrecorded(self, recorded: Collection[HeldKey]) -> Sequence[HeldDevice]:
         return [device for device in self.held if (device.key, device.claim, device.vf) not in recorded]
 

@@ -51,6 +51,9 @@ class Slices:
     def devices(self) -> Mapping[DeviceKey, PlannedDevice]:
         return from_slices(self.slices)
 
+    def has_sandbox(self, claim: str) -> bool:
+        return False
+
     def unrecorded(self, recorded: Collection[HeldKey]) -> Sequence[HeldDevice]:
         return ()
 

@@ -75,19 +75,38 @@ def test_an_address_has_the_settings_of_its_range_and_family() -> None:
         for family in ledger.families
     )
 
-    assert (four.address, four.gateway, four.dns, four.mtu) == ("10.7.0.2/24", "10.7.0.1", ("10.7.0.2",), 9000)
+    assert (four.address, four.gateway, four.dns, four.mtu) == ("10.7.0.3/24", "10.7.0.1", ("10.7.0.2",), 9000)
     assert four.routes == (AddressRoute(destination="10.0.0.0/8", gateway="10.7.0.1"),)
     assert six.routes == (AddressRoute(destination="fd00::/8", gateway="fe80::1"),)
     assert (six.dns, six.families, six.node_name) == (("2001:db8::2",), ("IPv4", "IPv6"), "node-1")
 
 
-def test_an_address_is_kept_for_a_time() -> None:
-    net, kept = network("10.7.0.0/24", keepSeconds=60), assignments.kept(address("10.7.0.5/24", owner()), NOW)
+def test_an_address_without_its_claim_names_its_former_node() -> None:
+    kept = assignments.kept(address("10.7.0.5/24", owner()), NOW, "node-1")
 
-    assert (kept.spec.claim, kept.spec.node_name, kept.spec.kept_since) == (None, "", "2026-11-27T10:00:00Z")
-    assert assignments.seconds_left(kept, net, NOW + timedelta(seconds=20)) == 40
-    assert assignments.seconds_left(kept, net, NOW + timedelta(seconds=70)) == 0
-    assert assignments.seconds_left(kept, None, NOW) == 0
+    assert (kept.spec.claim, kept.spec.node_name, kept.spec.kept_since) == (None, "node-1", "2026-11-27T10:00:00Z")
+
+
+@pytest.mark.parametrize("field", ["gateway", "routes", "dns", "mtu", "physnet", "on_duplicate"])
+def test_an_address_with_settings_that_the_network_no_longer_has_is_not_current(field: str) -> None:
+    net = network({"cidr": "10.7.0.0/24", "gateway": "10.7.0.1"}, dns=["10.7.0.3"], mtu=1400, physnet="p")
+    ledger = NetworkLedger(net)
+    chosen = ledger.choose("IPv4", owner(), {})
+    present = assignments.address_of(ledger, chosen, owner(), ObjectMeta(name="c", uid="u"), "node-1")
+    other = {"mtu": 1500, "routes": (AddressRoute(destination="10.0.0.0/8"),), "dns": (), "on_duplicate": "Reassign"}
+    spec = msgspec.structs.replace(present.spec, **{field: other.get(field, "")})
+
+    assert assignments.is_current(ledger, present)
+    assert not assignments.is_current(ledger, msgspec.structs.replace(present, spec=spec))
+
+
+def test_an_address_is_not_current_once_its_network_has_other_families_or_ranges() -> None:
+    ledger = NetworkLedger(network("10.7.0.0/24", "2001:db8::/64"))
+    six = assignments.address_of(ledger, ledger.choose("IPv6", owner(), {}), owner(), ObjectMeta(name="c"), "")
+
+    assert assignments.is_current(ledger, six)
+    assert not assignments.is_current(NetworkLedger(network("2001:db8::/64")), six)
+    assert not assignments.is_current(NetworkLedger(network("2001:db8:1::/64")), six)
 
 
 def test_a_status_counts_and_a_second_one_changes_nothing() -> None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import pytest
 
 from netdra.controller import conflicts
-from netdra.model.claim import ResourceClaim
+from netdra.model.claim import NetworkDeviceData, ResourceClaim
 from netdra.model.pod_address import AddressClaim, PodAddress
 from netdra.model.pod_network import CONFLICT_SECONDS
 from netdra.model.watched_claim import WatchedClaim
+from netdra.networks.departures import interval
 from netdra.networks.errors import AddressTakenError
 from netdra.networks.ledger import NetworkLedger
 from tests.unit.networks.builders import address, network, owner
@@ -70,8 +71,7 @@ def test_an_address_that_was_set_aside_is_nobodys_for_an_hour() -> None:
     net = network("10.7.0.0/29", keepSeconds=86400)
     present = reassigned("10.7.0.1/29")
     aside = conflicts.set_aside(present, NOW)
-    assert conflicts.seconds_left(aside, NOW + timedelta(seconds=60)) == CONFLICT_SECONDS - 60
-    assert conflicts.seconds_left(aside, NOW + timedelta(hours=2)) == 0
+    assert interval(aside, net, keeps=True) == CONFLICT_SECONDS
 
     ledger = NetworkLedger(net, [present])
     ledger.put(present, aside)
@@ -91,3 +91,11 @@ def test_the_network_gets_an_event_with_the_node_and_the_next_step() -> None:
     assert event.note.startswith(
         "node node-1 found another machine that uses 10.7.0.1: it is not assigned for 60 minutes"
     )
+
+
+def test_texts_in_a_claims_status_that_are_not_addresses_are_skipped() -> None:
+    found = whole({})
+    data = NetworkDeviceData(ips=("10.7.0.5/24", "banana", "::ffff:10.7.0.1/120", "2001:db8::5/64"))
+    devices = tuple(msgspec.structs.replace(device, network_data=data) for device in found.status.devices)
+    status = msgspec.structs.replace(found.status, devices=devices)
+    assert conflicts.attached(msgspec.structs.replace(found, status=status)) == ("10.7.0.5", "2001:db8::5")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from netdra.controller.writing import drift, notices
+from netdra.controller.writing import claim_references, drift, notices
 from netdra.kube.events import ObjectReference
-from netdra.model.meta import Condition
+from netdra.model.claim import ResourceClaimConsumerReference
+from netdra.model.meta import Condition, ObjectMeta, OwnerReference
 
 NET = ObjectReference(api_version="networking.dra.io/v1alpha1", kind="NetworkTopology", name="net")
 READY = Condition(type="Ready", status="True", reason="DeviceClassesReady", message="fine", observed_generation=1)
@@ -55,3 +56,19 @@ def test_failing_claims_emit_one_event_when_they_begin_and_one_when_they_end() -
 
 def test_drift_names_the_classes() -> None:
     assert '"net-a", "net-b" was changed' in drift(NET, ["net-a", "net-b"]).note
+
+
+def test_an_event_of_a_claim_is_also_one_of_its_pods() -> None:
+    owners = (OwnerReference(api_version="v1", kind="Pod", name="owner", uid="u1", controller=True),)
+    users = (
+        ResourceClaimConsumerReference(resource="pods", name="user", uid="u2"),
+        ResourceClaimConsumerReference(resource="podgroups", name="group", uid="u3", api_group="scheduling.k8s.io"),
+    )
+    of_template, named = (
+        ObjectMeta(name="c", namespace="ns", owner_references=owners),
+        ObjectMeta(name="c", namespace="ns"),
+    )
+
+    assert [(entry.kind, entry.name) for entry in claim_references(of_template, users)][1:] == [("Pod", "owner")]
+    assert [(entry.kind, entry.name) for entry in claim_references(named, users)][1:] == [("Pod", "user")]
+    assert [(entry.kind, entry.name) for entry in claim_references(named)] == [("ResourceClaim", "c")]

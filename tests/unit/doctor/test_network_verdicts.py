@@ -89,7 +89,7 @@ LEASE = replace(
         (
             (STORAGE,),
             on_node(CLAIMED, "away"),
-            "of deleted claims are not released",
+            "released addresses are not assigned again",
             'machine of Node "away" is off for good',
         ),
         ((STORAGE,), on_node(CLAIMED, "n1"), "belong to claims that do not exist", "controller runs"),

@@ -3,6 +3,7 @@
 import asyncio
 
 import msgspec
+import pytest
 
 from netdra.kube.store import Change, Store, key_of
 from netdra.model.meta import ObjectMeta, order
@@ -84,3 +85,19 @@ def test_synced_and_reached_follow_the_version() -> None:
 def test_versions_are_numbers_and_keys_have_the_namespace() -> None:
     assert order("10") > order("9") > order("")
     assert (key_of("", "a"), key_of("n", "a")) == ("a", "n/a")
+
+
+def test_a_defect_of_one_listener_is_logged_and_keeps_no_other_object_back(caplog: pytest.LogCaptureFixture) -> None:
+    store: Store[Thing] = Store()
+    heard: list[str] = []
+
+    def fail(change: Change[Thing]) -> None:
+        if change.key == "a":
+            raise ValueError("odd")
+
+    with store.following(fail), store.following(lambda change: heard.append(change.key)):
+        store.put("a", thing("a", 1))
+        store.put("b", thing("b", 2))
+
+    assert (heard, [*store.objects]) == (["a", "b"], ["a", "b"])
+    assert "a: internal error of netdra" in caplog.text

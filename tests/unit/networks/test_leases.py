@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
 
 import msgspec
 import pytest
 
-from netdra.controller.assignments import seconds_left
 from netdra.model.errors import InvalidInputError
 from netdra.model.meta import ObjectMeta
 from netdra.model.pod_address import AddressLease, PodAddress
 from netdra.networks import leases
+from netdra.networks.departures import interval
 from netdra.networks.errors import AddressTakenError
 from netdra.networks.leases import ForeignLease, IPPool, LeaseChange, OverlappingRangeIPReservation
 from netdra.networks.ledger import NetworkLedger
@@ -158,6 +157,6 @@ def test_an_imported_address_is_not_assigned_until_it_is_released() -> None:
     assert ledger.choose("IPv4", owner("web-0"), {}).plain == "10.77.0.2"
     with pytest.raises(AddressTakenError, match=r"address 10.77.0.1 has a lease of whereabouts; delete the pod"):
         ledger.choose("IPv4", owner("web-1"), {}, ["10.77.0.1"])
-    assert seconds_left(made, None, datetime.now(UTC)) == math.inf
+    assert interval(made, None, keeps=False) == math.inf
     ledger.put(made, None)
     assert ledger.choose("IPv4", owner("web-1"), {}, ["10.77.0.1"]).plain == "10.77.0.1"

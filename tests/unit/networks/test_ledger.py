@@ -207,3 +207,48 @@ def test_an_address_that_is_released_while_a_pod_has_it_is_not_free_until_the_po
         ledger.choose("IPv4", owner("new"), {})
     ledger.hold([])
     assert ledger.choose("IPv4", owner("new"), {}).text == "10.7.0.1/30"
+
+
+def test_the_last_free_address_is_for_the_claim_that_has_waited_longest() -> None:
+    ledger = NetworkLedger(network("10.7.0.0/30"))
+    with pytest.raises(NoFreeAddressError, match="beside those for claims that have waited longer"):
+        ledger.choose("IPv4", owner("new"), {}, others=lambda: 2)
+    assert ledger.choose("IPv4", owner("new"), {}, others=lambda: 1).plain == "10.7.0.1"
+    # What an owner has already is its own, whoever waits.
+    assert ledger.choose("IPv4", owner("new"), {}, others=lambda: 9).plain == "10.7.0.1"
+
+
+def test_an_address_that_was_withheld_goes_to_its_owner_alone() -> None:
+    lost = address("10.7.0.2/29", owner("lost"))
+    ledger = NetworkLedger(network("10.7.0.0/29", reservations=[]), [lost])
+    ledger.put(lost, None)
+    ledger.withhold(lost)
+    assert ledger.free == (5,)
+    with pytest.raises(AddressTakenError, match="was released just now"):
+        ledger.choose("IPv4", owner("thief"), {}, ["10.7.0.2"])
+    assert [ledger.choose("IPv4", owner(f"w{at}"), {}).number % 8 for at in range(5)] == [1, 3, 4, 5, 6]
+    assert ledger.choose("IPv4", owner("lost"), {}).plain == "10.7.0.2"
+    ledger.stop_withholding(lost)
+    with pytest.raises(NoFreeAddressError):
+        ledger.choose("IPv4", owner("next"), {})
+
+
+def test_routers_and_name_servers_are_not_assigned() -> None:
+    ledger = NetworkLedger(
+        network(
+            {"cidr": "10.7.0.0/29", "gateway": "10.7.1.2"},
+            {"cidr": "10.7.1.0/29", "gateway": "10.7.0.1"},
+            routes=[{"destination": "10.0.0.0/8", "gateway": "10.7.0.2"}],
+            dns=["10.7.0.3", "2001:db8::1"],
+        )
+    )
+    numbers = [ledger.choose("IPv4", owner(f"w{at}"), {}).plain for at in range(8)]
+    assert numbers == ["10.7.0.4", "10.7.0.5", "10.7.0.6", "10.7.1.1", "10.7.1.3", "10.7.1.4", "10.7.1.5", "10.7.1.6"]
+    with pytest.raises(WrongAddressError):
+        ledger.choose("IPv4", owner("thief"), {}, ["10.7.0.3"])
+
+
+@pytest.mark.parametrize("text", ["banana", "", "::ffff:10.7.0.1", "fe80::1%eth0", "10.7.0.1/24"])
+def test_a_requested_text_that_is_not_an_address_is_rejected(text: str) -> None:
+    with pytest.raises(WrongAddressError, match="is not an IP address"):
+        NetworkLedger(network("10.7.0.0/29")).choose("IPv4", owner(), {}, [text])

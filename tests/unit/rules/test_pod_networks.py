@@ -78,3 +78,36 @@ def test_a_valid_pod_network_is_countable_and_contains_an_address(
 
     if not pod_networks.check(net):
         assert all(entry.total > 0 for entry in NetworkLedger(net).usage)
+
+
+@pytest.mark.parametrize(
+    "cidr",
+    [
+        *("127.0.0.0/8", "127.1.2.0/24", "0.0.0.0/0", "0.0.0.0/8", "128.0.0.0/1", "169.254.0.0/16", "224.0.0.0/4"),
+        *("239.1.0.0/16", "255.255.255.254/31", "::/0", "::/64", "fe80::/64", "fe80::/10", "ff02::/16", "::1/128"),
+    ],
+)
+def test_a_range_of_addresses_that_no_pod_can_have_is_rejected(cidr: str) -> None:
+    (wrong,) = pod_networks.check(network(cidr))
+    assert f"range {cidr} includes " in wrong.what
+    assert wrong.path == ("spec", "ranges", 0, "cidr")
+
+
+@pytest.mark.parametrize(
+    "cidr", ["10.0.0.0/255.255.255.0", "10.0.0.0/0.0.0.255", "10.0.0.0/024", "::ffff:10.0.0.0/120", "fe80::%eth0/64"]
+)
+def test_a_range_has_one_notation(cidr: str) -> None:
+    (wrong,) = pod_networks.check(network(cidr))
+    assert f'"{cidr}" is not a subnet' in wrong.what
+
+
+@pytest.mark.parametrize("cidr", ["10.0.0.0/8", "100.64.0.0/10", "240.0.0.0/8", "2001:db8::/64", "fd00::/8"])
+def test_other_ranges_are_accepted(cidr: str) -> None:
+    assert pod_networks.check(network(cidr)) == ()
+
+
+def test_an_address_of_a_router_or_a_name_server_is_not_reserved_for_a_pod() -> None:
+    for fields in ({"dns": ["10.0.0.5"]}, {"routes": [{"destination": "192.0.2.0/24", "gateway": "10.0.0.5"}]}):
+        reservations = [{"address": "10.0.0.5", "namespace": "db", "name": "a"}]
+        (wrong,) = pod_networks.check(network("10.0.0.0/24", reservations=reservations, **fields))
+        assert "reservation 10.0.0.5 is the address of a router or a name server" in wrong.what

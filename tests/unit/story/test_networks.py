@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from netdra.cli.why import lines
+from netdra.model.pod_address import object_name
 from netdra.story.claims import claim_story
 from netdra.story.networks import network_story
 from netdra.story.pods import pod_story
@@ -68,7 +69,8 @@ def address(text: str, uid: str = "uid-of-net") -> str:
     family = "IPv6" if ":" in text else "IPv4"
     claim = {"name": "net", "uid": uid}
     spec = {"network": "storage", "address": text, "families": [family], "owner": owner, "claim": claim}
-    about = {"apiVersion": "networking.dra.io/v1alpha1", "kind": "PodAddress", "metadata": {"name": "a"}}
+    name = object_name("storage", text.partition("/")[0])
+    about = {"apiVersion": "networking.dra.io/v1alpha1", "kind": "PodAddress", "metadata": {"name": name}}
     return yaml.safe_dump({**about, "spec": spec})
 
 

@@ -220,6 +220,35 @@ def test_an_address_stays_with_a_pod_that_was_deleted_by_force_on_a_node_that_is
     assert own(one if new["spec"]["nodeName"] == one.driver.node.name else other, "db-0") == address
 
 
+def test_a_named_claim_waits_for_its_address_while_its_former_node_is_down(
+    both: tuple[Offer, Offer], second_machine: Machine
+) -> None:
+    one, other = both
+    api, namespace = one.workspace.api, one.workspace.namespace
+    made, device_class = lan(one, "10.96.0.0/28")
+    claim = one.claim("app", nic=device_class)
+    with cordoned(one):
+        other.pods.run("lost", claim)
+    address, sandbox = own(other, "lost"), other.pods.sandbox("lost")
+    second_machine.kubelet.process.pause()
+    try:
+        until_down(api, other.driver.node.name)
+        api.delete(POD, "lost", namespace)  # without grace: nobody waits for the node
+        with cordoned(other):
+            one.pods.add("next", claim)
+            one.pods.wait_event("next", "AddressHeld", address)
+        time.sleep(_STAYS_SECONDS)
+        (present,) = addresses_in(other, sandbox)
+        assert present.partition("/")[0] == address
+        assert holders(one, made)[address]["nodeName"] == other.driver.node.name
+        assert not is_running(api.get(POD, "next", namespace))
+    finally:
+        second_machine.kubelet.process.resume()
+        second_machine.kubelet.wait_ready()
+    one.pods.wait("next", is_running)
+    assert own(one, "next") == address
+
+
 def until_down(api: Api, node: str) -> None:
     """Have a node count as down, as the controller of nodes does a while after its kubelet's last word."""
 

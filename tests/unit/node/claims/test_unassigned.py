@@ -9,7 +9,7 @@ from netdra.model.node_network import MAX_UNASSIGNED, UnassignedAddress
 from netdra.model.plan import ClaimReference
 from netdra.model.pod_address import PodAddress
 from netdra.node.claims.store import PreparedClaim, PreparedPlan
-from netdra.node.claims.unassigned import unassigned
+from netdra.node.claims.unassigned import report
 from tests.plans import plan, step
 from tests.unit.networks.builders import address, owner
 
@@ -39,7 +39,7 @@ def reported(text: str) -> UnassignedAddress:
 )
 def test_an_address_without_a_podaddress_is_reported(present: tuple[str, ...], expected: tuple[str, ...]) -> None:
     stored = [address(text, owner()) for text in present]
-    found = unassigned([prepared("10.7.0.5/24", "2001:DB8:0::5/64")], stored)
+    found = report([prepared("10.7.0.5/24", "2001:DB8:0::5/64")], stored).unassigned
     assert found == tuple(map(reported, expected))
 
 
@@ -53,14 +53,29 @@ def test_an_address_without_a_podaddress_is_reported(present: tuple[str, ...], e
     ids=["another claim's", "kept", "of another network"],
 )
 def test_a_podaddress_that_is_not_the_claims_does_not_count(other: PodAddress) -> None:
-    assert unassigned([prepared("10.7.0.5/24")], [other]) == (reported("10.7.0.5"),)
+    assert report([prepared("10.7.0.5/24")], [other]).unassigned == (reported("10.7.0.5"),)
 
 
 def test_addresses_of_no_podnetwork_and_claims_without_a_plan_are_not_reported() -> None:
     without = msgspec.structs.replace(prepared("10.7.0.5/24"), plan=None)
-    assert unassigned([prepared("10.7.0.5/24", network=""), without], []) == ()
+    assert report([prepared("10.7.0.5/24", network=""), without], []).unassigned == ()
 
 
 def test_a_report_has_a_limit() -> None:
     many = [prepared(f"10.7.{number // 256}.{number % 256}/16") for number in range(2 * MAX_UNASSIGNED)]
-    assert len(unassigned(many, [])) == MAX_UNASSIGNED
+    assert len(report(many, []).unassigned) == MAX_UNASSIGNED
+
+
+def test_a_report_has_the_version_of_the_last_released_address_that_it_considers() -> None:
+    released = [
+        address("10.7.0.5/24", owner(), claim="", version="99"),
+        address("10.7.0.6/24", owner("b"), "", version="100"),
+    ]
+    assert report([prepared("10.7.0.5/24")], released) == ((reported("10.7.0.5"),), 100)
+    assert report([], released) == ((), 100)
+    assert report([], [address("10.7.0.5/24", owner(), version="101")]) == ((), 0)
+
+
+def test_a_report_that_lacks_addresses_considers_no_released_one() -> None:
+    many = [prepared(f"10.7.{number // 256}.{number % 256}/16") for number in range(MAX_UNASSIGNED + 1)]
+    assert report(many, [address("10.7.9.1/16", owner(), claim="", version="99")]).released_version == 0

@@ -89,3 +89,15 @@ def test_nothing_is_left_of_a_claim_that_is_gone() -> None:
         assert_empty(writer)
 
     asyncio.run(story())
+
+
+def test_a_pod_that_was_deleted_by_force_has_its_network_until_its_sandbox_is_gone() -> None:
+    async def story() -> None:
+        writer = new_writer()
+        writer.update([outcome("a", "1", "p")])
+        writer.forget_pod("uid-of-p")
+        assert noted(writer, "p") == {("a", "1")}
+        writer.forget("1")
+        assert_empty(writer)
+
+    asyncio.run(story())

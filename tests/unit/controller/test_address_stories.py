@@ -1,0 +1,218 @@
+"""Whatever happens in whichever order, no two pods have one address, and in the end each claim has its own.
+
+Two controllers assign three addresses to three claims on two nodes. Pods are deleted by force, nodes report late or
+are deleted, administrators delete PodAddresses, and a controller is replaced. Between any two acts the controllers have
+some turns, so that acts come in the midst of their work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import nullcontext, suppress
+from typing import Any
+from unittest import mock
+
+import msgspec
+from hypothesis import HealthCheck, Phase, event, given, settings
+from hypothesis import strategies as st
+
+from netdra.controller.addresses import PodAddresses
+from netdra.controller.controller import Controller
+from netdra.kube.events import Recorder
+from netdra.kube.queue import WorkQueue
+from tests import draws
+from tests.builders import topology
+from tests.cluster.identities import allocated
+from tests.memory_api import MemoryApi
+from tests.unit.networks.builders import network
+
+CLAIMS, NODES = ("a", "b", "c"), ("node-1", "node-2")
+LAN = topology(
+    "- {name: lan, type: macvlan, network: storage, selector: {cel: 'true'}, config: {ipam: {type: network}}}",
+    name="lan",
+)
+FASTER = 200
+"""By how much the queues' waits are shorter than in a cluster."""
+ACTS = st.lists(
+    st.tuples(
+        st.sampled_from([*["allocate", "force"] * 3, "detach", "end", "report", "lose", "delete", "replace"]),
+        st.sampled_from(CLAIMS),
+        st.sampled_from(NODES),
+        st.sampled_from([0, 1, 5, 20, 60]),
+    ),
+    min_size=8,
+    max_size=40,
+)
+
+
+class Story:
+    """A cluster: its objects, and the pods that really run."""
+
+    def __init__(self) -> None:
+        self.api = MemoryApi()
+        ranges = {"cidr": "10.7.0.0/29", "last": "10.7.0.3"}
+        self.api.put("podnetworks", msgspec.to_builtins(network(ranges, keepSeconds=0, quarantineSeconds=0)))
+        self.api.put("networktopologies", msgspec.to_builtins(LAN))
+        self.running: dict[tuple[str, str], str] = {}
+        for node in NODES:
+            conditions = [{"type": "Ready", "status": "True"}]
+            self.api.put("nodes", {"metadata": {"name": node}, "status": {"conditions": conditions}})
+            self.api.put("nodenetworks", {"metadata": {"name": node}, "status": {}})
+
+    def claim(self, name: str) -> dict[str, Any] | None:
+        return self.api.objects.get("resourceclaims", {}).get(("db", name))
+
+    def addresses(self) -> list[dict[str, Any]]:
+        return [*self.api.objects.get("podaddresses", {}).values()]
+
+    def node_of(self, name: str) -> str:
+        """The node of an allocated claim."""
+        found = self.claim(name)
+        selector = found["status"].get("allocation", {}).get("nodeSelector") if found is not None else None
+        return str(selector["nodeSelectorTerms"][0]["matchFields"][0]["values"][0]) if selector else ""
+
+    def act(self, act: str, name: str, node: str) -> None:
+        getattr(self, act)(name, node)
+        held = [*self.running.values()]
+        assert len(held) == len({*held}), f"{act} {name} {node}: {self.running}"
+
+    def allocate(self, name: str, node: str) -> None:
+        """The scheduler allocates a claim for a pod; a named claim that is allocated keeps its node."""
+        if not self.node_of(name):
+            head = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "spec": {}}
+            metadata = {"name": name, "namespace": "db", "uid": f"uid-{name}"}
+            status = allocated(name, "lan", ["lan"], node)
+            self.api.put("resourceclaims", {**head, "metadata": metadata, "status": status})
+
+    def start(self, name: str, _: str) -> None:
+        """The kubelet starts the pod of a claim, once it has its address there; a former pod must have ended."""
+        node = self.node_of(name)
+        if not node or (name, node) in self.running:
+            return
+        for spec in (entry["spec"] for entry in self.addresses()):
+            if (spec.get("claim", {}).get("uid"), spec.get("nodeName")) == (f"uid-{name}", node):
+                self.running[name, node] = spec["address"]
+                device = {"driver": "dra.networking", "pool": "pool", "device": "d"}
+                self.status(name, [{**device, "networkData": {"ips": [spec["address"]]}}])
+
+    def status(self, name: str, devices: list[Any]) -> None:
+        """The node writes the status of a claim."""
+        found = self.claim(name)
+        assert found is not None
+        self.api.put("resourceclaims", {**found, "status": {**found["status"], "devices": devices}})
+
+    def detach(self, name: str, _: str) -> None:
+        """A pod ends in good order: the network goes, the status, and then the allocation."""
+        node = self.node_of(name)
+        if self.running.pop((name, node), None) is not None:
+            self.status(name, [])
+            self.force(name, node)
+
+    def force(self, name: str, _: str) -> None:
+        """A pod is deleted by force: its claim is deallocated, and it runs on."""
+        if (found := self.claim(name)) is not None:
+            self.api.put("resourceclaims", {**found, "status": {}})
+
+    def delete(self, name: str, _: str) -> None:
+        """A claim is deleted; its pod may run on."""
+        if self.claim(name) is not None:
+            self.api.drop("resourceclaims", name, "db")
+
+    def end(self, name: str, node: str) -> None:
+        """The kubelet ends a pod that the API server does not know any more."""
+        if self.node_of(name) != node:
+            self.running.pop((name, node), None)
+
+    def report(self, _: str, node: str) -> None:
+        """A node reports on its addresses."""
+        own = [entry for entry in self.addresses() if entry["spec"].get("nodeName") == node]
+        theirs = {(entry["spec"].get("claim", {}).get("uid"), entry["spec"]["address"]) for entry in own}
+        unassigned = [
+            {"network": "storage", "address": address.partition("/")[0], "claim": f"db/{name}"}
+            for (name, where), address in self.running.items()
+            if where == node and (f"uid-{name}", address) not in theirs
+        ]
+        released = [int(entry["metadata"]["resourceVersion"]) for entry in own if "claim" not in entry["spec"]]
+        status = {"unassignedAddresses": unassigned, "releasedVersion": max(released, default=0)}
+        self.api.put("nodenetworks", {"metadata": {"name": node}, "status": status})
+
+    def lose(self, name: str, _: str) -> None:
+        """An administrator deletes the PodAddress of a claim whose pod runs and reports it."""
+        for entry in self.addresses():
+            spec = entry["spec"]
+            if spec.get("claim", {}).get("name") == name and (name, spec.get("nodeName")) in self.running:
+                self.api.drop("podaddresses", entry["metadata"]["name"])
+                self.report(name, spec["nodeName"])
+
+    def replace(self, *_: str) -> None:
+        """Nothing happens to the cluster: a controller is replaced."""
+
+
+async def work(api: MemoryApi) -> None:
+    """A controller that assigns addresses."""
+    recorder = Recorder(api, "dra.networking/controller", "test")
+    controller = Controller(api, recorder, nullcontext)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(controller.state.run(lambda: asyncio.ensure_future(asyncio.sleep(600))))
+        tasks.create_task(PodAddresses(api, recorder, controller.state, nullcontext).run())
+
+
+async def stop(task: asyncio.Future[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+async def turns(number: int) -> None:
+    for _ in range(number):
+        await asyncio.sleep(0)
+
+
+async def told(acts: list[tuple[str, str, str, int]]) -> None:
+    story = Story()
+    rivals = [asyncio.ensure_future(work(story.api)) for _ in range(2)]
+    await turns(60)
+    for act, name, node, pause in acts:
+        if act == "replace":
+            await stop(rivals.pop(0))
+            rivals.append(asyncio.ensure_future(work(story.api)))
+        story.act(act, name, node)
+        await turns(pause)
+        for claim in CLAIMS:
+            story.act("start", claim, "")
+    await stop(rivals.pop())
+    await settled(story)
+    event(f"{len(story.running)} pods")
+    await stop(rivals.pop())
+
+
+async def settled(story: Story) -> None:
+    """With one controller, all pods of former allocations end, nodes report, and each claim's pod can start."""
+    for name in CLAIMS:
+        for node in NODES:
+            story.end(name, node)
+        story.allocate(name, NODES[0])
+    async with asyncio.timeout(20):
+        while {name for name, _ in story.running} != {*CLAIMS}:
+            for node in NODES:
+                story.act("report", "", node)
+            for name in CLAIMS:
+                story.act("start", name, "")
+            await asyncio.sleep(0.02)
+
+
+@settings(
+    max_examples=draws.count(60, 2000),
+    deadline=None,
+    suppress_health_check=[*HealthCheck],
+    phases=[Phase.explicit, Phase.generate],
+)
+@given(acts=ACTS)
+def test_no_two_pods_have_one_address_and_each_claim_gets_one_in_the_end(acts: list[tuple[str, str, str, int]]) -> None:
+    add = WorkQueue.add
+
+    def add_soon(queue: WorkQueue[Any], key: object, after: float = 0.0) -> None:
+        add(queue, key, after / FASTER)
+
+    with mock.patch.object(WorkQueue, "add", add_soon):
+        asyncio.run(told(acts))
