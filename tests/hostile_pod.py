@@ -34,6 +34,10 @@ _FOLLOWS_BY_ITSELF = {
 }
 _FLAGS = {"NO-CARRIER", "LOWER_UP"}
 """Flags that follow the carrier."""
+_OF_THE_CARRIER = re.compile(r"\t(Speed|Duplex|Link detected|Link partner|Lanes|MDI-X)\b|\t{3,}")
+"""Lines of ethtool that follow the carrier and the link partner, with their continuations."""
+_DEFAULT_QUEUES = re.compile(r"(qdisc )?(noop|noqueue|mq|pfifo_fast|fq_codel)\b")
+"""What the kernel gives a link when it is made, moved or set up, by itself."""
 _OWN_INDEX = re.compile(r"\A\d+:")
 """The link's index, with which `ip maddr` begins."""
 _READERS = (
@@ -131,9 +135,13 @@ def view(run: Run, name: str) -> dict[str, Any]:
     (link,) = json.loads(run("ip", "-d", "-j", "link", "show", name).stdout)
     seen: dict[str, Any] = {key: value for key, value in link.items() if key not in _FOLLOWS_BY_ITSELF}
     seen["flags"] = sorted(set(link["flags"]) - _FLAGS)
+    if _DEFAULT_QUEUES.match(link["qdisc"]):
+        del seen["qdisc"]
     for reader in _READERS:
         done = run(*reader, name, check=False)
         lines = (done.stdout + done.stderr).splitlines()
+        ignored = {("ethtool",): _OF_THE_CARRIER, ("tc", "qdisc", "show", "dev"): _DEFAULT_QUEUES}.get(reader)
+        lines = [line for line in lines if ignored is None or not ignored.match(line)]
         seen[" ".join(reader)] = sorted(_OWN_INDEX.sub("", line) for line in lines)
     for reader in _HASHES:
         done = run(*as_called(reader, name), check=False)
