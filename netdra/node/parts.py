@@ -219,7 +219,12 @@ class Parts:
             Dependencies(
                 client=client,
                 node=settings.node,
-                settings=settings.chains,
+                settings=ChainSettings(
+                    state=settings.sandboxes,
+                    plugins=settings.plugins,
+                    device_files=settings.allow_device_files,
+                    hold_unknown=settings.unknown_differences == "Hold",
+                ),
                 files=ClaimFiles(plugin=paths.plugin, cdi=settings.cdi_dir),
                 prepared=prepared,
                 view=publishing,

@@ -8,7 +8,6 @@ from typing import Literal
 
 import msgspec
 
-from netdra.chain.site import ChainSettings
 from netdra.cni.plugins import PluginPath
 from netdra.kernel.device_files import DeviceFiles
 from netdra.kernel.sysfs import Sysfs
@@ -70,16 +69,6 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     def sandboxes(self) -> Path:
         """The folder of the checkpoints."""
         return self.state_dir / "sandboxes"
-
-    @property
-    def chains(self) -> ChainSettings:
-        """How chains are run."""
-        return ChainSettings(
-            state=self.sandboxes,
-            plugins=self.plugins,
-            device_files=self.allow_device_files,
-            hold_unknown=self.unknown_differences == "Hold",
-        )
 
     @property
     def plugins(self) -> PluginPath:
