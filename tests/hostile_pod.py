@@ -1,4 +1,4 @@
-"""What a pod with all rights in its namespace can do to its device, and how an independent reader sees a device.
+"""The changes that a pod with all rights in its namespace can make to its device, and an independent view of a device.
 
 Used by the tests of the kernel and of the hardware. The commands are iproute2's, ethtool's and the shell's: never
 netdra's. A command that the driver refuses is part of the draw, too.

@@ -29,7 +29,7 @@ class MemoryApi(Client):
         self._watches: list[tuple[str, asyncio.Queue[bytes]]] = []
 
     def put(self, plural: str, value: dict[str, Any]) -> dict[str, Any]:
-        """Write an object, whatever was there."""
+        """Create an object, or replace the stored one."""
         self._version += 1
         metadata = {**value["metadata"], "resourceVersion": str(self._version)}
         key = metadata.get("namespace", ""), metadata["name"]

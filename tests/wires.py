@@ -71,7 +71,7 @@ def pods(count: int) -> Iterator[list[Machine]]:
 
 @contextlib.contextmanager
 def named(namespace: Namespace, name: str) -> Iterator[None]:
-    """A name for a namespace that had none."""
+    """A name for a namespace without a name."""
     path = f"{netns.NAMED}/{name}"
     with open(path, "w", encoding="utf-8"):
         pass

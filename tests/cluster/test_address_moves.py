@@ -38,7 +38,7 @@ def controller(control_plane: ControlPlane, api: Api, custom_kinds: None) -> Ite
 
 
 class Machine:
-    """A node that reports what the test says."""
+    """A node whose reports the test writes."""
 
     def __init__(self, workspace: Workspace, name: str) -> None:
         self.api, self.name = workspace.api, workspace.name(name)
@@ -261,7 +261,7 @@ class Pair:
         )
 
     def pod(self, name: str) -> str:
-        """The uid of a pod that nobody runs, so that its claims stay."""
+        """The uid of a pod that does not run on any node, so that its claims stay."""
         if name not in self.pods:
             spec = {"schedulerName": "none", "containers": [{"name": "main", "image": "none"}]}
             made = self.api.create(manifest(POD, name, self.workspace.namespace, spec=spec))

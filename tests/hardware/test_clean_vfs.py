@@ -1,4 +1,4 @@
-"""VFs come back clean: their settings at the PF, their driver, and a reset, whatever a pod has done to them."""
+"""VFs come back clean after any change by a pod: their settings at the PF, their driver, and a reset."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ SETTINGS = (
 
 @pytest.fixture(scope="module", autouse=True)
 def new_vfs() -> Iterator[None]:
-    """Make the VFs anew: the driver resets a PF that moves, and its VFs would keep their MACs for good."""
+    """Create the VFs again: the driver resets a PF that moves, and its VFs would keep their MACs for good."""
     yield
     PFS[1].set_num_vfs(TOTAL_VFS)
 
 
 def of_all(pf: PF) -> list[dict[str, object]]:
-    """What a PF has for its VFs."""
+    """The settings of a PF for its VFs."""
     listed: list[dict[str, object]] = links()[pf.name]["vfinfo_list"]
     return listed
 

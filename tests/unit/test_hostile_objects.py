@@ -94,7 +94,7 @@ def no_defects() -> Iterator[None]:
 
 
 def run(work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-    """Run a process for some turns; whatever waits for a time begins at once, but only once."""
+    """Run a process for some turns; work that waits for a time begins at once, but only once."""
     add, begun = WorkQueue.add, set[tuple[int, object]]()
 
     def add_at_once(queue: WorkQueue[Any], key: object, after: float = 0.0) -> None:

@@ -1,4 +1,4 @@
-"""A pod hears nothing of a device that it had: its links on the device end with its use, in whatever namespace."""
+"""A pod receives nothing from a device that it had: its links on the device end with its use, in any namespace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the node had configured on a device is on the node again afterwards, exactly, as iproute2 sees all of it."""
+"""The node's configuration of a device is on the node again afterwards, exactly, as iproute2 sees all of it."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def comes_back(bed: Bed) -> None:
 
 
 def is_again(bed: Bed, before: dict[str, Any]) -> None:
-    """Everything is as it was, at once, but for what the kernel adds in the background."""
+    """Everything is as it was, at once, except the routes that the kernel adds in the background."""
     until(lambda: seen(bed)["own"] == before["own"], "the routes to the node's own addresses", seconds=5)
     assert differences(before, seen(bed)) == []
 
@@ -490,7 +490,7 @@ def rules(draw: st.DrawFn) -> str:
 
 
 def test_the_whole_configuration_of_the_node_comes_back(bed: Bed) -> None:
-    """The kernel refuses some of what is drawn, as it refuses an administrator: the rest is there."""
+    """The kernel refuses some of the drawn commands, as it refuses an administrator: the rest is there."""
     for which in ("all", "default"):
         Path(f"/proc/sys/net/ipv6/conf/{which}/accept_dad").write_text("0")
     some = {

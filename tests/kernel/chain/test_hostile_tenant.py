@@ -1,4 +1,4 @@
-"""A pod with all rights in its namespace does to its device what it can: the next pod's traffic works all the same.
+"""A pod with all rights in its namespace does to its device what it can: the next pod's traffic works anyway.
 
 After the device is back, iproute2, ethtool, bridge and tc see no difference, or no pod gets the device and the
 difference is named.
@@ -101,7 +101,7 @@ def assert_traffic_works(bed: Bed) -> None:
 
 @pytest.fixture
 def wired(bed: Bed) -> Bed:
-    """A device of the node with somebody at the other end of its wire."""
+    """A device of the node with a peer at the other end of its wire."""
     bed.veth("eth7", "peer7", up=True)
     bed.run("ip", "link", "set", "peer7", "up")
     bed.run("ip", "address", "add", "192.0.2.2/24", "dev", "peer7")

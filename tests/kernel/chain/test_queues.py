@@ -1,4 +1,4 @@
-"""What a pod writes to the files of its device's queues is gone when the device is back.
+"""The values that a pod writes to the files of its device's queues are gone when the device is back.
 
 The commands run where sysfs shows the node's namespace, as on a node: a netdev's files are in its namespace alone.
 """

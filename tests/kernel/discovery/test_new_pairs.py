@@ -45,7 +45,7 @@ def offered(inventory: Inventory) -> set[str]:
 
 
 def followed(watcher: Watcher, while_: Callable[[], bool]) -> Iterator[set[str]]:
-    """What is offered after each reading, while a condition holds."""
+    """The offered devices after each reading, while a condition holds."""
     yield offered(watcher.inventory)
     while while_():
         if watcher.wait(0.05):

@@ -1,4 +1,4 @@
-"""Whatever happens in whichever order, no two pods have one address, and in the end each claim has its own.
+"""After any events in any order, no two pods have one address, and in the end each claim has its own.
 
 Two controllers assign three addresses to three claims on two nodes. Pods are deleted by force, nodes report late or
 are deleted, administrators delete PodAddresses, and a controller is replaced. Between any two acts the controllers have

@@ -68,7 +68,7 @@ def test_a_device_is_recognised_under_another_name_and_after_its_driver_made_it_
 def test_the_files_of_an_exclusive_device_are_those_that_it_has_after_the_move(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel numbers them anew, by the lowest number that is free; another device may have the former number."""
+    """The kernel numbers them again, by the lowest number that is free; another device may have the former number."""
 
     def show(**owners: str) -> None:
         for file, owner in owners.items():
