@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from netdra.kernel import link, uapi
-from netdra.kernel.netlink import Message, Socket, attribute, attributes, nested, text
+from netdra.kernel.netlink import Message, Socket, attribute, attributes, nested, text, to_text
 
+_QDISC = 6
+_OWN_QDISCS = frozenset({"", "noop", "noqueue", "mq", "pfifo_fast", "fq_codel"})
 IGNORED: Mapping[int, str] = {
     uapi.IFLA_ADDRESS: "a fact of Link",
     uapi.IFLA_IFNAME: "a fact of Link",
     uapi.IFLA_MTU: "a fact of Link",
     uapi.IFLA_LINK: "a fact of Link; the index of a veth's peer changes when the peer moves",
-    6: "the queue discipline's kind: the kernel makes a new one at a move and when the link is set up",
+    _QDISC: "the queue discipline's kind, compared if it is not one that the kernel gives a link by itself",
     7: "counters",
     uapi.IFLA_MASTER: "a fact of Link",
     uapi.IFLA_TXQLEN: "a setting of its own",
@@ -77,8 +79,8 @@ _NAMES: Mapping[int, str] = {
 }
 _NUMBERS = {name: number for number, name in _NAMES.items()}
 _UNKNOWN = "attribute "
-_COUNTS = frozenset({"promiscuity", "all-multicast count"})
-"""Attributes that say how many others need the mode: they cannot be set, and follow when the others are gone."""
+_FOLLOWING = frozenset({"promiscuity", "all-multicast count", "queue discipline"})
+"""Attributes that cannot be set: how many users need a mode, and a discipline, which has settings of its own."""
 _FLAGS: Mapping[str, int] = {
     "debug": 0x4,
     "notrailers": 0x20,
@@ -92,6 +94,7 @@ _FLAGS: Mapping[str, int] = {
 _FLAG = "flag "
 _DATA = "kind's attribute "
 _TOKEN = "IPv6 token"  # noqa: S105 (the host's part of addresses)
+QUEUEING = "queue discipline"
 _AF_INET6, _INET6_TOKEN = 10, 7
 _CHANGING: Mapping[str, frozenset[int]] = {
     "macvlan": frozenset({8}),  # the queue length that all links of the same lower link use
@@ -125,6 +128,9 @@ def read(message: Message, flags: int, kind: str) -> dict[str, str]:
         info = attributes(message.get(uapi.IFLA_LINKINFO, b""))
         own, ignored = attributes(info.get(uapi.IFLA_INFO_DATA, b"")), _CHANGING.get(kind, frozenset())
         values |= {f"{_DATA}{number}": value.hex() for number, value in own.items() if number not in ignored}
+    kind_of_queue = to_text(message.get(_QDISC, b""))
+    if kind_of_queue not in _OWN_QDISCS:
+        values[QUEUEING] = kind_of_queue.encode().hex()
     ipv6 = attributes(message.get(uapi.IFLA_AF_SPEC, b"")).get(_AF_INET6, b"")
     token = attributes(ipv6).get(_INET6_TOKEN, b"")
     if any(token):
@@ -144,7 +150,7 @@ def is_flag(name: str) -> bool:
 
 def is_of_host(name: str) -> bool:
     """Whether an attribute ends with the device's stay in a namespace, and so concerns the host alone."""
-    return name == _TOKEN
+    return name in (_TOKEN, QUEUEING)
 
 
 def change(sock: Socket, index: int, kind: str, name: str, former: str, present: str) -> None:
@@ -161,6 +167,8 @@ def change(sock: Socket, index: int, kind: str, name: str, former: str, present:
     Raises:
         KernelError: the kernel refused, or the attribute cannot be set.
     """
+    if name in _FOLLOWING:
+        return
     doing = f"cannot set {name} of link {index}"
     if name.startswith(_FLAG):
         bit = _FLAGS[name.removeprefix(_FLAG)]
@@ -168,8 +176,7 @@ def change(sock: Socket, index: int, kind: str, name: str, former: str, present:
     else:
         value = bytes.fromhex(former) or bytes(len(present) // 2)
         body = link.header(index) + _encoded(kind, name, value)
-    if name not in _COUNTS:
-        sock.request(uapi.RTM_NEWLINK, body, doing=doing)
+    sock.request(uapi.RTM_NEWLINK, body, doing=doing)
 
 
 def _encoded(kind: str, name: str, value: bytes) -> bytes:

@@ -183,6 +183,8 @@ def _word(group: str, name: str, value: str) -> str:
         return "on" if value else "off"
     if not value:
         return "none"
+    if group == ATTRIBUTES and name == link_attributes.QUEUEING:
+        return bytes.fromhex(value).decode(errors="replace")
     if group != QUEUES and len(value) <= _NUMBER:
         return str(int.from_bytes(bytes.fromhex(value), "little"))
     return value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…"
