@@ -120,7 +120,7 @@ def second() -> Iterator[str]:
 def test_nothing_that_a_pod_does_to_its_device_reaches_the_next_pod(wired: Bed, second: str) -> None:
     before = view(on_node, "eth7")
 
-    @settings(max_examples=draws.count(20, 2000), phases=(Phase.explicit, Phase.generate))
+    @settings(max_examples=draws.count(20, 10_000), phases=(Phase.explicit, Phase.generate))
     @given(acts=ACTS)
     @example(acts=[("ip", "link", "set", "dev", "DEVICE", "arp", "off")])
     @example(acts=[("ip", "link", "set", "dev", "DEVICE", "multicast", "off")])
