@@ -116,7 +116,7 @@ class Executor:
         return self._undo_binary(task, state) if task.is_binary else self._undo_builtin(task, state)
 
     def _delete_hidden(self, key: str) -> tuple[str, ...]:
-        """Delete what the pod left on a step's device in any namespace; returns what was deleted, in words."""
+        """Delete what the pod left on a step's device in any namespace; returns the deleted links, in words."""
         devices = _holds(self.tasks[key], self.journal.saved.steps[key])
         seconds = self.site.remaining() / 2
         try:
@@ -349,7 +349,7 @@ class Executor:
         return {RECORD: msgspec.to_builtins(record)}
 
     def _check_free(self, task: ChainStep, device: str) -> None:
-        """Refuse a device that a former pod, or anybody else, still hears; see `returned`.
+        """Refuse a device that a former pod, or any other user, still hears; see `returned`.
 
         Raises:
             PermanentError: a link in another namespace stands on it.

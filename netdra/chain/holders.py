@@ -5,7 +5,7 @@ processes cannot both have a device, and a look-up costs nothing. A link counts 
 is there and of this boot: after a crash the checkpoint still reports that the device must be returned.
 
 A link is never removed: it becomes the mark of a device that was in a pod (`returned`), by one atomic call, too. So
-there is no moment, and no crash, at which such a device could go to the next pod unexamined (`netdra.chain.returned`).
+at no moment, and after no crash, can such a device go to the next pod unexamined (`netdra.chain.returned`).
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _held_by(directory: Path, device: str, sandbox: str) -> TemporaryError:
 
 
 def held_hint(sandbox: str) -> str:
-    """What to do about a device that a sandbox holds because it is not what it was."""
+    """The hint for a device that a sandbox holds because it differs from its former state."""
     return (
         "set it by hand on the node, and netdra releases the device automatically; to release it as it is: "
         f"netdra detach {sandbox} --accept-differences"

@@ -1,16 +1,16 @@
 """Devices that came back from pods are examined before the next pod: no child of one may be left in any namespace.
 
-A pod may have put a macvlan, a VLAN ... on its device and moved it to another namespace: it would go on receiving what
-the device's next user receives (`netdra.kernel.children`). To search all namespaces of a node takes longer than a pod's
-end may. So the end of a pod searches only those that the pod's namespace knows (`end_known`), and leaves a mark
+A pod may have put a macvlan, a VLAN ... on its device and moved it to another namespace: it would continue to receive
+what the device's next user receives (`netdra.kernel.children`). To search all namespaces of a node takes longer than a
+pod's end may. So the end of a pod searches only those that the pod's namespace knows (`end_known`), and leaves a mark
 (`netdra.chain.holders`). One search examines all marked devices, deletes such children and removes the marks
 (`examine`): the node daemon has it done soon after, commands at once. A device with a mark goes into no pod:
 `check_free` has the search done then, and refuses the device if a child is left.
 
-Children that others had on a device before a pod got it are none of the pod's. A search notes those of all devices that
-are on the host and without a mark (`known`): they are left alone, and such a device goes to a pod only if its policy
-allows the host's use, for the others would hear what the pod receives. Children on a device that any sandbox uses, or
-shares, are left alone as well.
+Children that others had on a device before a pod got it do not belong to the pod. A search notes those of all devices
+that are on the host and without a mark (`known`): they are left alone, and such a device goes to a pod only if its
+policy allows the host's use, for the others would hear what the pod receives. Children on a device that any sandbox
+uses, or shares, are left alone as well.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class LeftLink(msgspec.Struct, frozen=True):
 
     Attributes:
         device: the name of the device's mark.
-        text: the child and what refers to its namespace, in words.
+        text: the child and the object that refers to its namespace, in words.
         problem: why it could not be deleted, "" if it is gone.
     """
 
@@ -197,9 +197,9 @@ def check_free(directory: Path, device: str, seconds: float, *, host_may_use: bo
 
 
 def end_known(directory: Path, devices: Collection[str], site: Site) -> tuple[str, ...]:
-    """Delete the children of devices that a pod has given back, in the namespaces that its own knows by id.
+    """Delete the children of devices that a pod has returned, in the namespaces that its own knows by id.
 
-    Returns what was deleted, in words.
+    Returns the deleted children, in words.
 
     Args:
         directory: the folder of checkpoints.

@@ -282,7 +282,7 @@ class PodAddresses:
         return None
 
     def _wait(self, key: str, problems: Mapping[str, AddressError], labels: Mapping[str, str]) -> float | None:
-        """Have a claim wait for the addresses that it lacks; returns after how many seconds it is looked at again."""
+        """Have a claim wait for the addresses that it lacks; returns after how many seconds it is checked again."""
         full = [network for network, problem in problems.items() if isinstance(problem, NoFreeAddressError)]
         if not full:
             self._waiting.leave(key)

@@ -1,7 +1,8 @@
 """Assigns the addresses of one claim: all of them or none.
 
-Called by `netdra.controller.addresses`, which says when. An address that the claim's owner has is handed over, with the
-settings that its network has now; others are chosen by `netdra.networks.ledger`, and assigned by creating a PodAddress.
+Called by `netdra.controller.addresses`, which decides when. An address that the claim's owner has is handed over, with
+the settings that its network has now; others are chosen by `netdra.networks.ledger`, and assigned by creating a
+PodAddress.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class NetworkLedgers:
             ledger.withhold(address)
 
     def stop_withholding(self, name: str) -> str:
-        """Another owner may get an address that was withheld; returns its network, "" if it is none."""
+        """Another owner may get an address that was withheld; returns its network, "" if it was not withheld."""
         address = self._withheld.pop(name, None)
         if address is None:
             return ""

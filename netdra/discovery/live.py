@@ -66,7 +66,7 @@ class Kernel:
         self._namespace.close()
 
     def visit(self, work: Callable[[], None]) -> None:
-        """Call `work` in the namespace, for what the kernel looks up in that of the calling thread.
+        """Call `work` in the namespace, for objects that the kernel looks up in the calling thread's namespace.
 
         Raises:
             KernelError: the namespace cannot be entered.

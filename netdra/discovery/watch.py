@@ -142,7 +142,7 @@ class Watcher:
 
     @property
     def settling(self) -> float:
-        """Seconds until the first end of a pair is an interface that is none yet, 0.0 without such an end."""
+        """Seconds until the first end of a pair that is not an interface yet becomes one, 0.0 without such an end."""
         return 0.0 if self._pairs.due is None else max(0.0, self._pairs.due - time.monotonic())
 
     def wait(self, timeout: float | None = None) -> InterfaceChanges:

@@ -78,7 +78,7 @@ class KeptPlugin(msgspec.Struct, frozen=True):
 
 
 class HeldSandbox(msgspec.Struct, frozen=True):
-    """A sandbox that has ended and holds a device: how the device differs from what it was, and what to do."""
+    """A sandbox that has ended and holds a device: how the device differs from its former state, and how to fix it."""
 
     sandbox: str
     pod: str

@@ -69,7 +69,7 @@ _unsupported: set[str] = set()  # the places that this kernel does not have
 
 
 class _Loaded:
-    """Whether programs of tcx, netkit or XDP are loaded, in any namespace. Each program is looked at once.
+    """Whether programs of tcx, netkit or XDP are loaded, in any namespace. Each program is checked once.
 
     The kernel numbers programs upwards, and a program does not change its type.
     """
@@ -77,10 +77,10 @@ class _Loaded:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._witness = 0  # the id of one
-        self._last = 0  # the highest id that was looked at
+        self._last = 0  # the highest id that was checked
 
     def read(self) -> bool:
-        """Look at those that were loaded since the last time; True if that cannot be read."""
+        """Check those that were loaded since the last time; True if that cannot be read."""
         with self._lock:
             try:
                 if self._last >= _FEW_IDS:
@@ -169,7 +169,7 @@ def words(programs: Iterable[Program]) -> tuple[str, ...]:
 
 
 def name_of(program: Program) -> str:
-    """A program's name, "" if it has none, is gone, or cannot be read."""
+    """A program's name, "" if it is unnamed, is gone, or cannot be read."""
     with suppress(KernelError), _opened(_PROG_GET_FD_BY_ID, program.id) as descriptor:
         (name,) = _PROG_INFO.unpack(_info(descriptor, _PROG_INFO.size))
         return bytes(name).partition(b"\0")[0].decode(errors="replace")
@@ -177,9 +177,9 @@ def name_of(program: Program) -> str:
 
 
 def detach(sock: Socket, index: int, program: Program) -> None:
-    """Take a program off a link; one that is gone by now is no error.
+    """Take a program off a link; a program that is gone by now is ignored.
 
-    Who still has the BPF link open can do nothing with it any more.
+    A process that still has the BPF link open can do nothing with it any more.
 
     Args:
         sock: a socket in the link's namespace, which must be the calling thread's.

@@ -2,7 +2,7 @@
 
 A child stays a child when its lower device moves to another namespace: the drivers let a device that is unregistered
 for a move keep them (`NETDEV_UNREGISTER` in drivers/net/macvlan.c, net/8021q/vlan.c, drivers/net/ipvlan/ipvlan_main.c).
-So what a pod put on its device and moved, or made right there, in another namespace goes on with the device.
+So a child that a pod put on its device and moved to another namespace, or made right there, stays on the device.
 
 A child has the index of its lower device, and the id that the namespace which is asked has for the lower one's
 (IFLA_LINK, IFLA_LINK_NETNSID): the same index in any other namespace is another device. Links on a child go with it.

@@ -27,7 +27,7 @@ IGNORED: Mapping[int, str] = {
     19: "coalescing, which is read by itself",
     21: "pause frames, which are read by themselves",
     25: "abilities of time stamping",
-    28: "the ports of tunnels, which the kernel tells the driver for all tunnels of the namespace",
+    28: "the ports of tunnels, which the kernel reports to the driver for all tunnels of the namespace",
     31: "a page of the module's memory",
     32: "counters",
     33: "virtual clocks, which belong to the clock",
@@ -47,7 +47,7 @@ class _Command(NamedTuple):
         set: the request that sets, 0 for none.
         settings: its settings by attribute.
         following: attributes that follow the settings, or change by themselves.
-        nested: settings that hold attributes, such as bit sets: the kernel wants that said (NLA_F_NESTED).
+        nested: settings that hold attributes, such as bit sets: the kernel requires a flag for them (NLA_F_NESTED).
     """
 
     name: str
@@ -191,7 +191,7 @@ def change(sock: Socket, index: int, group: str, wanted: Mapping[str, str], form
 
 
 def _link_modes(former: Mapping[str, str]) -> dict[str, str]:
-    """What the driver is told of link modes: with autonegotiation what it advertises, else the speed."""
+    """The link modes for the driver: with autonegotiation the advertised ones, else the speed."""
     names = _COMMANDS[_LINK_MODES].settings
     chosen = (_AUTONEG, _ADVERTISED) if _negotiates(former) else (_AUTONEG, _SPEED, _DUPLEX)
     return {names[number]: former[names[number]] for number in chosen if names[number] in former}

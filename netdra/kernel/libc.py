@@ -129,7 +129,7 @@ def identify(descriptor: int) -> tuple[int, int]:
 
 
 def same_files(first: int, second: int) -> bool:
-    """Whether two threads, by their ids, have one table of descriptors; False also where the kernel does not tell."""
+    """Whether two threads, by their ids, have one table of descriptors; False also if the kernel does not report it."""
     return int(_libc.syscall(_KCMP, first, second, _KCMP_FILES, 0, 0)) == 0
 
 

@@ -1,8 +1,9 @@
 """The attributes of a link's message that neither `Link` nor `link_settings` has, read whole and restored.
 
-Read and restored by `netdra.steps.settings`. What is compared is the whole message but for what is listed here with a
-reason, so an attribute of a newer kernel is not ignored: it appears under its number. The kernel takes most attributes
-in the form in which it reports them (rtnl_fill_ifinfo() and do_setlink() in net/core/rtnetlink.c).
+Read and restored by `netdra.steps.settings`. The whole message is compared, except for the attributes that are
+listed here with a reason, so an attribute of a newer kernel is not ignored: it appears under its number. The kernel
+takes most attributes in the form in which it reports them (rtnl_fill_ifinfo() and do_setlink() in
+net/core/rtnetlink.c).
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ IGNORED: Mapping[int, str] = {
     34: "the place of the device, which cannot be set",
     35: "counts changes of the carrier",
     uapi.IFLA_PHYS_SWITCH_ID: "the place of the device, which cannot be set",
-    uapi.IFLA_LINK_NETNSID: "the number of the peer's namespace, which the kernel chooses anew in each namespace",
+    uapi.IFLA_LINK_NETNSID: "the number of the peer's namespace, which the kernel chooses separately in each namespace",
     uapi.IFLA_PHYS_PORT_NAME: "the place of the device, which cannot be set",
     uapi.IFLA_GSO_MAX_SEGS: "a setting of its own",
     uapi.IFLA_GSO_MAX_SIZE: "a setting of its own",

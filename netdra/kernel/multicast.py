@@ -1,4 +1,4 @@
-"""Multicast groups of a link's hardware that somebody configured (`ip maddress`), as netdevice(7) has them.
+"""Multicast groups of a link's hardware that were configured (`ip maddress`), as netdevice(7) has them.
 
 Groups that programs joined come and go with these programs. Follows net/core/dev_addr_lists.c and dev_ioctl.c.
 """

@@ -7,9 +7,9 @@ file. Names come first, for they cost least. Seen with CAP_SYS_PTRACE, and with 
 Not seen: a descriptor on its way in a Unix socket or in io_uring, a mount below another one or in a mount namespace
 without a process, a file of a macvtap device, a kernel's own socket (NFS).
 
-What processes have open, and what they have mounted, is theirs: it may be another file a moment later, and a file
-system of theirs (FUSE) may never answer. So no file is opened, asked or looked up here before it is known to be a
-namespace, a socket or a TUN device: descriptors without access (O_PATH), and what the kernel knows of them by itself.
+A process controls its open files and its mounts: each may be another file a moment later, and a file system of the
+process (FUSE) may never answer. So no file is opened, asked or looked up here before it is known to be a namespace, a
+socket or a TUN device: descriptors without access (O_PATH), and facts about them that the kernel has by itself.
 
 Called by `netdra.chain.returned` in a thread: a scan takes tens of milliseconds for hundreds of processes.
 """
@@ -51,7 +51,7 @@ class Reachable:
         self._sockets: dict[int, tuple[int, float]] = {}
 
     def scan(self, is_over: Callable[[], bool]) -> Iterator[tuple[Namespace, str]]:
-        """Every namespace but the calling thread's, open until the next one, with what refers to it, in words.
+        """Every namespace but the calling thread's, open until the next one, with its referring object in words.
 
         Args:
             is_over: whether to stop, asked for each process.
@@ -146,7 +146,7 @@ class Reachable:
 def _of_sockets(
     pid: str, thread: str, unknown: Sequence[tuple[int, int]], visited: set[int], sockets: dict[int, tuple[int, float]]
 ) -> Iterator[tuple[Namespace, str]]:
-    """The namespaces of sockets, given by descriptor and inode, 0 for a file that is no socket."""
+    """The namespaces of sockets, given by descriptor and inode, 0 for a file that is not a socket."""
     if not unknown:
         return
     with suppress(*_GONE), _process(pid, thread) as process:
@@ -164,7 +164,7 @@ def _of_sockets(
 
 @contextmanager
 def _process(pid: str, thread: str) -> Iterator[int]:
-    """A descriptor of the thread whose files are to be had."""
+    """A descriptor of the thread whose files are to be duplicated."""
     process = os.pidfd_open(int(thread), 0 if thread == pid else _PIDFD_THREAD)
     try:
         yield process

@@ -134,7 +134,7 @@ def dump_nexthops(sock: Socket, index: int) -> list[bytes]:
 
 
 def find_nexthop(sock: Socket, number: int) -> bytes | None:
-    """The message of a next hop object; None if there is none of that number.
+    """The message of the next hop object of a number; None if it does not exist.
 
     Raises:
         KernelError: the kernel refused.
@@ -153,7 +153,7 @@ def nexthop_id(body: bytes) -> int:
 
 
 def members(body: bytes) -> frozenset[int]:
-    """The numbers of the next hop objects in a group; none for one that is no group."""
+    """The numbers of the next hop objects in a group; empty for an object that is not a group."""
     group = attributes(body, _NEXTHOP.size).get(uapi.NHA_GROUP, b"")
     return frozenset(member[0] for member in _MEMBER.iter_unpack(group[: len(group) // _MEMBER.size * _MEMBER.size]))
 
@@ -190,7 +190,7 @@ def _settable_nexthop(body: bytes) -> bytes:
 
 
 def dump_neighbours(sock: Socket, index: int) -> list[bytes]:
-    """The messages of a link's neighbours that somebody configured: permanent, proxied, learned from outside.
+    """The messages of a link's configured neighbours: permanent, proxied, learned from outside.
 
     Also static entries of forwarding databases: the link's own, and those of its bridge.
 
@@ -237,7 +237,7 @@ def neighbour_text(body: bytes) -> str:
 
 
 def _is_configured(body: bytes, index: int) -> bool:
-    """Whether somebody wrote an entry of a link, and the kernel neither made it by itself nor learned it."""
+    """Whether an entry of a link was configured, and the kernel neither made it by itself nor learned it."""
     family, _, _, link, state, flags, _ = _NEIGHBOUR.unpack_from(body)
     fields = attributes(body, _NEIGHBOUR.size)
     mac = fields.get(uapi.NDA_LLADDR, b"")

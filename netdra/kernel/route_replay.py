@@ -58,7 +58,7 @@ def dump(sock: Socket) -> list[bytes]:
 
 
 def key(body: bytes) -> bytes:
-    """What routes have in common among which only the order decides: all that the kernel looks them up by."""
+    """The common part of routes among which only the order decides: all fields by which the kernel looks them up."""
     get = attributes(body, _ROUTE.size).get
     table = get(uapi.RTA_TABLE) or u32(body[4])
     parts = (get(uapi.RTA_PRIORITY, bytes(4)), get(uapi.RTA_DST, b""), get(uapi.RTA_SRC, b""))
@@ -77,7 +77,7 @@ def settable(body: bytes, was: int = 0, index: int = 0) -> bytes:
     """The message without what the kernel only reports; two of the same route are equal.
 
     Args:
-        body: the message, or what this function made of it.
+        body: the message, or the result of this function for it.
         was: the index of a link in it.
         index: the index that it is to have instead.
     """
@@ -97,7 +97,7 @@ def settable(body: bytes, was: int = 0, index: int = 0) -> bytes:
 
 
 class RouteDependencies(NamedTuple):
-    """What a route depends on: its links, also by a next hop object (0 for none), and its source (b"" for none)."""
+    """The dependencies of a route: its links, also by a next hop object (0 for none), and its source (b"" for none)."""
 
     links: frozenset[int]
     nexthop: int
@@ -105,7 +105,7 @@ class RouteDependencies(NamedTuple):
 
 
 def dependencies(body: bytes) -> RouteDependencies:
-    """What a route depends on."""
+    """Find the links, the next hop object and the source that a route depends on."""
     get = attributes(body, _ROUTE.size).get
     hops, link, number = get(uapi.RTA_MULTIPATH), get(uapi.RTA_OIF), get(uapi.RTA_NH_ID)
     indexes = [index for index, _, _ in _hops(hops)] if hops else []

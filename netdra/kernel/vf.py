@@ -71,7 +71,7 @@ def read(sock: Socket, pf: str | int) -> tuple[VF, ...]:
 
 
 def find(sock: Socket, pf: str | int, index: int) -> VF | None:
-    """One VF of a PF, by its number; None if the PF does not report it. As `read`, without reading what is not asked.
+    """One VF of a PF, by its number; None if the PF does not report it. Other VFs are not parsed, unlike in `read`.
 
     Raises:
         KernelError: no such link exists, or the kernel refused.

@@ -321,7 +321,7 @@ def _set_own_mac(entry: FunctionSettings, site: Site) -> None:
 
 
 def _restore_number(record: PhysicalFunction, pf: Link, site: Site) -> tuple[str, ...]:
-    """Create VFs that are missing, or remove those that are too many, if nobody uses any of them."""
+    """Create VFs that are missing, or remove those that are too many, unless any of them is in use."""
     path = f"bus/pci/devices/{record.pf}/sriov_numvfs"
     now, wanted = site.sysfs.number(path), len(record.vfs)
     addresses = pci.virtual_functions(site.sysfs, record.pf)
@@ -346,7 +346,7 @@ def _user(address: str, site: Site) -> str:
 
 
 def _use(address: str, site: Site) -> str:
-    """Why a VF must not be removed, in words; "" if nobody uses it. Its driver may have no netdev on the host."""
+    """Why a VF must not be removed, in words; "" if it is not in use. Its driver may have no netdev on the host."""
     other = _user(address, site)
     if other:
         return f"sandbox {other} has VF {address}"

@@ -134,7 +134,7 @@ def differences(former: Further, present: Further) -> Iterator[Changed]:
 
 
 def restore(changed: Sequence[Changed], former: Further, netdev: Link, access: Access) -> tuple[list[str], set[str]]:
-    """Give values their former ones; return the kernel's refusals, and the texts of those that nobody can set.
+    """Give values their former ones; return the kernel's refusals, and the texts of those that no program can set.
 
     Raises:
         KernelError: the kernel is short of memory or descriptors.

@@ -208,9 +208,9 @@ def seen(
 def inside(moved: Moved, pod: PodSpace, site: Site) -> Link | None:
     """A netdev in the pod, under any name.
 
-    A virtual one is recognised by what it stands on, which no pod can give to another link of that kind: a pod may have
-    renamed it, given it another MAC, and called another link by its name. Where there is nothing below, it is the link
-    of its name, of its MAC, or of the index that it had.
+    A virtual one is recognised by its lower link, which no pod can give to another link of that kind: a pod may have
+    renamed it, given it another MAC, and called another link by its name. Without a lower link, it is the link of its
+    name, of its MAC, or of the index that it had.
     """
     device = moved.device
     if device.is_physical:
@@ -258,8 +258,8 @@ def give_back(moved: Moved, site: Site, changed: tuple[str, ...] = ()) -> tuple[
     Args:
         moved: the device as it was.
         site: where.
-        changed: how the device differs in what the steps do not change, in words, beyond what is found here: a VF is
-            then reset (`netdra.steps.reset`).
+        changed: the differences of the device in state that the steps do not change, in words, beyond those found
+            here: a VF is then reset (`netdra.steps.reset`).
 
     Raises:
         NoTimeError: the device must be reset, and too little time is left for that.

@@ -4,8 +4,8 @@ Called by `moving`. It is what the kernel forgets with the link: addresses, next
 neighbours, and routes, also those through other links whose source is an address of this one. All are kept as the
 kernel's own messages (`netdra.kernel.replay`), so that nothing of them is lost, and come back in their order.
 
-What a router advertised comes by itself again: routes are left to the kernel, addresses get their remaining lifetime.
-Policy rules belong to the namespace, and stay.
+Configuration that a router advertised comes by itself again: routes are left to the kernel, addresses get their
+remaining lifetime. Policy rules belong to the namespace, and stay.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class NodeRoute(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NodeConfiguration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the node has configured on a link of that index and name, all in the order in which it is to be added.
+    """The node's configuration on a link of that index and name, all in the order in which it is to be added.
 
-    `left_out` are notes on what is too much to be recorded.
+    `left_out` are notes on the entries that are too many to be recorded.
     """
 
     index: int
@@ -119,7 +119,7 @@ def restore(former: NodeConfiguration, index: int, sock: Socket, attempts: Attem
 
 
 def lost(former: NodeConfiguration, index: int, sock: Socket) -> Iterator[tuple[str, bool]]:
-    """What the node had configured on a link and has no longer, in words, each with whether it is an address.
+    """The entries that the node had configured on a link and has no longer, in words, with whether each is an address.
 
     Without the routes that the kernel makes for addresses.
 
@@ -268,8 +268,8 @@ def _restore_groups(former: NodeConfiguration, index: int, sock: Socket) -> Iter
 def _restore_routes(former: NodeConfiguration, index: int, sock: Socket, added: Iterable[bytes]) -> Iterable[str]:
     """Add the routes that are missing at their places, and remove those that came with addresses and were not there.
 
-    A route to a router needs the route to the router's network, which need not come before it in the record: what is
-    refused is tried again as long as other routes could be added meanwhile.
+    A route to a router needs the route to the router's network, which need not come before it in the record: a
+    refused route is tried again as long as other routes could be added meanwhile.
     """
     pending = sorted(_places(former, index, sock, added), key=lambda place: place.needs_others)
     while pending:
@@ -308,7 +308,7 @@ class _Place:
         ]
 
     def amends(self) -> list[Request]:
-        """The requests that bring back what was deleted for a route that was then refused."""
+        """The requests that restore the routes that were deleted for a route that was then refused."""
         return [self._add(body, last=True) for body in self._partial]
 
     def _is_kept_by_kernel(self, body: bytes) -> bool:
@@ -386,7 +386,7 @@ def _refused(sock: Socket, places: Iterable[_Place]) -> Iterator[tuple[_Place, l
 
 
 def _refusals(sock: Socket, requests: Sequence[Request]) -> list[str]:
-    """Send changes; return the kernel's refusals in words, but for what is there, or gone, already.
+    """Send changes; return the kernel's refusals in words, except for entries that exist, or are gone, already.
 
     Raises:
         KernelError: the kernel is short of memory.

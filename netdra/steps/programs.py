@@ -44,7 +44,7 @@ def compare(before: Sequence[Program] | None, netdev: Link, sock: Socket) -> Com
 
 
 def restore(called: str, before: Sequence[Program] | None, netdev: Link, sock: Socket) -> tuple[str, ...]:
-    """Detach the programs that a device did not have before; return what was detached, and which ones it has lost.
+    """Detach the programs that a device did not have before; return notes on the detached programs, and on lost ones.
 
     Args:
         called: the device as messages call it.
@@ -85,7 +85,7 @@ def words(program: Program) -> str:
 def _without(programs: Iterable[Program], others: Iterable[Program]) -> tuple[Program, ...]:
     """The programs that are not among the others, by their BPF link if they have one.
 
-    Who made a link may give it another program at any time, as agents do when they are updated.
+    The creator of a link may give it another program at any time, as agents do when they are updated.
     """
     known = {_key(program) for program in others}
     return tuple(program for program in programs if _key(program) not in known)

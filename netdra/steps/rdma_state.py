@@ -25,7 +25,7 @@ _CLEANUP = 2.0  # seconds that the kernel may take to end a dead process's objec
 
 
 class RdmaState(Record, frozen=True, kw_only=True):
-    """An RDMA device in what its users can change, and how many objects it has.
+    """The state of an RDMA device that its users can change, and how many objects it has.
 
     Attributes:
         address: its PCI address, "" for a device in software.
@@ -117,7 +117,7 @@ def differences(state: RdmaState, site: Site) -> tuple[str, ...]:
 
 
 def restore(state: RdmaState, site: Site) -> tuple[str, ...]:
-    """Make an RDMA device that is on the host what it was: its name, its settings, and nobody's objects on it.
+    """Make an RDMA device that is on the host what it was: its name, its settings, and no process's objects on it.
 
     Raises:
         StrandedError: it is not on the host, it still has objects of a process, or the kernel refused.
@@ -145,7 +145,7 @@ def restore(state: RdmaState, site: Site) -> tuple[str, ...]:
 
 
 def _on_host(sock: Socket, state: RdmaState, site: Site) -> RdmaDevice | None:
-    """A device of the host, None if it is not there; its driver may be about to make it anew, after a reset."""
+    """A device of the host, None if it is not there; its driver may be about to make it again, after a reset."""
     until = min(site.deadline, time.monotonic() + _CLEANUP)
     while True:
         devices = rdma.dump(sock)
@@ -171,7 +171,7 @@ def _lost(state: RdmaState, site: Site) -> tuple[str, ...]:
 def name_in(devices: Iterable[RdmaDevice], state: RdmaState, sysfs: Sysfs) -> str:
     """The name of a device among those of a namespace, "" if it is not there.
 
-    By its index and GUID under any name. If its driver has made it anew, by its PCI address, which only the host's
+    By its index and GUID under any name. If its driver has made it again, by its PCI address, which only the host's
     sysfs has; else by its name.
     """
     former, named = state.device, {device.name: device for device in devices}

@@ -2,7 +2,7 @@
 
 Taking a VF from its driver ends everything that hangs on its netdev, in every namespace: links on top of it, BPF
 programs, filters, queue settings. The reset (FLR) ends what the hardware keeps: DMA, interrupts, receive filters. The
-driver then makes the netdev anew, on the host. No comparison can miss anything of that; only settings of the PF stay.
+driver then makes the netdev again, on the host. No comparison can miss anything of that; only settings of the PF stay.
 
 Only VFs are reset. The reset of a PF ends the traffic of all its VFs, most of which other pods have, and that of other
 devices may end what shares their function with them, such as a second port.
@@ -49,7 +49,7 @@ def is_due(policy: ResetPolicy, changed: Iterable[str]) -> bool:
 
     Args:
         policy: "Always", "IfChanged" or "Never".
-        changed: how the device differs from before in what netdra's own steps do not change, in words.
+        changed: the differences of the device from before, in state that netdra's own steps do not change, in words.
     """
     return policy == "Always" or (policy == "IfChanged" and any(changed))
 
@@ -57,8 +57,8 @@ def is_due(policy: ResetPolicy, changed: Iterable[str]) -> bool:
 def reset(address: str, driver: str, changed: Iterable[str], site: Site) -> None:
     """Take a VF from its driver, reset it if the kernel can, and give it to the driver that it had.
 
-    Its netdev is on the host afterwards, at once or soon, with a name that the kernel chose. What was done is added to
-    `site.restored`.
+    Its netdev is on the host afterwards, at once or soon, with a name that the kernel chose. A report of the reset is
+    added to `site.restored`.
 
     Args:
         address: the VF's.

@@ -240,7 +240,7 @@ def _restore_further(
 
 
 def _as_fixed(changed: ChangedSetting, fixed: Container[str]) -> ChangedSetting:
-    """A setting that no program can set has not been set by one: it is no reason to keep the device from others."""
+    """A setting that no program can set has not been set by one: it does not keep the device from others."""
     if changed.text not in fixed:
         return changed
     return msgspec.structs.replace(changed, text=f"{changed.text} (its driver cannot set it)", matters=False)
@@ -287,7 +287,7 @@ def _message(netdev: Link, sock: Socket) -> Message:
 def _present(
     target: _Target, message: Message, groups: Sequence[str], former: Further | None = None, *, whole: bool
 ) -> DeviceSettings:
-    """The settings that are not sysctls; if `whole` with everything else, or what a former record has of that."""
+    """The settings that are not sysctls; if `whole`, with all others, or those of them in a former record."""
     netdev = target.netdev
     with Socket(NETLINK_GENERIC) as generic:
         access = Access(target.sock, generic, target.sysfs)
