@@ -219,7 +219,7 @@ def inside(moved: Moved, pod: PodSpace, site: Site) -> Link | None:
     fitting = [
         entry
         for entry in link.dump(pod.sock)
-        if entry.kind == device.kind and entry.lower == moved.lower and home in (None, entry.lower_netns)
+        if entry.kind == device.kind and _stands_on(entry, moved.lower) and home in (None, entry.lower_netns)
     ]
     signs: tuple[Callable[[Link], bool], ...] = (
         lambda entry: bool(moved.lower) and entry.index == moved.index,
@@ -229,6 +229,15 @@ def inside(moved: Moved, pod: PodSpace, site: Site) -> Link | None:
     )
     found = next((entry for sign in signs for entry in fitting if sign(entry)), None)
     return link.find(pod.sock, found.index) if found is not None else None
+
+
+def _stands_on(netdev: Link, lower: int) -> bool:
+    """Whether a link stands on the link of that index, 0 for none.
+
+    Outside of the namespace that it was made in, a link that stands on none, such as a VXLAN, has itself below it
+    (rtnl_fill_ifinfo() in net/core/rtnetlink.c before 6.18).
+    """
+    return netdev.lower == lower or (not lower and netdev.lower == netdev.index)
 
 
 def move_in(

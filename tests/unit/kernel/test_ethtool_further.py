@@ -1,4 +1,4 @@
-"""Replies of ethtool's family are kept whole, but for what follows the partner, the module or the carrier."""
+"""Replies of ethtool's family are kept whole, except for values of the partner, the module and the carrier."""
 
 from __future__ import annotations
 
