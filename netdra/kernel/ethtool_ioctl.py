@@ -21,7 +21,7 @@ GROUPS = (RULES, HASHES, STAMPS, TUNABLES, RSS)
 MOST_RULES = 4096
 
 _SIOCETHTOOL, _SIOCSHWTSTAMP, _SIOCGHWTSTAMP = 0x8946, 0x89B0, 0x89B1
-_GRXFH, _SRXFH = 0x29, 0x2A
+_GRXFH, _SRXFH, _GRXRINGS = 0x29, 0x2A, 0x2D
 _GRXCLSRLCNT, _GRXCLSRULE, _GRXCLSRLALL, _SRXCLSRLDEL, _SRXCLSRLINS = 0x2E, 0x2F, 0x30, 0x31, 0x32
 _GRSSH, _SRSSH = 0x46, 0x47
 _GTUNABLE, _STUNABLE = 0x48, 0x49
@@ -135,12 +135,22 @@ def _tunables(sock: Socket, name: str) -> Iterator[tuple[str, str]]:
 
 
 def _rss(sock: Socket, name: str) -> Iterator[tuple[str, str]]:
-    """The table and the key, as the request to set them."""
+    """The table and the key, as the request to set them.
+
+    A driver may report a table of more queues than it has just now, and takes none such: the queues are then counted
+    around.
+    """
     sizes = _RSS.unpack(_ethtool(sock, name, _RSS.pack(_GRSSH, 0, 0, 0, 0, 0), RSS))
     table, key = int(sizes[2]), int(sizes[3])
-    if table or key:
-        request = _RSS.pack(_GRSSH, 0, table, key, 0, 0) + bytes(4 * table + key)
-        yield "all contexts", _ethtool(sock, name, request, RSS).hex()
+    if not table and not key:
+        return
+    request = _RSS.pack(_GRSSH, 0, table, key, 0, 0) + bytes(4 * table + key)
+    reply = _ethtool(sock, name, request, RSS)
+    end = _RSS.size + 4 * table
+    queues = struct.unpack(f"={table}I", reply[_RSS.size : end])
+    number = int(_RXNFC.unpack(_ethtool(sock, name, _RXNFC.pack(_GRXRINGS, 0, 0, b"", 0), RSS))[2])
+    within = struct.pack(f"={table}I", *(queue % number for queue in queues)) if number else reply[_RSS.size : end]
+    yield "all contexts", (reply[: _RSS.size] + within + reply[end:]).hex()
 
 
 _READERS: Mapping[str, Callable[[Socket, str], Iterator[tuple[str, str]]]] = {

@@ -215,14 +215,11 @@ def inside(moved: Moved, pod: PodSpace, site: Site) -> Link | None:
     device = moved.device
     if device.is_physical:
         return identity.find(pod.sock, site.sysfs, device, moved.pod_name, moved.name, same_mac=False)
-    home = pod_namespaces.id_of(pod.sock, site.host_namespace.fd) if moved.lower and moved.lower_here else None
-    fitting = [
-        entry
-        for entry in link.dump(pod.sock)
-        if entry.kind == device.kind and _stands_on(entry, moved.lower) and home in (None, entry.lower_netns)
-    ]
+    likely = link.find(pod.sock, moved.index if moved.lower else moved.pod_name)
+    if likely is not None and _fits(likely, moved, pod, site):
+        return likely
+    fitting = [entry for entry in link.dump(pod.sock) if _fits(entry, moved, pod, site)]
     signs: tuple[Callable[[Link], bool], ...] = (
-        lambda entry: bool(moved.lower) and entry.index == moved.index,
         lambda entry: entry.name in (moved.pod_name, moved.name),
         lambda entry: entry.address == device.mac,
         lambda entry: bool(moved.lower) or entry.index == moved.index,
@@ -231,11 +228,21 @@ def inside(moved: Moved, pod: PodSpace, site: Site) -> Link | None:
     return link.find(pod.sock, found.index) if found is not None else None
 
 
+def _fits(netdev: Link, moved: Moved, pod: PodSpace, site: Site) -> bool:
+    """Whether a virtual link of the pod, which was just read, is of a device's kind and has its lower link."""
+    if netdev.kind != moved.device.kind or not _stands_on(netdev, moved.lower):
+        return False
+    if not moved.lower or not moved.lower_here:
+        return True
+    # Reading a link gives the namespace of its lower link an ID (rtnl_fill_link_netnsid() in net/core/rtnetlink.c).
+    return netdev.lower_netns >= 0 and netdev.lower_netns == pod_namespaces.id_of(pod.sock, site.host_namespace.fd)
+
+
 def _stands_on(netdev: Link, lower: int) -> bool:
     """Whether a link stands on the link of that index, 0 for none.
 
     Outside of the namespace that it was made in, a link that stands on none, such as a VXLAN, has itself below it
-    (rtnl_fill_ifinfo() in net/core/rtnetlink.c before 6.18).
+    (nla_put_iflink() in net/core/rtnetlink.c), on kernel 6.12 for one.
     """
     return netdev.lower == lower or (not lower and netdev.lower == netdev.index)
 
