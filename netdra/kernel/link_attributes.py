@@ -8,6 +8,7 @@ net/core/rtnetlink.c).
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 
 from netdra.kernel import link, uapi
@@ -80,7 +81,8 @@ _NAMES: Mapping[int, str] = {
 }
 _NUMBERS = {name: number for number, name in _NAMES.items()}
 _UNKNOWN = "attribute "
-_FOLLOWING = frozenset({"promiscuity", "all-multicast count", "queue discipline"})
+_USERS = frozenset({"promiscuity", "all-multicast count"})
+_FOLLOWING = _USERS | {"queue discipline"}
 """Attributes that cannot be set: how many users need a mode, and a discipline, which has settings of its own."""
 _FLAGS: Mapping[str, int] = {
     "debug": 0x4,
@@ -147,6 +149,14 @@ def is_known(name: str) -> bool:
 def is_flag(name: str) -> bool:
     """Whether an attribute of `read` is a flag: on if it is there."""
     return name.startswith(_FLAG)
+
+
+def is_followed(name: str, former: str, present: str) -> bool:
+    """Whether two values differ because fewer users of the link need a mode by now: the others were not the pod's."""
+    if name not in _USERS:
+        return False
+    before, now = (int.from_bytes(bytes.fromhex(value), sys.byteorder) for value in (former, present))
+    return now <= before
 
 
 def is_of_host(name: str) -> bool:

@@ -169,6 +169,8 @@ def _write(changed: Changed, former: Mapping[str, str], netdev: Link, access: Ac
 
 
 def _follows(group: str, name: str, was: str, value: str) -> bool:
+    if group == ATTRIBUTES:
+        return link_attributes.is_followed(name, was, value)
     return group in ethtool_further.GROUPS and ethtool_further.is_followed(group, name, was, value)
 
 

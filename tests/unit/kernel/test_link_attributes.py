@@ -43,3 +43,10 @@ def test_a_queue_discipline_is_compared_if_the_kernel_does_not_give_it_by_itself
 
 def test_each_ignored_attribute_has_a_reason() -> None:
     assert all(len(reason) > 5 for reason in link_attributes.IGNORED.values())
+
+
+def test_fewer_users_of_a_mode_are_no_change_and_more_are_one() -> None:
+    assert link_attributes.is_followed("promiscuity", "02000000", "01000000")
+    assert link_attributes.is_followed("promiscuity", "01000000", "")
+    assert not link_attributes.is_followed("promiscuity", "", "01000000")
+    assert not link_attributes.is_followed("link mode", "01", "")
