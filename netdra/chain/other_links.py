@@ -20,10 +20,10 @@ from netdra.chain.flow import ChainStep
 from netdra.kernel import link, unlocked
 from netdra.kernel.link import PAIRED, Link
 from netdra.model.plan import PlannedDevice
-from netdra.steps import identity, moving
+from netdra.steps import identity, moving, netdevs
 from netdra.steps.allocated import Allocated, Returned
 from netdra.steps.contract import Attempts, PodSpace, Site
-from netdra.steps.moving import Moved
+from netdra.steps.netdevs import Moved
 
 Sockets = AbstractContextManager[Site]
 """The site with netlink sockets of the thread's own, until the context ends."""
@@ -142,7 +142,7 @@ def bring_home(links: Collection[TakenLink], site: Site) -> Returned:
     restored: list[str] = []
     for taken_link in links:
         moved, plugins = taken_link.moved, plugins_of([taken_link])
-        if site.pod is not None and moving.inside(moved, site.pod, site) is not None:
+        if site.pod is not None and netdevs.inside(moved, site.pod, site) is not None:
             attempts.run(partial(moving.give_back, moved, site))
             restored.append(f"link {taken_link} of the node, which {plugins} had moved into the pod")
             attempts.notes.append(

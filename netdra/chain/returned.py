@@ -37,7 +37,7 @@ from netdra.kernel.netns import Namespace
 from netdra.kernel.sysfs import Sysfs
 from netdra.model import texts
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
-from netdra.steps import builtin, moving
+from netdra.steps import builtin, netdevs
 from netdra.steps.allocated import Allocated
 from netdra.steps.contract import Site
 
@@ -364,7 +364,7 @@ def _device_of(child: StackedLink, sock: Socket, sysfs: Sysfs) -> str:
     lower = link.find(sock, child.lower)
     if lower is not None and child.address not in ("", lower.address):
         return ""
-    return holders.name_of(moving.key_of(lower, sysfs)) if lower is not None else ""
+    return holders.name_of(netdevs.key_of(lower, sysfs)) if lower is not None else ""
 
 
 def _covers(mark: str, name: str) -> bool:

@@ -21,7 +21,7 @@ from netdra.model import texts
 from netdra.model.errors import PermanentError
 from netdra.model.result import CNIAddress, CNIInterface, StepResult
 from netdra.model.topology import MOVING_TYPES
-from netdra.steps import addressing, drift, moving
+from netdra.steps import addressing, drift, netdevs
 from netdra.steps.allocated import Allocated
 from netdra.steps.contract import Site
 from netdra.steps.devices import USERSPACE_DRIVERS
@@ -210,7 +210,7 @@ def _is_moved(task: ChainStep, config: Mapping[str, Any], device: Allocated, sit
     """Whether a device is in the pod; it need not be if its plugin does not move it, or it has no netdev."""
     if task.step.type not in MOVING_TYPES or device.netdev is None or is_in_userspace(task, config, site):
         return True
-    return moving.inside(device.netdev, site.inside, site) is not None
+    return netdevs.inside(device.netdev, site.inside, site) is not None
 
 
 def _check_stacked(task: ChainStep, result: StepResult, before: Earlier, site: Site) -> None:

@@ -21,17 +21,19 @@ from netdra.steps import (
     functions,
     identity,
     moving,
+    netdevs,
     node_configuration,
     programs,
     rdma_device,
     rdma_state,
     reset,
+    restoring,
     settings,
 )
 from netdra.steps.contract import Record, Site
 from netdra.steps.devices import USERSPACE_DRIVERS, check_driver, netdev_for
 from netdra.steps.functions import FunctionSettings
-from netdra.steps.moving import Moved
+from netdra.steps.netdevs import Moved
 from netdra.steps.rdma_state import RdmaState
 from netdra.steps.settings import StrandedError
 
@@ -122,7 +124,7 @@ def observe(device: PlannedDevice, if_name: str, site: Site) -> Allocated | None
     policy: ResetPolicy = "Never" if device.is_shared else reset.policy_of(at, device.reset, site)
     if netdev is not None:
         has = host_use.configuration(site.host, netdev)
-        moved = moving.seen(if_name, netdev, site, has, shared=device.is_shared)
+        moved = netdevs.seen(if_name, netdev, site, has, shared=device.is_shared)
         moved = msgspec.structs.replace(moved, reset=policy, rdma=None)
     rdma_name = next((name for name, (parent, _) in rdma.devices(site.sysfs).items() if parent == at), "") if at else ""
     return Allocated(
@@ -343,7 +345,7 @@ def _where(moved: Moved, site: Site) -> tuple[Link | None, bool]:
     netdev = _in_pod(moved, site)
     if netdev is not None:
         return netdev, False
-    netdev = moving.on_host(moved.device, (moved.name,) if virtual else (moved.name, moved.pod_name), site)
+    netdev = netdevs.on_host(moved.device, (moved.name,) if virtual else (moved.name, moved.pod_name), site)
     if netdev is None and virtual:
         netdev = identity.find(site.host, site.sysfs, moved.device, moved.name, same_mac=False)
     return netdev, True
@@ -363,7 +365,7 @@ def _virtual_on_host(moved: Moved, site: Site) -> Link | None:
 def _in_pod(moved: Moved, site: Site) -> Link | None:
     if site.pod is None:
         return None
-    netdev = moving.inside(moved, site.pod, site)
+    netdev = netdevs.inside(moved, site.pod, site)
     if moved.device.is_physical or not moved.lower:
         return netdev
     # The plugin may have made another one of its kind in the pod, or given the device another name and MAC there.
@@ -442,7 +444,7 @@ def _netdev_back(moved: Moved, site: Site) -> tuple[str, ...]:
         moved = _as_it_follows(moved, netdev)
         if not moved.master and netdev.master:
             link.change(site.host, netdev.index, master=0)
-        notes = moving.restore(moved, netdev, site)
+        notes = restoring.restore(moved, netdev, site)
     if not moved.up and unlocked.is_up(site.host, moved.name):
         link.change(site.host, moved.name, up=False)
     return notes

@@ -24,7 +24,7 @@ from netdra.steps.functions import FunctionSettings
 from netdra.steps.host_device import HOST_DEVICE
 from netdra.steps.ipam import IpamLease
 from netdra.steps.keeping import Kept
-from netdra.steps.moving import Moved
+from netdra.steps.netdevs import Moved
 from netdra.steps.rdma_device import RDMA, RdmaMoved
 from netdra.steps.sriov import SRIOV, VirtualFunction
 from netdra.steps.tuning import TUNING

@@ -20,7 +20,7 @@ from netdra.steps import moving
 from netdra.steps.contract import Builtin, MacText, Mtu, Order, Params, Site, appended, check_mac
 from netdra.steps.devices import netdev_for, netdevs_at
 from netdra.steps.drift import check_interface
-from netdra.steps.moving import Moved
+from netdra.steps.netdevs import Moved
 
 
 class HostDeviceParams(Params, frozen=True, kw_only=True):

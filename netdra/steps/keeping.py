@@ -25,7 +25,7 @@ from netdra.model.result import StepResult
 from netdra.steps import addressing
 from netdra.steps.addressing import AddedAddressing
 from netdra.steps.contract import Order, Site
-from netdra.steps.moving import Moved
+from netdra.steps.netdevs import Moved
 
 MOST = 1024
 """Addresses, routes, rules and neighbours of one device; a routing daemon may have made many thousands."""

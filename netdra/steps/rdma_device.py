@@ -21,7 +21,7 @@ from netdra.steps import moving, rdma_state
 from netdra.steps.contract import Attempts, Builtin, Order, Params, Record, Site, appended
 from netdra.steps.devices import iommu_group, netdev_of
 from netdra.steps.drift import check_interface
-from netdra.steps.moving import Moved
+from netdra.steps.netdevs import Moved
 from netdra.steps.rdma_state import RdmaState
 
 _EXCLUSIVE = "exclusive"

@@ -35,7 +35,7 @@ from netdra.steps.contract import (
 from netdra.steps.devices import USERSPACE_DRIVERS, check_driver, device_nodes, iommu_group, netdev_of
 from netdra.steps.drift import check_interface
 from netdra.steps.functions import FunctionSettings
-from netdra.steps.moving import Moved
+from netdra.steps.netdevs import Moved
 
 OnOff = Literal["on", "off"] | bool
 VlanNumber = Annotated[int, msgspec.Meta(ge=0, le=4094)]

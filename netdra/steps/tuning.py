@@ -22,7 +22,7 @@ from netdra.kernel.netns import Namespace
 from netdra.model.errors import PermanentError
 from netdra.model.identity import DeviceIdentity
 from netdra.model.result import CNIInterface, StepResult
-from netdra.steps import addressing, identity, moving, mtu, offload, sysctl
+from netdra.steps import addressing, identity, moving, mtu, netdevs, offload, sysctl
 from netdra.steps.addressing import AddedAddressing
 from netdra.steps.contract import Attempts, Builtin, Order, Record, Site
 from netdra.steps.drift import check_interface
@@ -108,7 +108,7 @@ def _undo(tuned: Tuned, site: Site) -> tuple[str, ...]:
             return attempts.result()
     if not tuned.device.is_physical or (not tuned.device.address and site.holder(tuned.device.key)):
         return attempts.result()
-    netdev = moving.on_host(tuned.device, (tuned.if_name,), site)
+    netdev = netdevs.on_host(tuned.device, (tuned.if_name,), site)
     # The port's number, which the key of its holder has, can be read on the host alone.
     if netdev is not None and not site.holder(identity.identity_of(netdev, site.sysfs).key):
         attempts.run(lambda: _undo_on_device(tuned, netdev, site.host, site.host_namespace))

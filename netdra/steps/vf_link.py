@@ -15,7 +15,7 @@ import msgspec
 
 from netdra.kernel import host_use, link, pci
 from netdra.kernel.link import Link
-from netdra.steps import functions, moving
+from netdra.steps import functions, netdevs, restoring
 from netdra.steps.contract import Attempts, Order, Site
 
 _PATIENCE = 4.0  # seconds: drivers of VFs look for their link every two (igbvf_watchdog_task)
@@ -55,7 +55,7 @@ def repair(order: Order, site: Site) -> tuple[str, ...]:
     # As `moving` sees the host.
     inside = msgspec.structs.replace(site, host=pod.sock, host_namespace=pod.namespace)
     before = [
-        moving.seen(
+        netdevs.seen(
             netdev.name,
             netdev,
             inside,
@@ -70,7 +70,7 @@ def repair(order: Order, site: Site) -> tuple[str, ...]:
     revived = _has_link(dead, site)
     attempts = Attempts()
     for moved in before:
-        moving.restore_addressing(moved, moved.index, pod.sock, attempts)
+        restoring.restore_addressing(moved, moved.index, pod.sock, attempts)
     what = f'VF {dead.address}: interface "{order.if_name}" was set down and up'
     return (f"{what}; it has {'its link again' if revived else 'still no link'}", *attempts.result())
 

@@ -17,10 +17,10 @@ from netdra.kernel.sysfs import Sysfs
 from netdra.model.errors import InvalidInputError, PermanentError, TemporaryError
 from netdra.model.policy import ResetPolicy
 from netdra.model.result import StepDevice, StepResult
-from netdra.steps import moving, reset
+from netdra.steps import moving, netdevs, reset
 from netdra.steps.contract import Attempts, Builtin, Order, Params, Record, Site
 from netdra.steps.devices import USERSPACE_DRIVERS, device_nodes, iommu_group, ports_of
-from netdra.steps.moving import Moved
+from netdra.steps.netdevs import Moved
 
 _BRIDGE_CLASS = "0x0604"
 _HARMLESS = ("", "pci-stub")
@@ -96,7 +96,7 @@ def _observe(order: Order, params: VfioParams, site: Site) -> Bound:
     for netdev in ports:
         has = host_use.configuration(site.host, netdev)
         moving.check_unused(order.called, order.device, netdev, site, has)
-        moved.append(moving.seen(order.if_name, netdev, site, has))
+        moved.append(netdevs.seen(order.if_name, netdev, site, has))
     return Bound(
         address=address,
         driver=driver,

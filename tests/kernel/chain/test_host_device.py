@@ -22,7 +22,7 @@ from netdra.kernel.netns import Namespace
 from netdra.kernel.sysfs import Sysfs
 from netdra.model.errors import NetdraError, TemporaryError
 from netdra.model.plan import PlannedDevice
-from netdra.steps import moving
+from netdra.steps import netdevs, restoring
 from netdra.steps.contract import Site
 from tests.kernel.chain.conftest import Bed, device, differences, recorder
 from tests.kernel.conftest import Machine
@@ -297,7 +297,7 @@ def test_a_virtual_device_is_not_attached_to_the_next_pod_before_it_is_restored(
     nic(bed)
     mtu = bed.link("eth7")["mtu"]
     moved(bed, {"mtu": 1300}, device("eth7"))
-    restore = moving.restore
+    restore = restoring.restore
     refusals: list[str] = []
     second = dataclasses.replace(
         bed,
@@ -305,13 +305,13 @@ def test_a_virtual_device_is_not_attached_to_the_next_pod_before_it_is_restored(
         container=PodIdentity(sandbox=f"{bed.container.sandbox}-2"),
     )
 
-    def asked_for_meanwhile(record: moving.Moved, back: Link, site: Site, **given: bool) -> tuple[str, ...]:
+    def asked_for_meanwhile(record: netdevs.Moved, back: Link, site: Site, **given: bool) -> tuple[str, ...]:
         with pytest.raises(TemporaryError) as refused:
             moved(second, given=device("eth7"))
         refusals.append(str(refused.value))
         return restore(record, back, site, **given)
 
-    monkeypatch.setattr(moving, "restore", asked_for_meanwhile)
+    monkeypatch.setattr(restoring, "restore", asked_for_meanwhile)
     report = detach(bed.container.sandbox, bed.settings)
     assert report.is_clean, str(report)
     assert not report.notes
