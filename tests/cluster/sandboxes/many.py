@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from netdra.chain import holders
 from netdra.kernel import link, netns
 from netdra.model.errors import NetdraError
 from netdra.model.plan import ClaimReference
@@ -366,7 +367,7 @@ class Node:
             tasks=len(asyncio.all_tasks()),
             threads=threading.active_count(),
             children=len(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()),
-            files=tuple(sorted(str(path) for path in machine.folder.rglob("*"))),
+            files=tuple(sorted(str(path) for path in machine.folder.rglob("*") if holders.RETURNED not in path.parts)),
             namespaces=len(self.runtime.named()),
             links=tuple(sorted(machine.links())),
         )

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from netdra.chain import holders
 from netdra.model.errors import NetdraError
 from netdra.model.plan import ClaimReference
 from netdra.node.nri.hooks import Sandbox
@@ -63,9 +64,10 @@ def reference(scene: Scene, claim: str) -> ClaimReference:
 
 
 def left(machine: Machine) -> list[str]:
-    """The files of state that are left."""
+    """The files of state that are left, without the marks of returned devices: these are examined in the background."""
     below = (machine.settings.state, machine.store.folder, machine.files.cdi, machine.files.plugin)
     files = (path for folder in below for path in folder.rglob("*") if path.is_symlink() or path.is_file())
+    files = (path for path in files if path.parent.name != holders.RETURNED)
     return sorted(str(path) for path in files if path.name not in {".new", ".lock"})
 
 
