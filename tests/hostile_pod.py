@@ -36,6 +36,7 @@ _FLAGS = {"NO-CARRIER", "LOWER_UP"}
 """Flags that follow the carrier."""
 _OF_THE_CARRIER = re.compile(r"\t(Speed|Duplex|Link detected|Link partner|Lanes|MDI-X)\b|\t{3,}")
 """Lines of ethtool that follow the carrier and the link partner, with their continuations."""
+_RSS_TABLE = re.compile(r"\s+\d+:")
 _DEFAULT_QUEUES = re.compile(r"(qdisc )?(noop|noqueue|mq|pfifo_fast|fq_codel)\b")
 """What the kernel gives a link when it is made, moved or set up, by itself."""
 _OWN_INDEX = re.compile(r"\A\d+:")
@@ -141,6 +142,8 @@ def view(run: Run, name: str) -> dict[str, Any]:
         done = run(*reader, name, check=False)
         lines = (done.stdout + done.stderr).splitlines()
         ignored = {("ethtool",): _OF_THE_CARRIER, ("tc", "qdisc", "show", "dev"): _DEFAULT_QUEUES}.get(reader)
+        if reader == ("ethtool", "-x") and any("with 1 RX ring" in line for line in lines):
+            ignored = _RSS_TABLE  # the driver has a table of more queues than it uses, and takes none such
         lines = [line for line in lines if ignored is None or not ignored.match(line)]
         seen[" ".join(reader)] = sorted(_OWN_INDEX.sub("", line) for line in lines)
     for reader in _HASHES:
