@@ -71,7 +71,7 @@ def _growth() -> Iterator[Figure]:
 
 def _change() -> Figure:
     taken = []
-    with _namespace(LINKS) as (namespace, sock), namespace.run(Watcher) as watcher:
+    with _namespace(LINKS) as (namespace, sock), namespace.run(lambda: Watcher(settle=0.0)) as watcher:
         for mtu in range(1400, 1400 + ROUNDS):
             link.change(sock, "a7", mtu=mtu)
             started = time.process_time()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +133,9 @@ class Executor:
         """
         devices = _holds(self.tasks[key], self.journal.saved.steps[key])
         try:
-            deleted = returned.end_known(self._settings.state, devices, self.site)
+            # A binary's undo runs beside others, which have the sockets of the site.
+            with self._own_sockets() if self.tasks[key].is_binary else nullcontext(self.site) as site:
+                deleted = returned.end_known(self._settings.state, devices, site)
         except (KernelError, TemporaryError):
             return given  # they are searched again before the next pod gets the device
         except PermanentError as problem:
