@@ -80,6 +80,10 @@ class GivenInterfaces(Watcher):
     def stale(self) -> bool:
         return False
 
+    @property
+    def settling(self) -> float:
+        return 0.0
+
     def handle(self) -> InterfaceChanges:
         with suppress(BlockingIOError):
             self.events += os.eventfd_read(self._event)
