@@ -541,9 +541,9 @@ def test_only_the_controller_assigns_addresses(control_plane: ControlPlane, work
             address("10.77.0.5/24", "10.77.0.5", finalizers=["example.com/keep"]),
         ):
             # The kind's own rule comes first, where it has one.
-            rules = ("named after their network and address", "the object's name ends with the address")
+            wordings = ("named after their network and address", "the object's name ends with the address")
             answer = refused(controller, wrong)
-            assert any(rule in answer for rule in rules), answer
+            assert any(wording in answer for wording in wordings), answer
         for right, name in (
             (good, "10.77.0.5"),
             (address("2001:db8::5/64", "2001-db8-0-0-0-0-0-5"), "2001-db8-0-0-0-0-0-5"),
