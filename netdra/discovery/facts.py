@@ -89,7 +89,7 @@ class MachineFacts:
         gone: the interfaces that are listed but cannot be read.
         moved: indexes of links that continued in another namespace; emptied by the reader.
         stale: the kinds of facts that could not be read whole of one moment ("links", "addresses", "speeds", "routes",
-            "pods"): the former facts and those that could be read one by one are in their place.
+            "pods", "programs"): the former facts and those that could be read one by one are in their place.
         pods: the ids of the namespaces of pods that pairs of links lead to (`netdra.kernel.pod_namespaces`); None while
             they cannot be read.
         pairs: the ends of pairs of links, and whose they are.

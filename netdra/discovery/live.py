@@ -335,6 +335,8 @@ def read_programs(kernel: Kernel, facts: MachineFacts, indexes: Iterable[int]) -
             except KernelError as problem:
                 if os.geteuid() == 0:
                     facts.note(EVERY_LINK, (PROGRAMS,), errno_name(problem.errno))
+                if isinstance(problem, KernelBusyError):
+                    facts.stale.add("programs")
                 return
             if words:
                 facts.programs[index] = words

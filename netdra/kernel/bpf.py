@@ -89,8 +89,8 @@ class _Loaded:
                     return True
                 self._witness = 0
                 while not self._witness and (number := _next(_PROG_GET_NEXT_ID, self._last)):
-                    self._last = number
                     self._witness = number if self._is_there(number, _OF_LINKS) else 0
+                    self._last = number
             except KernelError:
                 return True
             return bool(self._witness)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -157,6 +158,19 @@ def test_programs_loaded_later_are_found_and_those_that_are_gone_forgotten(node:
         assert len(read(node)) == 1
         os.close(held)
         assert read(node) == ()
+
+
+def test_a_program_that_could_not_be_opened_once_is_not_skipped(node: Machine) -> None:
+    held = programs.hold("a", "tcx ingress")
+    loaded = bpf._Loaded()
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        assert loaded.read(), "unknown is not none"
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert loaded.read()
+    os.close(held)
 
 
 def test_a_kernel_without_tcx_is_asked_once(node: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
