@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Self
 
 from netdra.discovery import devices, ovs
@@ -323,26 +323,22 @@ def read_programs(kernel: Kernel, facts: MachineFacts, indexes: Iterable[int]) -
     for index in indexes:
         facts.programs.pop(index, None)
 
-    def read_each() -> None:
-        for index in indexes:
-            netdev = facts.links.get(index)
-            if netdev is None or netdev.flags & uapi.IFF_LOOPBACK:
-                continue
-            try:
-                words = bpf.uses(index, netdev.kind)
-            except KernelMissingError:
-                continue  # gone; its event comes
-            except KernelError as problem:
-                if os.geteuid() == 0:
-                    facts.note(EVERY_LINK, (PROGRAMS,), errno_name(problem.errno))
-                if isinstance(problem, KernelBusyError):
-                    facts.stale.add("programs")
-                return
-            if words:
-                facts.programs[index] = words
+    links = [facts.links[index] for index in indexes if index in facts.links]
 
-    if bpf.are_loaded():
-        kernel.visit(read_each)
+    def read_each() -> None:
+        for netdev in links:
+            with suppress(KernelMissingError):  # gone: its event comes
+                if not netdev.flags & uapi.IFF_LOOPBACK and (words := bpf.uses(netdev.index, netdev.kind)):
+                    facts.programs[netdev.index] = words
+
+    try:
+        if bpf.are_loaded():
+            kernel.visit(read_each)
+    except KernelError as problem:
+        if os.geteuid() == 0:
+            facts.note(EVERY_LINK, (PROGRAMS,), errno_name(problem.errno))
+        if isinstance(problem, KernelBusyError):
+            facts.stale.add("programs")
 
 
 def judge_pairs(facts: MachineFacts) -> set[int]:
