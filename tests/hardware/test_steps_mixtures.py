@@ -92,14 +92,23 @@ def chain(pfs: tuple[PF, ...], mixture: tuple[str, ...]) -> Plan:
 
 
 def shown(pod: Pod) -> dict[str, Any]:
-    """The output of `ip -d` for the pod, without transient fields; whether a link is up is kept."""
-    found = {
-        name: {**_lasting(each), "up": "UP" in each["flags"]} for name, each in links(pod.netns).items() if name != "lo"
-    }
+    """The output of `ip -d` for the pod, without transient fields; whether a link is up is kept.
+
+    A bond of this mode has the address of the VF that is active, and a VLAN on it that of the VF that was active when
+    the VLAN was made. Whose carrier comes first decides which VF that is.
+    """
+    listed = links(pod.netns)
+    vfs = {each["address"] for each in listed.values() if "linkinfo" not in each or "info_data" not in each["linkinfo"]}
+    found = {name: {**_lasting(each), "up": "UP" in each["flags"]} for name, each in listed.items() if name != "lo"}
+    for name in found.keys() & {"bond0", "data0", "mgmt0"}:
+        assert found[name]["address"] in vfs, name
+        found[name]["address"] = "a VF's"
     addresses = {name: sorted(pod.addresses(name)) for name in found}
     # Who set a route is told by netdra alone: stock plugins leave its protocol open.
-    listed = json.loads(ip("-j", "-4", "route", netns=pod.netns))
-    routes = [tuple(each.get(key) for key in ("dst", "gateway", "dev", "scope")) for each in listed]
+    routes = [
+        tuple(each.get(key) for key in ("dst", "gateway", "dev", "scope"))
+        for each in json.loads(ip("-j", "-4", "route", netns=pod.netns))
+    ]
     return {"links": found, "addresses": addresses, "routes": routes}
 
 
