@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -251,6 +251,7 @@ class _Search:
     problems: list[str] = field(default_factory=list)
     namespaces: int = 0
     _others: list[Known] = field(default_factory=list)
+    _in_use: frozenset[str] = frozenset()
     _turn: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, is_over: Callable[[], bool]) -> bool:
@@ -302,28 +303,35 @@ class _Search:
     def _in(self, namespace: Namespace, called: str) -> None:
         try:
             with namespace, namespace.visit(Socket) as inside:
-                for child in children.find(inside, self.host):
+                found = children.find(inside, self.host)
+                if found:
                     with self._turn:
-                        self._judge(child, inside, called)
+                        self._judge(found, inside, called)
         except KernelError as problem:
             self.problems.append(f"network namespace of {called}: {problem.what}")
 
-    def _judge(self, child: StackedLink, inside: Socket, called: str) -> None:
-        device = _device_of(child, self.sock, Sysfs())
-        cookie, text = netns.cookie(inside), _words(child, f"the network namespace of {called}")
-        if not device:
-            return  # it has just gone from the host
-        is_known = any(
-            (entry.device, entry.netns, entry.index) == (device, cookie, child.index) for entry in self.known
-        )
-        # Asked now: a pod whose plugin has made a link has noted that before.
-        is_returning = any(_covers(name, device) for name in self.returning)
-        if not is_known and not is_returning and device in self._used():
-            return
-        if is_known or not (is_returning or any(_covers(mark, device) for mark in self.marks)):
-            self._others.append(Known(device, cookie, child.index, text))
-        else:
-            self.findings.append(LeftLink(device, text, children.delete(inside, child)))
+    def _judge(self, found: Sequence[StackedLink], inside: Socket, called: str) -> None:
+        cookie, sysfs = netns.cookie(inside), Sysfs()
+        devices = [_device_of(child, self.sock, sysfs) for child in found]
+        # Read after the links: a pod whose plugin has made one has noted that before. Once for a device: if its pod
+        # ends during the search, the device has another mark, which the next search examines.
+        if not self._in_use.issuperset(devices):
+            self._in_use |= self._used()
+        for child, device in zip(found, devices, strict=True):
+            if not device:
+                continue  # it has just gone from the host
+            text = _words(child, f"the network namespace of {called}")
+            is_known = any(
+                (entry.device, entry.netns, entry.index) == (device, cookie, child.index) for entry in self.known
+            )
+            is_returning = any(_covers(name, device) for name in self.returning)
+            if not is_known and not is_returning and device in self._in_use:
+                continue
+            if not is_known and (is_returning or any(_covers(mark, device) for mark in self.marks)):
+                self.findings.append(LeftLink(device, text, children.delete(inside, child)))
+            elif is_known or not any(_covers(mark, device) for mark in marks(self.directory)):
+                self._others.append(Known(device, cookie, child.index, text))
+            # Else its pod has ended during the search: the next search examines it.
 
     def _used(self) -> frozenset[str]:
         """The devices that sandboxes have or share, by the names of their marks."""

@@ -334,6 +334,24 @@ def test_a_search_that_is_not_over_in_time_leaves_the_device_for_later(nic: Bed,
         returned.check_free(nic.settings.state, "veth:eth7", 0.0, host_may_use=False)
 
 
+def test_a_device_that_returns_during_a_search_is_examined_by_the_next(nic: Bed, elsewhere: Namespace) -> None:
+    put(nic.pod, elsewhere)
+    reports: list[DetachReport] = []
+
+    def end_pod() -> bool:
+        if not reports:
+            reports.append(undone(nic))
+        return False
+
+    assert not returned.examine(nic.settings.state, SECONDS, end_pod).findings
+    assert len(marks(nic)) == 1
+    assert names(elsewhere) == {"spy0"}
+    (finding,) = examined(nic).findings
+    assert not finding.problem
+    assert not names(elsewhere)
+    assert not marks(nic)
+
+
 def test_a_device_of_the_same_index_in_another_namespace_is_another_one(nic: Bed, elsewhere: Namespace) -> None:
     undone(nic)
     with nic.host.socket() as sock:
