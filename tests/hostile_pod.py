@@ -38,7 +38,7 @@ _OF_THE_CARRIER = re.compile(r"\t(Speed|Duplex|Link detected|Link partner|Lanes|
 """Lines of ethtool that follow the carrier and the link partner, with their continuations."""
 _RSS_TABLE = re.compile(r"\s+\d+:")
 _DEFAULT_QUEUES = re.compile(r"(qdisc )?(noop|noqueue|mq|pfifo_fast|fq_codel)\b")
-"""What the kernel gives a link when it is made, moved or set up, by itself."""
+"""Queue disciplines that the kernel selects automatically when a link is created, moved or set up."""
 _OWN_INDEX = re.compile(r"\A\d+:")
 """The link's index, with which `ip maddr` begins."""
 _READERS = (

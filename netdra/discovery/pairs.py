@@ -113,7 +113,7 @@ class Pairs:
         self._open.add(link.index)
 
     def drop(self, index: int) -> None:
-        """Forget an end that is no longer on the node."""
+        """Forget one end of a pair: it has left the node."""
         self._ends.pop(index, None)
         self._open.discard(index)
         self.pods.discard(index)

@@ -21,7 +21,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 
 from netdra.kernel import libc
 from netdra.kernel.netns import Namespace, file_system, inode_at
@@ -194,10 +194,10 @@ def _is_tun(descriptor: int) -> bool:
 
 
 @contextmanager
-def _at(path: str) -> Iterator[int]:
-    """A descriptor without access of the file that a link in /proc leads to, -1 without one."""
+def _descriptor(open_file: Callable[[], int]) -> Iterator[int]:
+    """A descriptor, closed afterwards; -1 if its file is gone."""
     try:
-        found = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        found = open_file()
     except _GONE:
         yield -1
         return
@@ -207,23 +207,23 @@ def _at(path: str) -> Iterator[int]:
         os.close(found)
 
 
+def _at(path: str) -> AbstractContextManager[int]:
+    """A descriptor without access of the file that a link in /proc leads to, -1 without one."""
+    return _descriptor(lambda: os.open(path, os.O_PATH | os.O_CLOEXEC))
+
+
 @contextmanager
 def _mounted(pid: str, path: str) -> Iterator[int]:
     """As `_at`, of a mount in the mount namespace of a process that may be a tenant's: no file system is asked.
 
     The kernel has the path in its cache while it is mounted, except on file systems that confirm each name.
     """
-    with _at(f"{PROC}/{pid}/root") as root:
-        try:
-            flags = os.O_PATH | os.O_CLOEXEC
-            found = libc.openat2(root, path.lstrip("/"), flags, libc.RESOLVE_IN_ROOT | libc.RESOLVE_CACHED)
-        except _GONE:
-            yield -1
-            return
-        try:
-            yield found
-        finally:
-            os.close(found)
+    flags, how = os.O_PATH | os.O_CLOEXEC, libc.RESOLVE_IN_ROOT | libc.RESOLVE_CACHED
+    with (
+        _at(f"{PROC}/{pid}/root") as root,
+        _descriptor(lambda: libc.openat2(root, path.lstrip("/"), flags, how)) as found,
+    ):
+        yield found
 
 
 def _opened(inode: int, found: int, called: str, visited: set[int]) -> Iterator[tuple[Namespace, str]]:

@@ -19,7 +19,7 @@ from netdra.model.pod_network import CONFLICT_SECONDS, PodNetwork
 
 
 def has_left(address: PodAddress, report: NodeNetworkReport | None) -> bool:
-    """Whether a released address is no longer in a pod, by the report of the node that had it.
+    """Return whether its former node reports that no pod has a released address any more.
 
     Args:
         address: an address without a claim.

@@ -48,7 +48,7 @@ def check_driver(called: str, device: PlannedDevice, driver: str, sysfs: Sysfs, 
 
     Args:
         called: the step as messages call it.
-        device: as it was allocated; what is not known of it is not compared.
+        device: the allocated device; an empty field is not compared.
         driver: the driver that its PCI function has now, "" for none.
         sysfs: the host's.
         has_netdev: whether it has a netdev on the host.
