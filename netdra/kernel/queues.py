@@ -7,7 +7,6 @@ Follows the kernel's Documentation/ABI/testing/sysfs-class-net-queues and sysfs-
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import PurePosixPath
 
 from netdra.kernel.sysfs import Sysfs
 
@@ -22,7 +21,6 @@ IGNORED: Mapping[str, str] = {
 """Files of a queue that are not compared, each with the reason."""
 _LIMITS = "byte_queue_limits"
 _POLLING = ("gro_flush_timeout", "napi_defer_hard_irqs", "threaded")
-_files: dict[str, tuple[str, ...]] = {}
 
 
 def read(sysfs: Sysfs, name: str, index: int) -> dict[str, str]:
@@ -38,8 +36,14 @@ def read(sysfs: Sysfs, name: str, index: int) -> dict[str, str]:
         return {}
     values: dict[str, str] = {}
     with sysfs.folder(folder) as opened:
-        queues = sysfs.listing(f"{folder}/queues")
-        paths = [f"queues/{queue}/{file}" for queue in queues for file in _files_of(sysfs, f"{folder}/queues/{queue}")]
+        files: dict[str, tuple[str, ...]] = {}
+        paths: list[str] = []
+        for queue in sysfs.listing(f"{folder}/queues"):
+            # The queues of one direction of a link have the same files; those of another link may lack limits.
+            direction = queue.partition("-")[0]
+            if direction not in files:
+                files[direction] = _files_of(sysfs, f"{folder}/queues/{queue}")
+            paths += [f"queues/{queue}/{file}" for file in files[direction]]
         for path in (*_POLLING, *paths):
             value = opened.read(path)
             if isinstance(value, str) and value.strip("0,"):
@@ -58,10 +62,7 @@ def change(sysfs: Sysfs, name: str, wanted: Mapping[str, str]) -> None:
 
 
 def _files_of(sysfs: Sysfs, folder: str) -> tuple[str, ...]:
-    """The files of a queue; those of another one of its direction are the same on a kernel."""
-    kind = PurePosixPath(folder).name.partition("-")[0]
-    if kind not in _files:
-        names = [entry for entry in sysfs.listing(folder) if entry != _LIMITS]
-        names += [f"{_LIMITS}/{entry}" for entry in sysfs.listing(f"{folder}/{_LIMITS}")]
-        _files[kind] = tuple(entry for entry in names if entry not in IGNORED)
-    return _files[kind]
+    """The files of a queue that are compared."""
+    names = [entry for entry in sysfs.listing(folder) if entry != _LIMITS]
+    names += [f"{_LIMITS}/{entry}" for entry in sysfs.listing(f"{folder}/{_LIMITS}")]
+    return tuple(entry for entry in names if entry not in IGNORED)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar
 
 import msgspec
@@ -326,12 +326,17 @@ class _Number(_Scalar):
         return super().match(_BETWEEN_DIGITS.sub("", text) if text[0] == "." else text.replace("_", ""))
 
 
-def _integer(loader: Any, node: Any) -> int | float:
-    text = loader.construct_scalar(node).replace("_", "")
+def _integer(loader: Any, node: Any) -> int | float | str:
+    text: str = loader.construct_scalar(node).replace("_", "")
     sign, digits = (-1, text[1:]) if text[0] == "-" else (1, text.removeprefix("+"))
     octal = digits[0] == "0" and digits[1:].isdecimal()
     number = sign * int(digits, 8 if octal else 0)
-    return number if -(1 << 63) <= number < 1 << 64 else float(number)
+    if -(1 << 63) <= number < 1 << 64:
+        return number
+    try:
+        return float(number)
+    except OverflowError:
+        return text
 
 
 def _real(loader: Any, node: Any) -> int | float | str:
@@ -351,6 +356,7 @@ def _truth(loader: Any, node: Any) -> bool:
     return loader.construct_scalar(node).lower() in {"y", "yes", "true", "on"}
 
 
+_PATTERNS: dict[str, _Scalar] = {}
 for _tag, _pattern, _first in (
     (
         "bool",
@@ -363,10 +369,29 @@ for _tag, _pattern, _first in (
     ("null", _Scalar(r"~|null|Null|NULL|"), ["~", "n", "N", ""]),
     ("merge", _Scalar(r"<<"), "<"),
 ):
+    _PATTERNS[_tag] = _pattern
     for _yaml_class in (Loader, _Dumper):
         _yaml_class.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", _pattern, [*_first])
+_UNTYPED = ("binary", "omap", "pairs", "set", "timestamp")
+"""What a text may be said to be by a tag (`!!set`) that JSON has no kind for."""
+
+
+def _checked(made: Callable[[Any, Any], Any], pattern: _Scalar, kind: str) -> Callable[[Any, Any], Any]:
+    """A constructor that refuses a text which only its tag says to be of a kind, as in `!!int ""`."""
+
+    def construct(loader: Any, node: Any) -> Any:
+        text = loader.construct_scalar(node)
+        if not text or not pattern.match(text):
+            raise yaml.constructor.ConstructorError(None, None, f'"{text[:_MAX_KEY]}" is no {kind}', node.start_mark)
+        return made(loader, node)
+
+    return construct
+
+
 for _tag, _made in (("bool", _truth), ("int", _integer), ("float", _real), ("special", _special)):
-    Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", _made)
+    Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", _checked(_made, _PATTERNS[_tag], _tag))
+for _tag in _UNTYPED:
+    Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", Loader.construct_undefined)
 
 
 def _represent_mapping(dumper: Any, value: dict[Any, Any]) -> Any:

@@ -163,7 +163,7 @@ def inside(moved: Moved, pod: PodSpace, site: Site) -> Link | None:
     device = moved.device
     if device.is_physical:
         return identity.find(pod.sock, site.sysfs, device, moved.pod_name, moved.name, same_mac=False)
-    likely = link.find(pod.sock, moved.index if moved.lower else moved.pod_name)
+    likely = link.find(pod.sock, moved.index if moved.lower and moved.index else moved.pod_name)
     if likely is not None and _fits(likely, moved, pod, site):
         return likely
     fitting = [entry for entry in link.dump(pod.sock) if _fits(entry, moved, pod, site)]

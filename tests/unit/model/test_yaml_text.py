@@ -36,6 +36,8 @@ from netdra.model.errors import InvalidInputError
         (".5__5", ".5__5"),
         ("0._5", 0.5),
         ("1e400", "1e400"),
+        pytest.param("9" * 400, "9" * 400, id="more than a float"),
+        pytest.param("-0x" + "f" * 400, "-0x" + "f" * 400, id="more than a float in base 16"),
         ("0x_", "0x_"),
         ("123456789012345678901234567890", 123456789012345678901234567890.0),
         ("y", True),
@@ -50,6 +52,31 @@ from netdra.model.errors import InvalidInputError
 def test_a_yaml_scalar_is_read_as_kubectl_reads_it(text: str, value: object) -> None:
     (found,) = yaml_text.load(f"a: {text}\n", "f")
     assert (found["a"], type(found["a"])) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    "tagged",
+    [
+        "!!int ''",
+        "!!int _",
+        "!!int 1.5",
+        "!!int [1]",
+        "!!float .",
+        "!!bool maybe",
+        "!!special x",
+        "!!timestamp abc",
+        "!!timestamp 2026-11-22",
+        "!!set {a: b}",
+        "!!omap [a: b]",
+        "!!pairs [a: b]",
+        "!!binary aGk=",
+    ],
+)
+def test_a_tag_that_does_not_fit_its_value_or_that_json_has_no_kind_for_is_refused(tagged: str) -> None:
+    with pytest.raises(InvalidInputError, match="not YAML"):
+        list(yaml_text.load(f"a: {tagged}", "text"))
+    with pytest.raises(InvalidInputError, match="not YAML"):
+        yaml_text.load_secret(f"a: {tagged}".encode())
 
 
 def test_keys_are_texts_as_in_json() -> None:
