@@ -15,7 +15,6 @@ uses, or shares, are left alone as well.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -115,6 +114,7 @@ def examine(
     seconds: float,
     is_stopped: Callable[[], bool] = lambda: False,
     *,
+    is_needed: Callable[[], bool] = lambda: True,
     returning: Collection[str] = (),
 ) -> Examination:
     """Search all namespaces of the node, delete what pods left on returned devices, and remove these devices' marks.
@@ -125,6 +125,7 @@ def examine(
         directory: the folder of checkpoints.
         seconds: how long it may take.
         is_stopped: whether it is to end before that.
+        is_needed: whether it is to begin, asked when no other search runs any more.
         returning: the keys of further devices whose pod has ended, on the host but without a mark.
 
     Raises:
@@ -137,6 +138,8 @@ def examine(
         Socket() as sock,
         Namespace.current() as host,
     ):
+        if not is_needed():
+            return Examination()
         search = _Search(
             directory,
             sock,
@@ -171,10 +174,15 @@ def check_free(directory: Path, device: str, seconds: float, *, host_may_use: bo
         TemporaryError: the search takes longer, or the disk cannot be read or written.
     """
     name = holders.name_of(device)
-    is_marked = any(_covers(mark, name) for mark in marks(directory))
-    if not is_marked and not any(_covers(name, entry.device) for entry in _read_known(directory)):
+
+    def is_in_doubt() -> bool:
+        is_marked = any(_covers(mark, name) for mark in marks(directory))
+        return is_marked or any(_covers(name, entry.device) for entry in _read_known(directory))
+
+    if not is_in_doubt():
         return
-    examined = examine(directory, seconds)
+    # A search that was running may have examined it: of pods that begin at the same time, one searches for all.
+    examined = examine(directory, seconds, is_needed=is_in_doubt)
     for finding in examined.left:
         if _covers(name, finding.device) or _covers(finding.device, name):
             raise PermanentError(
@@ -265,7 +273,7 @@ class _Search:
             try:
                 for namespace, called in _reachable.scan(is_over):
                     opened.acquire()
-                    search = threads.submit(self._in, Namespace(os.dup(namespace.fd)), called)
+                    search = threads.submit(self._in, namespace.duplicate(), called)
                     search.add_done_callback(lambda _: opened.release())
                     searches.append(search)
             except TimeoutError:
@@ -308,6 +316,8 @@ class _Search:
                     with self._turn:
                         self._judge(found, inside, called)
         except KernelError as problem:
+            if problem.is_short:
+                raise  # nothing is known of the namespace
             self.problems.append(f"network namespace of {called}: {problem.what}")
 
     def _judge(self, found: Sequence[StackedLink], inside: Socket, called: str) -> None:

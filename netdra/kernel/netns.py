@@ -104,6 +104,17 @@ class Namespace:
         """The number by which the kernel distinguishes namespaces while they live."""
         return os.fstat(self.fd).st_ino
 
+    def duplicate(self) -> Self:
+        """The same namespace once more, open until it is closed by itself.
+
+        Raises:
+            KernelError: the process is short of descriptors.
+        """
+        try:
+            return type(self)(os.dup(self.fd), self.path)
+        except OSError as problem:
+            raise from_os_error(problem, "cannot keep a network namespace open") from None
+
     def close(self) -> None:
         """Let go of it; closing twice is not an error."""
         if self.fd >= 0:

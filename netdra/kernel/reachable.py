@@ -21,9 +21,10 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 
 from netdra.kernel import libc
+from netdra.kernel.errors import from_os_error
 from netdra.kernel.netns import Namespace, file_system, inode_at
 
 PROC = "/proc"
@@ -58,6 +59,7 @@ class Reachable:
 
         Raises:
             TimeoutError: it was to stop before all was seen.
+            KernelError: the kernel is short of memory or descriptors, so some were not seen.
         """
         visited = {inode_at()}
         sockets: dict[int, tuple[int, float]] = {}
@@ -85,7 +87,8 @@ class Reachable:
                 return
             with open(f"{PROC}/{pid}/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
                 text = file.read()
-        except _GONE:
+        except _GONE as problem:
+            _pass_over(problem)
             return
         mounts.add(space)
         is_trusted = space in (_named_mounts("self"), _named_mounts("1"))
@@ -117,14 +120,16 @@ class Reachable:
         folder = f"{PROC}/{pid}/task/{thread}/fd"
         try:
             opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except _GONE:
+        except _GONE as problem:
+            _pass_over(problem)
             return
         unknown: list[tuple[int, int]] = []
         try:
-            for name in os.listdir(opened):  # noqa: PTH208
+            for name in _listed(opened):
                 try:
                     target = os.readlink(name, dir_fd=opened)
-                except _GONE:
+                except _GONE as problem:
+                    _pass_over(problem)
                     continue
                 if target.startswith(_SOCKET):
                     inode = int(target[len(_SOCKET) : -1])
@@ -149,8 +154,8 @@ def _of_sockets(
     """The namespaces of sockets, given by descriptor and inode, 0 for a file that is not a socket."""
     if not unknown:
         return
-    with suppress(*_GONE), _process(pid, thread) as process:
-        for descriptor, inode in unknown:
+    with _process(pid, thread) as process:
+        for descriptor, inode in unknown if process >= 0 else ():
             namespace = _namespace_of(process, descriptor)
             if namespace is None:
                 continue
@@ -162,27 +167,23 @@ def _of_sockets(
                     yield namespace, f"a socket of {_called(pid)}"
 
 
-@contextmanager
-def _process(pid: str, thread: str) -> Iterator[int]:
-    """A descriptor of the thread whose files are to be duplicated."""
-    process = os.pidfd_open(int(thread), 0 if thread == pid else _PIDFD_THREAD)
-    try:
-        yield process
-    finally:
-        os.close(process)
+def _process(pid: str, thread: str) -> AbstractContextManager[int]:
+    """A descriptor of the thread whose files are to be duplicated, -1 if it has ended."""
+    return _descriptor(lambda: os.pidfd_open(int(thread), 0 if thread == pid else _PIDFD_THREAD))
 
 
 def _namespace_of(process: int, descriptor: int) -> Namespace | None:
     try:
         sock = libc.pidfd_getfd(process, descriptor)
-    except _GONE:
+    except _GONE as problem:
+        _pass_over(problem)
         return None
     try:
         # The process may have put another file there: of this duplicate it is known what it is.
         if os.readlink(f"{_OWN}/{sock}").startswith(_SOCKET) or _is_tun(sock):  # noqa: PTH115
             return Namespace(fcntl.ioctl(sock, _SIOCGSKNS))
-    except _GONE:
-        pass
+    except _GONE as problem:
+        _pass_over(problem)
     finally:
         os.close(sock)
     return None
@@ -198,7 +199,8 @@ def _descriptor(open_file: Callable[[], int]) -> Iterator[int]:
     """A descriptor, closed afterwards; -1 if its file is gone."""
     try:
         found = open_file()
-    except _GONE:
+    except _GONE as problem:
+        _pass_over(problem)
         yield -1
         return
     try:
@@ -232,7 +234,8 @@ def _opened(inode: int, found: int, called: str, visited: set[int]) -> Iterator[
         if found < 0 or libc.identify(found) != (file_system(), inode):
             return
         namespace = Namespace(os.open(f"{_OWN}/{found}", os.O_RDONLY | os.O_CLOEXEC))
-    except _GONE:
+    except _GONE as problem:
+        _pass_over(problem)
         return
     visited.add(inode)
     with namespace:
@@ -248,7 +251,8 @@ def _named_mounts(pid: str) -> str:
     """The mount namespace of a process as /proc names it, "" if it cannot be read."""
     try:
         return os.readlink(f"{PROC}/{pid}/ns/mnt")  # noqa: PTH115
-    except _GONE:
+    except _GONE as problem:
+        _pass_over(problem)
         return ""
 
 
@@ -256,16 +260,31 @@ def _named(path: str) -> int:
     """The inode of the namespace that a link in /proc names, 0 if it cannot be read."""
     try:
         match = _NET.match(os.readlink(path))  # noqa: PTH115
-    except _GONE:
+    except _GONE as problem:
+        _pass_over(problem)
         return 0
     return int(match[1]) if match is not None else 0
 
 
-def _listed(folder: str) -> list[str]:
+def _listed(folder: str | int) -> list[str]:
+    """The entries of a folder, which may be an open one; none of a process that has ended."""
     try:
         return os.listdir(folder)  # noqa: PTH208
-    except _GONE:
+    except _GONE as problem:
+        _pass_over(problem)
         return []
+
+
+def _pass_over(problem: Exception) -> None:
+    """Take a failure for the end of a process, unless the kernel was short of something.
+
+    Raises:
+        KernelError: it was, and what it did not open may be a namespace.
+    """
+    if isinstance(problem, OSError):
+        error = from_os_error(problem, "cannot search the network namespaces of the node")
+        if error.is_short:
+            raise error from None
 
 
 def _called(pid: str) -> str:

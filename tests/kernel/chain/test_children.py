@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from netdra.chain import holders, returned
+from netdra.chain import files, holders, returned
 from netdra.chain.checkpoint import PodIdentity
 from netdra.chain.detach import detach
 from netdra.chain.report import AttachError, DetachReport
@@ -24,7 +28,8 @@ from netdra.chain.returned import Examination
 from netdra.kernel import children, kinds, link, netns
 from netdra.kernel.netlink import attribute, u32
 from netdra.kernel.netns import Namespace
-from netdra.model.errors import TemporaryError
+from netdra.kernel.reachable import Reachable
+from netdra.model.errors import NetdraError, TemporaryError
 from netdra.model.plan import Plan
 from tests.kernel.chain.conftest import Bed, device, recorder
 from tests.plans import attach, plan, step
@@ -436,6 +441,117 @@ def test_namespaces_that_come_and_go_disturb_no_search(nic: Bed, elsewhere: Name
         over.set()
         for thread in threads:
             thread.join()
+
+
+@pytest.fixture
+def victim() -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
+    """Starts a process with a namespace, threads, a socket and an open namespace of its own."""
+    with ExitStack() as started:
+
+        def start() -> subprocess.Popen[bytes]:
+            process = subprocess.Popen(("unshare", "-n", "-m", sys.executable, "-c", VICTIM), stdout=subprocess.PIPE)
+            started.callback(end, process)
+            assert process.stdout is not None
+            process.stdout.readline()
+            return process
+
+        yield start
+
+
+VICTIM = """
+import os, socket, threading, time
+sock, space = socket.socket(), os.open("/proc/self/ns/net", os.O_RDONLY)
+threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdout is not None
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def test_a_process_may_end_at_each_step_of_a_search(
+    nic: Bed, victim: Callable[[], subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = ("open", "readlink", "listdir", "pidfd_open")
+    real = {name: getattr(os, name) for name in called}
+    undone(nic)
+    steps = 0
+    while True:
+        process = victim()
+        left = steps
+
+        def watched(name: str, process: subprocess.Popen[bytes] = process) -> Callable[..., Any]:
+            def call(what: Any, *args: Any, **others: Any) -> Any:
+                nonlocal left
+                result = real[name](what, *args, **others)
+                if what == process.pid or f"/{process.pid}/" in f"{what}/":
+                    if not left:
+                        end(process)
+                    left -= 1
+                return result
+
+            return call
+
+        with monkeypatch.context() as patch:
+            for name in called:
+                patch.setattr(os, name, watched(name))
+            assert examined(nic).namespaces
+        if process.poll() is None:
+            break
+        steps += 1
+    assert steps > len(called)
+
+
+@contextmanager
+def few_descriptors(spare: int) -> Iterator[None]:
+    """So many files can be opened, and no more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))
+    taken: list[int] = []
+    try:
+        with suppress(OSError):
+            while True:
+                taken.append(os.open("/dev/null", os.O_RDONLY))
+        for _ in range(spare):
+            os.close(taken.pop())
+        yield
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_search_that_lacks_descriptors_leaves_the_device_for_later(nic: Bed, elsewhere: Namespace) -> None:
+    put(nic.pod, elsewhere)
+    undone(nic)
+    for spare in range(1, 16):
+        with few_descriptors(spare), suppress(NetdraError):
+            returned.examine(nic.settings.state, SECONDS)
+        assert marks(nic) or not names(elsewhere), f"{spare} descriptors"
+    examined(nic)
+    assert (marks(nic), names(elsewhere)) == ([], set())
+
+
+def test_one_search_is_enough_for_pods_that_begin_at_the_same_time(nic: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    undone(nic)
+    searches: list[object] = []
+    scan = Reachable.scan
+    monkeypatch.setattr(Reachable, "scan", lambda *args: [searches.append(args), scan(*args)][1])
+    state = nic.settings.state
+    with ThreadPoolExecutor(4) as threads:
+        with files.folder(state / holders.RETURNED, SECONDS):
+            begun = [
+                threads.submit(returned.check_free, state, "veth:eth7", SECONDS, host_may_use=False) for _ in range(4)
+            ]
+            time.sleep(0.3)
+        for each in begun:
+            each.result()
+    assert len(searches) == 1
 
 
 # Others' links.
