@@ -539,9 +539,14 @@ def test_a_search_that_lacks_descriptors_leaves_the_device_for_later(nic: Bed, e
 
 def test_one_search_is_enough_for_pods_that_begin_at_the_same_time(nic: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     undone(nic)
-    searches: list[object] = []
+    searches: list[Reachable] = []
     scan = Reachable.scan
-    monkeypatch.setattr(Reachable, "scan", lambda *args: [searches.append(args), scan(*args)][1])
+
+    def counted(self: Reachable, is_over: Callable[[], bool]) -> Iterator[tuple[Namespace, str]]:
+        searches.append(self)
+        return scan(self, is_over)
+
+    monkeypatch.setattr(Reachable, "scan", counted)
     state = nic.settings.state
     with ThreadPoolExecutor(4) as threads:
         with files.folder(state / holders.RETURNED, SECONDS):
