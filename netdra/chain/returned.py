@@ -109,6 +109,16 @@ def marks(directory: Path) -> frozenset[str]:
     return frozenset(files.listed(files.joined(directory, holders.RETURNED))) - {_KNOWN, f".{_KNOWN}"}
 
 
+def unexamined(directory: Path, devices: Collection[str]) -> frozenset[str]:
+    """The marks of devices, by their keys.
+
+    Raises:
+        TemporaryError: the disk cannot be read.
+    """
+    names = [holders.name_of(device) for device in devices]
+    return frozenset(mark for mark in marks(directory) if any(_covers(mark, name) for name in names))
+
+
 def examine(
     directory: Path,
     seconds: float,
@@ -176,8 +186,8 @@ def check_free(directory: Path, device: str, seconds: float, *, host_may_use: bo
     name = holders.name_of(device)
 
     def is_in_doubt() -> bool:
-        is_marked = any(_covers(mark, name) for mark in marks(directory))
-        return is_marked or any(_covers(name, entry.device) for entry in _read_known(directory))
+        others = _read_known(directory)
+        return bool(unexamined(directory, [device])) or any(_covers(name, entry.device) for entry in others)
 
     if not is_in_doubt():
         return

@@ -50,6 +50,10 @@ class DeviceIdentity(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
         # The address on another bus may be another one after a boot, or in another socket.
         return self.permanent_mac or f"{self.bus}/{self.address}"
 
+    def key_of(self, name: str) -> str:
+        """The key; of a virtual device by its name on the host."""
+        return self.key or f"{self.kind or 'virtual'}:{name}"
+
     @property
     def pci_address(self) -> str:
         """The address of its PCI function, "" for a device on another bus or none."""

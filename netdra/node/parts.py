@@ -124,6 +124,7 @@ class Pods:
         tracker = Tracker.of_node(given.client, given.node, given.prepared)
         events = PodEvents(given.emit, given.node)
         writer = StatusWriter(given.client, given.policy_of, given.pod_network_kind, gate=given.gate)
+        examiner = Examiner(given.settings.state, given.threads.examining, events, given.gate, given.signals)
         claims = Claims(
             given.client,
             given.node,
@@ -134,6 +135,7 @@ class Pods:
             tracker,
             given.permits,
             given.turns,
+            examiner.examined,
         )
         hooks = Attachments(
             tracker=tracker,
@@ -154,7 +156,7 @@ class Pods:
             tracker=tracker,
             writer=writer,
             recovery=Recovery(hooks, claims),
-            examiner=Examiner(given.settings.state, given.threads.examining, events, given.gate, given.signals),
+            examiner=examiner,
             wait_addresses=given.wait_addresses,
         )
 

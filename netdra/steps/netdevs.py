@@ -102,12 +102,12 @@ class Moved(Record, frozen=True, kw_only=True):
     @property
     def key(self) -> str:
         """A text that no other device has that a step may take from the host."""
-        return _key(self.device, self.name)
+        return self.device.key_of(self.name)
 
 
 def key_of(netdev: Link, sysfs: Sysfs) -> str:
     """The key that the record of a netdev of the host would have (`Moved.key`)."""
-    return _key(identity.identity_of(netdev, sysfs), netdev.name)
+    return identity.identity_of(netdev, sysfs).key_of(netdev.name)
 
 
 def seen(
@@ -195,10 +195,6 @@ def on_host(device: DeviceIdentity, names: tuple[str, ...], site: Site) -> Link 
         return netdev
     until = min(site.deadline, give_up_at())
     return identity.await_return(site.host_namespace, site.sysfs, device, find, until)
-
-
-def _key(device: DeviceIdentity, name: str) -> str:
-    return device.key or f"{device.kind or 'virtual'}:{name}"
 
 
 def _fits(netdev: Link, moved: Moved, pod: PodSpace, site: Site) -> bool:

@@ -165,6 +165,7 @@ class Claims:
         watched: WatchedPods,
         permits: NodePermits,
         turns: Turns,
+        examined: Callable[[Collection[str]], Awaitable[None]],
     ) -> None:
         """Begin.
 
@@ -178,10 +179,11 @@ class Claims:
             watched: pods and their claims without asking the API server.
             permits: what authors of topologies may use of the node.
             turns: the claims that are worked on.
+            examined: waits until devices, by their keys, were examined since they came back from other pods.
         """
         self._client, self._node, self._view, self._holder = client, node, view, holder
         self._store, self._files = store, files
-        self._watched, self._permits, self._turns = watched, permits, turns
+        self._watched, self._permits, self._turns, self._examined = watched, permits, turns, examined
         self._vfs = VFChooser(view, holder, store)
         self._addresses: NodeAddresses | None = None
         self._refused = RefusedAddresses()
@@ -234,7 +236,9 @@ class Claims:
         Raises:
             NetdraError: the claim is refused, or could not be checked or written down.
         """
-        return (await self._prepared(claim)).told
+        prepared = await self._prepared(claim)
+        await self._examined([key for device in prepared.devices if (key := device.facts.held_as)])
+        return prepared.told
 
     async def unprepare(self, claim: ClaimReference) -> None:
         """Forget a claim and remove its files; see `ClaimHandler`. The caller has the claim's turn.

@@ -2,8 +2,9 @@
 
 A search reads all processes of the node, a quarter of a second of a CPU for 2,500 of them. So one search is for all
 devices that have come back since the last, the pauses between searches are ten times as long as one, and it waits for
-hooks (`netdra.node.priority`). A prepared claim ends the pause: its pod may get such a device a moment later. Started
-by `netdra.node.parts`; `netdra.node.signals` wakes it.
+hooks (`netdra.node.priority`). A prepared claim ends the pause: its pod may get such a device a moment later. Where a
+claim has such a device, its preparation waits for the search (`examined`): the kubelet gives it more time than the
+runtime gives to a pod's start. Started by `netdra.node.parts`; `netdra.node.signals` wakes it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import asyncio
 import logging
 import threading
 import time
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -33,6 +35,8 @@ AGAIN_SECONDS, EVERY_SECONDS = 60.0, 600.0
 """Seconds until all is searched again: while a device could not be cleared, and else, for what others have."""
 FIRST_SECONDS = 5.0
 """Seconds after the daemon's start, in which pods wait for other work."""
+WAIT_SECONDS = 5.0
+"""How long a claim's preparation waits for the search of its devices."""
 
 
 class Examiner:
@@ -55,29 +59,57 @@ class Examiner:
         self._stopped = threading.Event()
         self._left: frozenset[str] = frozenset()
         self._again_at = 0.0
+        self._runs = False
         self._hurried = asyncio.Event()
+        self._asked = asyncio.Event()
+        self._round_over = asyncio.Event()
         signals.held_changed.subscribe(self._awake.set)
         signals.claim_prepared.subscribe(self._hurried.set)
 
     async def run(self) -> None:
         """Work until cancelled."""
+        self._runs = True
         try:
-            await asyncio.sleep(FIRST_SECONDS)
+            await _wait(self._asked, FIRST_SECONDS)
             while True:
-                self._awake.clear()
-                self._hurried.clear()
-                await _wait(self._hurried, await self._round())
+                is_urgent = self._asked.is_set()
+                for event in (self._awake, self._hurried, self._asked):
+                    event.clear()
+                pause = await self._round(is_urgent)
+                self._round_over.set()
+                await _wait(self._hurried, pause)
                 await _wait(self._awake, self._again_at - time.monotonic())
         finally:
+            self._runs = False
             self._stopped.set()
 
-    async def _round(self) -> float:
-        """Search if there is a reason to; return how long to pause."""
+    async def examined(self, devices: Collection[str]) -> None:
+        """Wait until devices have been examined, by their keys, for WAIT_SECONDS at most.
+
+        Those that could not be cleared are not waited for: their pod's start is refused, with the reason. While nothing
+        runs here, nothing is waited for: the pod's start searches.
+        """
+        until = time.monotonic() + WAIT_SECONDS
+        try:
+            while self._runs and time.monotonic() < until and await asyncio.to_thread(self._is_unexamined, devices):
+                self._round_over.clear()
+                for event in (self._asked, self._awake, self._hurried):
+                    event.set()
+                await _wait(self._round_over, until - time.monotonic())
+        except NetdraError as problem:
+            log.debug("returned devices are not known: %s", problem)
+
+    def _is_unexamined(self, devices: Collection[str]) -> bool:
+        return not returned.unexamined(self._state, devices) <= self._left
+
+    async def _round(self, is_urgent: bool) -> float:
+        """Search if there is a reason to, in urgent cases beside hooks; return how long to pause."""
         loop = asyncio.get_running_loop()
         try:
             if not await loop.run_in_executor(self._threads, self._is_due):
                 return 0.0
-            await self._gate.wait()
+            if not is_urgent:
+                await self._gate.wait()
             examination, seconds = await loop.run_in_executor(self._threads, self._examine)
         except NetdraError as problem:
             log.warning("returned devices are not examined: %s", problem)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from netdra.kube.client import Client
 from netdra.model.claim import ResourceClaim
 from netdra.model.plan import ClaimReference
@@ -23,6 +25,10 @@ class Unwatched:
         return None
 
 
+async def unexamined(devices: Collection[str]) -> None:
+    """Wait for no search: none of the devices was in a pod."""
+
+
 def handler(
     client: Client,
     node: str,
@@ -34,4 +40,4 @@ def handler(
 ) -> Claims:
     """The claims of a node that allows everything."""
     turns = turns or Turns(PriorityGate())
-    return Claims(client, node, view, holder, store, files, Unwatched(), EVERYTHING, turns)
+    return Claims(client, node, view, holder, store, files, Unwatched(), EVERYTHING, turns, unexamined)

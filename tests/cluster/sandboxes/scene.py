@@ -26,6 +26,7 @@ from netdra.kernel.netns import Namespace
 from netdra.kube.client import Client
 from netdra.kube.connection import connect, find_config
 from netdra.kube.events import Occurrence
+from netdra.model import decoders
 from netdra.model.names import DRIVER
 from netdra.model.plan import ClaimReference, PlannedDevice
 from netdra.model.resource import ResourceSlice
@@ -284,6 +285,7 @@ class Scene:
     @asynccontextmanager
     async def daemon(self, *, watching: bool = True) -> AsyncIterator[Daemon]:
         """The daemon's half that keeps pods, from its start to its end; its events for people are in `told`."""
+        decoders.build()
         async with FaultProxy(self.plane).serving() as proxy, Client(connect(proxy.config)) as client:
             pods = Pods.assembled(self.dependencies(client))
             await pods.recover()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import queue
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
@@ -18,7 +19,7 @@ from netdra.kernel.netns import Namespace
 from netdra.kube.events import Occurrence
 from netdra.node.priority import PriorityGate
 from netdra.node.sandboxes.events import PodEvents
-from netdra.node.sandboxes.examiner import Examiner
+from netdra.node.sandboxes.examiner import WAIT_SECONDS, Examiner
 from netdra.node.signals import Signals
 from tests.kernel.chain.conftest import Bed
 from tests.kernel.chain.test_children import elsewhere, names, nic, put, undone
@@ -176,3 +177,65 @@ def test_a_claim_that_is_prepared_ends_the_pause_after_a_search(
 
     asyncio.run(scenario())
     assert names(elsewhere) == set()
+
+
+def test_a_claim_s_preparation_waits_until_its_device_is_examined(
+    nic: Bed, elsewhere: Namespace, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While hooks run, in a pause, and after the daemon's start, too."""
+    for name, value in {"LEAST_PAUSE": 1000.0, "FIRST_SECONDS": 1000.0}.items():
+        monkeypatch.setattr(f"netdra.node.sandboxes.examiner.{name}", value)
+
+    async def scenario() -> None:
+        async with running(nic, threads) as scene:
+            with scene.gate.in_hand():
+                put(nic.pod, elsewhere)
+                undone(nic)
+                await asyncio.gather(*(scene.examiner.examined([f"veth:eth{each}"]) for each in (7, 7, 8)))
+                assert (names(elsewhere), returned.marks(nic.settings.state)) == (set(), frozenset())
+
+    began = time.monotonic()
+    asyncio.run(scenario())
+    assert time.monotonic() - began < WAIT_SECONDS
+
+
+def test_a_claim_s_preparation_does_not_wait_for_a_device_that_cannot_be_cleared(
+    nic: Bed, elsewhere: Namespace, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(nic.pod, elsewhere)
+    undone(nic)
+    refuse: Callable[..., str] = lambda *_: "the kernel refuses"  # noqa: E731
+    monkeypatch.setattr(children, "delete", refuse)
+
+    async def scenario() -> None:
+        async with running(nic, threads) as scene:
+            await scene.examiner.examined(["veth:eth7"])
+
+    began = time.monotonic()
+    asyncio.run(scenario())
+    assert time.monotonic() - began < WAIT_SECONDS
+    assert returned.marks(nic.settings.state) == {"veth:eth7"}
+
+
+def test_a_claim_s_preparation_waits_for_a_limited_time(
+    nic: Bed, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    undone(nic)
+    monkeypatch.setattr("netdra.node.sandboxes.examiner.WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(returned, "examine", lambda *_: returned.Examination(complete=False))
+
+    async def scenario() -> None:
+        async with running(nic, threads) as scene:
+            await scene.examiner.examined(["veth:eth7"])
+
+    asyncio.run(scenario())
+    assert returned.marks(nic.settings.state) == {"veth:eth7"}
+
+
+def test_a_claim_s_preparation_does_not_wait_for_a_search_that_nobody_makes(
+    nic: Bed, threads: ThreadPoolExecutor
+) -> None:
+    undone(nic)
+    began = time.monotonic()
+    asyncio.run(Scene(nic, threads).examiner.examined(["veth:eth7"]))
+    assert time.monotonic() - began < WAIT_SECONDS

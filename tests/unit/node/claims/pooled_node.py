@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
@@ -165,6 +165,10 @@ class Unwatched:
         return None
 
 
+async def unexamined(devices: Collection[str]) -> None:
+    """Wait for no search: none of the devices was in a pod."""
+
+
 class Daemon:
     """One process of netdra on the node: it begins with the state of earlier ones on disk and at the API server."""
 
@@ -194,6 +198,7 @@ class Daemon:
             Unwatched(),
             EVERYTHING,
             Turns(PriorityGate()),
+            unexamined,
         )
 
     @property
