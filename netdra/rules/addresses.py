@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from netdra.model import suggestions
 from netdra.model.findings import Finding, Path, about
-from netdra.model.topology import NetworkTopology, Step
+from netdra.model.topology import NetworkTopology
 from netdra.rules.networks import host_local
 
 IPAM_PLUGINS = ("dhcp", "host-local", "network", "static", "whereabouts")
@@ -41,8 +41,16 @@ class _Placed(NamedTuple):
 
 
 def unwise(topology: NetworkTopology) -> Iterator[Finding]:
-    """The addresses of a topology's steps that are unlikely to work."""
+    """The addresses and routes of a topology's steps that are unlikely to work as meant."""
     for at, step in enumerate(topology.spec.steps):
+        for path in () if step.default_route else _first_defaults(step.config):
+            yield about(
+                topology.name,
+                step.name,
+                "the default route comes before that of eth0: the pod reaches the cluster's services through it",
+                hint="set a metric, so that eth0 stays the first choice, or set defaultRoute: true",
+                path=("spec", "steps", at, "config", *path),
+            )
         ipam = step.config.get("ipam")
         if not isinstance(ipam, Mapping) or not isinstance(kind := ipam.get("type"), str):
             continue
@@ -56,12 +64,17 @@ def unwise(topology: NetworkTopology) -> Iterator[Finding]:
 
 
 def default_routes(topology: NetworkTopology) -> Iterator[Finding]:
-    """Default routes that take a pod's traffic from `eth0`, and that the author did not request.
+    """Default routes that IPAM or a plugin would bring before that of `eth0`, and that the author did not request.
 
-    A route with a metric of its own, or in another table, is a request, as `defaultRoute: true` is.
+    A route with a metric of its own, or in another table, is a request, as `defaultRoute: true` is, and as one among
+    the step's own `routes` is (`unwise` warns of that).
     """
     for at, step in enumerate(topology.spec.steps):
-        for path in () if step.default_route else _default_routes(step):
+        ipam = step.config.get("ipam")
+        places = [("ipam", *path) for path in _first_defaults(ipam)] if isinstance(ipam, Mapping) else []
+        if step.config.get("isDefaultGateway") is True:
+            places.append(("isDefaultGateway",))
+        for path in () if step.default_route else places:
             yield about(
                 topology.name,
                 step.name,
@@ -71,15 +84,12 @@ def default_routes(topology: NetworkTopology) -> Iterator[Finding]:
             )
 
 
-def _default_routes(step: Step) -> Iterator[Path]:
-    if step.config.get("isDefaultGateway") is True:
-        yield ("isDefaultGateway",)
-    ipam = step.config.get("ipam")
-    for place, config in ((), step.config), (("ipam",), ipam if isinstance(ipam, Mapping) else {}):
-        listed = config.get("routes")
-        for at, entry in enumerate(listed if isinstance(listed, list | tuple) else ()):
-            if isinstance(entry, Mapping) and _is_first_default(entry):
-                yield (*place, "routes", at, "destination" if "destination" in entry else "dst")
+def _first_defaults(config: Mapping[str, Any]) -> Iterator[Path]:
+    """Where the routes of a config are default routes that come before that of `eth0`."""
+    listed = config.get("routes")
+    for at, entry in enumerate(listed if isinstance(listed, list | tuple) else ()):
+        if isinstance(entry, Mapping) and _is_first_default(entry):
+            yield ("routes", at, "destination" if "destination" in entry else "dst")
 
 
 def _is_first_default(route: Mapping[str, Any]) -> bool:

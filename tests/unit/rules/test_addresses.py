@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from netdra.model import documents
 from netdra.model.topology import NetworkTopology
-from netdra.rules.addresses import default_routes
+from netdra.rules.addresses import default_routes, unwise
+from netdra.rules.topologies import check_topology
 from tests.builders import with_config
 
 ALLOWED: list[dict[str, Any]] = [
@@ -22,8 +25,7 @@ ALLOWED: list[dict[str, Any]] = [
     {"routes": "none", "ipam": []},
 ]
 REJECTED: list[tuple[dict[str, Any], tuple[str | int, ...]]] = [
-    ({"routes": [{"destination": "default", "gateway": "10.1.0.1"}]}, ("routes", 0, "destination")),
-    ({"routes": [{"dst": "0.0.0.0/0", "metric": 0}]}, ("routes", 0, "dst")),
+    ({"ipam": {"type": "dhcp", "routes": [{"dst": "0.0.0.0/0", "priority": 0}]}}, ("ipam", "routes", 0, "dst")),
     ({"ipam": {"type": "static", "routes": [{"dst": "10.9.0.0/16"}, {"dst": "::/0"}]}}, ("ipam", "routes", 1, "dst")),
     ({"isDefaultGateway": True}, ("isDefaultGateway",)),
 ]
@@ -31,7 +33,9 @@ REJECTED: list[tuple[dict[str, Any], tuple[str | int, ...]]] = [
 
 @pytest.mark.parametrize("config", ALLOWED, ids=str)
 def test_other_routes_are_allowed(topology: Callable[..., NetworkTopology], config: dict[str, Any]) -> None:
-    assert not [*default_routes(with_config(topology("- {name: nic, type: bridge}"), config))]
+    chosen = with_config(topology("- {name: nic, type: bridge}"), config)
+    assert not [*default_routes(chosen)]
+    assert not [finding for finding in unwise(chosen) if "default route" in finding.what]
 
 
 @pytest.mark.parametrize(("config", "place"), REJECTED, ids=str)
@@ -42,3 +46,37 @@ def test_a_default_route_is_rejected_unless_it_is_requested(
     assert found.path == ("spec", "steps", 0, "config", *place)
     requested = topology("- {name: nic, type: bridge, defaultRoute: true}")
     assert not [*default_routes(with_config(requested, config))]
+
+
+@pytest.mark.parametrize(
+    "route",
+    [
+        {"destination": "default", "gateway": "10.1.0.1"},
+        {"destination": "0.0.0.0/0", "gateway": "10.1.0.1"},
+        {"destination": "::/0", "gateway": "fd00::1"},
+        {"dst": "0.0.0.0/0", "metric": 0},
+    ],
+    ids=str,
+)
+def test_a_default_route_among_a_step_s_own_routes_is_accepted_with_a_warning(
+    topology: Callable[..., NetworkTopology], route: dict[str, Any]
+) -> None:
+    config = {"routes": [route]}
+    chosen = with_config(topology("- {name: nic, type: tuning}"), config)
+    assert not [*default_routes(chosen)]
+    (found,) = unwise(chosen)
+    assert found.path == ("spec", "steps", 0, "config", "routes", 0, next(iter(route)))
+    assert "before that of eth0" in found.what
+    assert "metric" in found.hint
+    requested = topology("- {name: nic, type: tuning, defaultRoute: true}")
+    assert not [*unwise(with_config(requested, config))]
+
+
+@pytest.mark.parametrize("name", ["ai-bonded-rdma", "bonded-vlan-topology"])
+def test_the_topologies_of_the_chaining_document_are_accepted_as_they_are_written(name: str) -> None:
+    text = (Path(__file__).parents[1] / "topology" / "topologies" / f"{name}.yaml").read_text()
+    (document,) = documents.read(text, name)
+    assert isinstance(document, NetworkTopology)
+    assert not [*check_topology(document, ()), *default_routes(document)]
+    (found,) = [finding for finding in unwise(document) if "eth0" in finding.what]
+    assert "comes before that of eth0" in found.what
