@@ -36,6 +36,7 @@ from netdra.kernel.netns import Namespace
 from netdra.kernel.sysfs import Sysfs
 from netdra.model import texts
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
+from netdra.model.plan import PlannedDevice
 from netdra.steps import builtin, netdevs
 from netdra.steps.allocated import Allocated
 from netdra.steps.contract import Site
@@ -109,14 +110,19 @@ def marks(directory: Path) -> frozenset[str]:
     return frozenset(files.listed(files.joined(directory, holders.RETURNED))) - {_KNOWN, f".{_KNOWN}"}
 
 
-def unexamined(directory: Path, devices: Collection[str]) -> frozenset[str]:
-    """The marks of devices, by their keys.
+def unexamined(directory: Path, devices: Collection[PlannedDevice]) -> frozenset[str]:
+    """The marks of devices. A virtual one is recognised by its name, which no other link of the host has.
 
     Raises:
         TemporaryError: the disk cannot be read.
     """
-    names = [holders.name_of(device) for device in devices]
-    return frozenset(mark for mark in marks(directory) if any(_covers(mark, name) for name in names))
+    names = [holders.name_of(device.key) for device in devices if device.key]
+    virtual = {holders.name_of(device.if_name) for device in devices if not device.key and device.if_name}
+    return frozenset(
+        mark
+        for mark in marks(directory)
+        if mark.partition(":")[2] in virtual or any(_covers(mark, name) for name in names)
+    )
 
 
 def examine(
@@ -186,8 +192,8 @@ def check_free(directory: Path, device: str, seconds: float, *, host_may_use: bo
     name = holders.name_of(device)
 
     def is_in_doubt() -> bool:
-        others = _read_known(directory)
-        return bool(unexamined(directory, [device])) or any(_covers(name, entry.device) for entry in others)
+        is_marked = any(_covers(mark, name) for mark in marks(directory))
+        return is_marked or any(_covers(name, entry.device) for entry in _read_known(directory))
 
     if not is_in_doubt():
         return

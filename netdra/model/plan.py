@@ -83,11 +83,6 @@ class PlannedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
         return self.identity.key if self.identity is not None else self.pci_address
 
     @property
-    def held_as(self) -> str:
-        """The key by which a sandbox that has it is known (`netdra.chain.holders`), "" if the device is not known."""
-        return self.identity.key_of(self.if_name) if self.identity is not None and self.if_name else self.key
-
-    @property
     def own_pci_address(self) -> str:
         """The PCI address of a device that belongs to its claim alone, else "".
 

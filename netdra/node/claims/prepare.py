@@ -165,7 +165,7 @@ class Claims:
         watched: WatchedPods,
         permits: NodePermits,
         turns: Turns,
-        examined: Callable[[Collection[str]], Awaitable[None]],
+        examined: Callable[[Collection[PlannedDevice]], Awaitable[None]],
     ) -> None:
         """Begin.
 
@@ -179,7 +179,7 @@ class Claims:
             watched: pods and their claims without asking the API server.
             permits: what authors of topologies may use of the node.
             turns: the claims that are worked on.
-            examined: waits until devices, by their keys, were examined since they came back from other pods.
+            examined: waits until devices were examined since they came back from other pods.
         """
         self._client, self._node, self._view, self._holder = client, node, view, holder
         self._store, self._files = store, files
@@ -237,7 +237,7 @@ class Claims:
             NetdraError: the claim is refused, or could not be checked or written down.
         """
         prepared = await self._prepared(claim)
-        await self._examined([key for device in prepared.devices if (key := device.facts.held_as)])
+        await self._examined([device.facts for device in prepared.devices])
         return prepared.told
 
     async def unprepare(self, claim: ClaimReference) -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 from netdra.chain import returned
 from netdra.chain.returned import Examination
 from netdra.model.errors import NetdraError
+from netdra.model.plan import PlannedDevice
 from netdra.node.priority import PriorityGate
 from netdra.node.sandboxes.events import PodEvents
 from netdra.node.signals import Signals
@@ -83,8 +84,8 @@ class Examiner:
             self._runs = False
             self._stopped.set()
 
-    async def examined(self, devices: Collection[str]) -> None:
-        """Wait until devices have been examined, by their keys, for WAIT_SECONDS at most.
+    async def examined(self, devices: Collection[PlannedDevice]) -> None:
+        """Wait until devices have been examined since they came back, for WAIT_SECONDS at most.
 
         Those that could not be cleared are not waited for: their pod's start is refused, with the reason. While nothing
         runs here, nothing is waited for: the pod's start searches.
@@ -99,7 +100,7 @@ class Examiner:
         except NetdraError as problem:
             log.debug("returned devices are not known: %s", problem)
 
-    def _is_unexamined(self, devices: Collection[str]) -> bool:
+    def _is_unexamined(self, devices: Collection[PlannedDevice]) -> bool:
         return not returned.unexamined(self._state, devices) <= self._left
 
     async def _round(self, is_urgent: bool) -> float:

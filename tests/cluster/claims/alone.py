@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from netdra.kube.client import Client
 from netdra.model.claim import ResourceClaim
-from netdra.model.plan import ClaimReference
+from netdra.model.plan import ClaimReference, PlannedDevice
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.prepare import Claims
 from netdra.node.claims.store import ClaimStore, PodUser
@@ -25,7 +25,7 @@ class Unwatched:
         return None
 
 
-async def unexamined(devices: Collection[str]) -> None:
+async def unexamined(devices: Collection[PlannedDevice]) -> None:
     """Wait for no search: none of the devices was in a pod."""
 
 

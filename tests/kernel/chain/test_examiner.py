@@ -17,6 +17,7 @@ from netdra.chain import returned
 from netdra.kernel import children, libc
 from netdra.kernel.netns import Namespace
 from netdra.kube.events import Occurrence
+from netdra.model.plan import PlannedDevice
 from netdra.node.priority import PriorityGate
 from netdra.node.sandboxes.events import PodEvents
 from netdra.node.sandboxes.examiner import WAIT_SECONDS, Examiner
@@ -40,6 +41,10 @@ class Scene:
     async def event(self) -> Occurrence:
         async with asyncio.timeout(SECONDS):
             return await self.events.get()
+
+
+def planned(name: str) -> PlannedDevice:
+    return PlannedDevice(request="nic", pool="node-1", device=name, if_name=name)
 
 
 @pytest.fixture(autouse=True)
@@ -191,7 +196,7 @@ def test_a_claim_s_preparation_waits_until_its_device_is_examined(
             with scene.gate.in_hand():
                 put(nic.pod, elsewhere)
                 undone(nic)
-                await asyncio.gather(*(scene.examiner.examined([f"veth:eth{each}"]) for each in (7, 7, 8)))
+                await asyncio.gather(*(scene.examiner.examined([planned(each)]) for each in ("eth7", "eth7", "eth8")))
                 assert (names(elsewhere), returned.marks(nic.settings.state)) == (set(), frozenset())
 
     began = time.monotonic()
@@ -209,7 +214,7 @@ def test_a_claim_s_preparation_does_not_wait_for_a_device_that_cannot_be_cleared
 
     async def scenario() -> None:
         async with running(nic, threads) as scene:
-            await scene.examiner.examined(["veth:eth7"])
+            await scene.examiner.examined([planned("eth7")])
 
     began = time.monotonic()
     asyncio.run(scenario())
@@ -226,7 +231,7 @@ def test_a_claim_s_preparation_waits_for_a_limited_time(
 
     async def scenario() -> None:
         async with running(nic, threads) as scene:
-            await scene.examiner.examined(["veth:eth7"])
+            await scene.examiner.examined([planned("eth7")])
 
     asyncio.run(scenario())
     assert returned.marks(nic.settings.state) == {"veth:eth7"}
@@ -237,5 +242,5 @@ def test_a_claim_s_preparation_does_not_wait_for_a_search_that_nobody_makes(
 ) -> None:
     undone(nic)
     began = time.monotonic()
-    asyncio.run(Scene(nic, threads).examiner.examined(["veth:eth7"]))
+    asyncio.run(Scene(nic, threads).examiner.examined([planned("eth7")]))
     assert time.monotonic() - began < WAIT_SECONDS

@@ -165,7 +165,7 @@ class Unwatched:
         return None
 
 
-async def unexamined(devices: Collection[str]) -> None:
+async def unexamined(devices: Collection[PlannedDevice]) -> None:
     """Wait for no search: none of the devices was in a pod."""
 
 
