@@ -197,8 +197,13 @@ def check_free(directory: Path, device: str, seconds: float, *, host_may_use: bo
 
     if not is_in_doubt():
         return
-    # A search that was running may have examined it: of pods that begin at the same time, one searches for all.
-    examined = examine(directory, seconds, is_needed=is_in_doubt)
+    hint = "netdra retries automatically"
+    try:
+        # A search that was running may have examined it: of pods that begin at the same time, one searches for all.
+        examined = examine(directory, seconds, is_needed=is_in_doubt)
+    except TemporaryError as problem:
+        what = f"device {device} came from another pod and is not examined yet: {problem.what}"
+        raise TemporaryError(what, hint=hint) from None
     for finding in examined.left:
         if _covers(name, finding.device) or _covers(finding.device, name):
             raise PermanentError(
@@ -209,7 +214,7 @@ def check_free(directory: Path, device: str, seconds: float, *, host_may_use: bo
         raise TemporaryError(
             f"device {device} came from another pod and is not examined yet: not all namespaces of the node were "
             f"searched in {seconds:.1f} s",
-            hint="netdra retries automatically",
+            hint=hint,
         )
     others = [entry.text for entry in _read_known(directory) if _covers(name, entry.device)]
     if others and not host_may_use:

@@ -38,6 +38,8 @@ from tests.unit.node.nri.peer import Peer, listening
 
 AT_ONCE = 4
 """Pods at a time, each with a device of its own."""
+TRIES = 20
+"""How often a pod is tried that is told to wait: on a busy machine, a device may not be examined yet."""
 INTERFACES = tuple(f"eth{number}" for number in range(10, 10 + AT_ONCE))
 RESTARTS = 0.04
 """The share of rounds in which the driver is started again, and of those in which the runtime is."""
@@ -255,7 +257,7 @@ class Node:
     async def _live(self, pod: Object, fault: str, delay: float) -> None:
         """A pod's sandbox, from its first hook until the runtime has forgotten it."""
         starts, peer = self.starts, self.runtime.plugin
-        running = asyncio.create_task(self._run(pod))
+        running = asyncio.create_task(self._run(pod, again=fault == "none"))
         if "during its hook" in fault:
             await asyncio.sleep(delay)
             uid = pod["metadata"]["uid"]
@@ -286,12 +288,18 @@ class Node:
         with netns.Namespace.open(box.path) as space, space.socket() as sock:
             return {each.name for each in link.dump(sock)}
 
-    async def _run(self, pod: Object) -> Box | None:
-        try:
-            return await self.runtime.run(pod)
-        except RefusedError as problem:
-            self.refused = str(problem)
-            return None
+    async def _run(self, pod: Object, *, again: bool) -> Box | None:
+        """Run a pod; what netdra says to retry is tried again, as the kubelet does."""
+        for left in reversed(range(TRIES if again else 1)):
+            try:
+                return await self.runtime.run(pod)
+            except RefusedError as problem:
+                self.refused = str(problem)
+                if not left or "netdra retries automatically" not in self.refused:
+                    return None
+                self.done["tried again"] += 1
+                await asyncio.sleep(0.5)
+        return None
 
     async def _until_done(self, call: Callable[[Daemon], Coroutine[Any, Any, object]]) -> None:
         """The kubelet calls the driver that is there, until the call succeeds."""
