@@ -135,7 +135,7 @@ class Pods:
             tracker,
             given.permits,
             given.turns,
-            examiner.examined,
+            examiner.wait_examined,
         )
         hooks = Attachments(
             tracker=tracker,

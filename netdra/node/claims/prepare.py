@@ -165,7 +165,7 @@ class Claims:
         watched: WatchedPods,
         permits: NodePermits,
         turns: Turns,
-        examined: Callable[[Collection[PlannedDevice]], Awaitable[None]],
+        wait_examined: Callable[[Collection[PlannedDevice]], Awaitable[None]],
     ) -> None:
         """Begin.
 
@@ -179,11 +179,11 @@ class Claims:
             watched: pods and their claims without asking the API server.
             permits: what authors of topologies may use of the node.
             turns: the claims that are worked on.
-            examined: waits until devices were examined since they came back from other pods.
+            wait_examined: waits until devices were examined since they came back from other pods.
         """
         self._client, self._node, self._view, self._holder = client, node, view, holder
         self._store, self._files = store, files
-        self._watched, self._permits, self._turns, self._examined = watched, permits, turns, examined
+        self._watched, self._permits, self._turns, self._wait_examined = watched, permits, turns, wait_examined
         self._vfs = VFChooser(view, holder, store)
         self._addresses: NodeAddresses | None = None
         self._refused = RefusedAddresses()
@@ -237,7 +237,7 @@ class Claims:
             NetdraError: the claim is refused, or could not be checked or written down.
         """
         prepared = await self._prepared(claim)
-        await self._examined([device.facts for device in prepared.devices])
+        await self._wait_examined([device.facts for device in prepared.devices])
         return prepared.told
 
     async def unprepare(self, claim: ClaimReference) -> None:

@@ -3,7 +3,7 @@
 A search reads all processes of the node, a quarter of a second of a CPU for 2,500 of them. So one search is for all
 devices that have come back since the last, the pauses between searches are ten times as long as one, and it waits for
 hooks (`netdra.node.priority`). A prepared claim ends the pause: its pod may get such a device a moment later. Where a
-claim has such a device, its preparation waits for the search (`examined`): the kubelet gives it more time than the
+claim has such a device, its preparation waits for the search (`wait_examined`): the kubelet gives it more time than the
 runtime gives to a pod's start. Started by `netdra.node.parts`; `netdra.node.signals` wakes it.
 """
 
@@ -84,7 +84,7 @@ class Examiner:
             self._runs = False
             self._stopped.set()
 
-    async def examined(self, devices: Collection[PlannedDevice]) -> None:
+    async def wait_examined(self, devices: Collection[PlannedDevice]) -> None:
         """Wait until devices have been examined since they came back, for WAIT_SECONDS at most.
 
         Those that could not be cleared are not waited for: their pod's start is refused, with the reason. While nothing

@@ -89,7 +89,7 @@ def test_while_readings_of_other_pods_claims_hang_a_pod_that_comes_gets_its_netw
     asyncio.run(story())
 
 
-def test_a_claim_is_prepared_once_its_device_is_examined_since_another_pod_had_it(
+def test_preparing_a_claim_examines_a_device_that_another_pod_returned(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that the start of its pod, which has less time, does not have to search the node's network namespaces."""

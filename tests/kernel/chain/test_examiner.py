@@ -184,7 +184,7 @@ def test_a_claim_that_is_prepared_ends_the_pause_after_a_search(
     assert names(elsewhere) == set()
 
 
-def test_a_claim_s_preparation_waits_until_its_device_is_examined(
+def test_preparing_a_claim_waits_until_its_device_is_examined(
     nic: Bed, elsewhere: Namespace, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While hooks run, in a pause, and after the daemon's start, too."""
@@ -196,7 +196,9 @@ def test_a_claim_s_preparation_waits_until_its_device_is_examined(
             with scene.gate.in_hand():
                 put(nic.pod, elsewhere)
                 undone(nic)
-                await asyncio.gather(*(scene.examiner.examined([planned(each)]) for each in ("eth7", "eth7", "eth8")))
+                await asyncio.gather(
+                    *(scene.examiner.wait_examined([planned(each)]) for each in ("eth7", "eth7", "eth8"))
+                )
                 assert (names(elsewhere), returned.marks(nic.settings.state)) == (set(), frozenset())
 
     began = time.monotonic()
@@ -204,7 +206,7 @@ def test_a_claim_s_preparation_waits_until_its_device_is_examined(
     assert time.monotonic() - began < WAIT_SECONDS
 
 
-def test_a_claim_s_preparation_does_not_wait_for_a_device_that_cannot_be_cleared(
+def test_preparing_a_claim_does_not_wait_for_a_device_that_cannot_be_cleared(
     nic: Bed, elsewhere: Namespace, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(nic.pod, elsewhere)
@@ -214,7 +216,7 @@ def test_a_claim_s_preparation_does_not_wait_for_a_device_that_cannot_be_cleared
 
     async def scenario() -> None:
         async with running(nic, threads) as scene:
-            await scene.examiner.examined([planned("eth7")])
+            await scene.examiner.wait_examined([planned("eth7")])
 
     began = time.monotonic()
     asyncio.run(scenario())
@@ -222,7 +224,7 @@ def test_a_claim_s_preparation_does_not_wait_for_a_device_that_cannot_be_cleared
     assert returned.marks(nic.settings.state) == {"veth:eth7"}
 
 
-def test_a_claim_s_preparation_waits_for_a_limited_time(
+def test_preparing_a_claim_waits_for_a_limited_time(
     nic: Bed, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     undone(nic)
@@ -231,16 +233,14 @@ def test_a_claim_s_preparation_waits_for_a_limited_time(
 
     async def scenario() -> None:
         async with running(nic, threads) as scene:
-            await scene.examiner.examined([planned("eth7")])
+            await scene.examiner.wait_examined([planned("eth7")])
 
     asyncio.run(scenario())
     assert returned.marks(nic.settings.state) == {"veth:eth7"}
 
 
-def test_a_claim_s_preparation_does_not_wait_for_a_search_that_nobody_makes(
-    nic: Bed, threads: ThreadPoolExecutor
-) -> None:
+def test_preparing_a_claim_does_not_wait_while_no_search_runs(nic: Bed, threads: ThreadPoolExecutor) -> None:
     undone(nic)
     began = time.monotonic()
-    asyncio.run(Scene(nic, threads).examiner.examined([planned("eth7")]))
+    asyncio.run(Scene(nic, threads).examiner.wait_examined([planned("eth7")]))
     assert time.monotonic() - began < WAIT_SECONDS
