@@ -156,7 +156,7 @@ class ServiceEndpoints:
         for text in texts:
             if text not in former:
                 log.warning("Service %s: %s", key, text)
-            note = f'Service "{service.metadata.name}" lacks addresses, the others are up to date: {text}'
+            note = f'Service "{service.metadata.name}": an EndpointSlice is rejected, the others are up to date: {text}'
             self._report(service, "EndpointSliceRefused", note)
 
     def _addresses_of(self, service: Service, pod: ServedPod) -> tuple[PodAddress, ...]:

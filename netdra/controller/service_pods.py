@@ -25,7 +25,7 @@ RUNNING = Selection(
 )
 """The pods that can have a network of their own: a pod that ends leaves the selection, as if it were deleted."""
 PODS_PER_SECOND, COMPARED_PER_SECOND = 20_000, 100_000
-"""How many pods of a Service are looked at in a second, and how many are compared with its selector."""
+"""How many pods of a Service are checked in a second, and how many are compared with its selector."""
 UNUSED_SECONDS = 600.0
 """How long pods are watched without a Service: a Service that is created again and again costs no list each time."""
 
@@ -96,9 +96,9 @@ class ServicePods:
         return pods
 
     def pause(self, key: str) -> float:
-        """For how many seconds further changes of a Service's pods should be waited for before it is worked on again.
+        """The seconds for which further changes of a Service's pods are collected before its slices are written.
 
-        All pods of its namespace are compared with its selector then, and all that it selects are looked at.
+        The pass compares all pods of the namespace with the selector, and checks all selected pods.
         """
         selection = self._selections.get(key)
         compared = len(self._pods.get(selection.namespace, ())) if selection is not None else 0

@@ -73,7 +73,7 @@ class SliceWriter:
         shortened = [await self._shorten(step, done) if step.moved else step for step in writes.steps]
         pending, missing = [*filter(None, shortened)], set[EndpointKey]()
         while pending:
-            step = _next(pending)
+            step = _choose_next(pending)
             pending.remove(step)
             if not await _succeeds(self._step(key, step, done), done):
                 missing |= step.gained
@@ -118,10 +118,10 @@ class SliceWriter:
                 await self._replace(step.after)
             except RefusedError:
                 if step.loses and not step.moved:
-                    await _succeeds(self._remove_gone(step.before, step.remaining), done)
+                    await _succeeds(self._remove_dead(step.before, step.remaining), done)
                 raise
 
-    async def _remove_gone(self, before: EndpointSlice, remaining: EndpointSlice | None) -> None:
+    async def _remove_dead(self, before: EndpointSlice, remaining: EndpointSlice | None) -> None:
         """Remove the endpoints that are gone from a slice whose desired state is refused, or else the whole slice."""
         try:
             if remaining is not None:
@@ -157,7 +157,7 @@ class SliceWriter:
             log.debug('EndpointSlice "%s" is deleted already', entry.metadata.name)
 
 
-def _next(pending: Sequence[SliceWrite]) -> SliceWrite:
+def _choose_next(pending: Sequence[SliceWrite]) -> SliceWrite:
     """The next write: the first whose endpoints do not move to a slice that is still to be written."""
     awaited = frozenset[EndpointKey]().union(*(step.gained for step in pending if step.moved))
     return next((step for step in pending if not step.moved or step.moved.isdisjoint(awaited)), pending[0])

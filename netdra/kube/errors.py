@@ -18,8 +18,8 @@ from netdra.model.errors import NetdraError, PermanentError, TemporaryError
 MAX_TEXT = 2048
 
 RefusalCause = Literal["permission", "quota", "terminating", "admission", "other"]
-"""Who refuses a request: the authorizer (RBAC as a rule), a ResourceQuota, the end of the namespace, a policy or
-webhook, or the API server itself by a rule of the kind."""
+"""The part of the API server that refuses a request: the authorizer (RBAC as a rule), a ResourceQuota, the end of the
+namespace, a policy or webhook, or a rule of the kind."""
 # k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/errors.go, forbiddenMessage: every authorizer's answer.
 _NOT_PERMITTED = re.compile(r'User "[^"]*" cannot \S+ (path|resource) "')
 # k8s.io/apiserver/pkg/admission/plugin/resourcequota/controller.go
@@ -76,7 +76,7 @@ class ApiError(NetdraError):
 
     @property
     def cause(self) -> RefusalCause:
-        """Who refused the request."""
+        """The part of the API server that refused the request."""
         return cause_of(self.status)
 
 
@@ -139,7 +139,7 @@ def no_answer(what: str, problem: Exception | str) -> UnavailableError:
 
 
 def cause_of(status: Status) -> RefusalCause:
-    """Who refused a request.
+    """The part of the API server that refused a request.
 
     A status has no field for that: 403 is the answer of authorizers, quotas, policies and webhooks, and policies
     answer 422, too. The texts are the API server's own.

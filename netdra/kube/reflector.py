@@ -87,7 +87,7 @@ class Reflector(Generic[T]):
     """Keeps one store equal to one selection of one kind.
 
     Attributes:
-        keeps: whether an object is kept; the store does not have others. For what no selection of the server can tell.
+        keeps: whether an object is kept, for conditions that are not in the server's selections.
         vital: whether the process's health depends on it.
         problem: why the store is not current just now, "" if it is.
     """

@@ -77,7 +77,7 @@ def keys(wanted: Wanted) -> set[EndpointKey]:
 
 
 @given(st.integers(0, 10_000), st.sampled_from([("create",), ("replace",), ("create", "replace")]))
-def test_addresses_that_are_gone_leave_slices_whatever_is_refused(seed: int, verbs: tuple[str, ...]) -> None:
+def test_addresses_of_deleted_pods_leave_slices_although_writes_are_refused(seed: int, verbs: tuple[str, ...]) -> None:
     async def story() -> None:
         chance, api = random.Random(seed), PickyApi()
         writer, most = SliceWriter(api), chance.choice([6, 250])

@@ -67,7 +67,7 @@ def test_a_missing_answer_is_a_temporary_error_with_its_cause() -> None:
     assert "TimeoutError" in no_answer("list nodes", TimeoutError()).what
 
 
-def test_the_next_step_of_a_refusal_follows_from_who_refused_it() -> None:
+def test_the_next_step_of_a_refusal_depends_on_its_cause() -> None:
     denied = (
         'slices "a" is forbidden: User "system:serviceaccount:netdra:x" cannot create resource "slices" in API group ""'
     )
