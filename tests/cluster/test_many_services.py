@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from netdra.kube.connection import MAX_SHARED_STREAMS, MAX_STREAMS
 from testbed.api import Api
 from testbed.control_plane import ControlPlane
 from testbed.objects import POD
@@ -23,8 +24,8 @@ from tests.cluster.test_services import READY, SERVICE, WAITING, Storage
 MANY = 300
 SECONDS = 10.0
 """How long a change of a pod may take until it is in a slice, on a machine with other work."""
-MOST_STREAMS = 32
-"""The controller's watches: one for each kind that it reads."""
+MOST_STREAMS = MAX_STREAMS - MAX_SHARED_STREAMS
+"""The streams that are reserved for the controller's watches: one for each kind that it reads."""
 
 
 @pytest.fixture(scope="module")
