@@ -21,6 +21,7 @@ from netdra.controller.endpoints import ServiceEndpoints
 from netdra.kube.client import Client
 from netdra.kube.connection import connect
 from netdra.kube.events import Recorder
+from netdra.services.endpoints import is_link_local
 from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
 from testbed.dns import DNS, running_dns
@@ -33,7 +34,7 @@ from tests.cluster import identities
 from tests.cluster.daemons import refusal, running_controller, start_controller
 from tests.cluster.fault_proxy import FaultProxy
 from tests.cluster.test_controller import EVENT
-from tests.cluster.test_pod_networks import Net
+from tests.cluster.test_pod_networks import ADDRESS, Net
 
 SERVICE = "v1/Service"
 SLICE = "discovery.k8s.io/v1/EndpointSlice"
@@ -390,6 +391,42 @@ def test_a_family_follows_the_pods_though_the_slices_of_the_other_family_are_ref
     assert "not here" in note
     assert "an admission policy or webhook of the cluster rejects the object" in note
     assert "helm upgrade" not in note
+
+
+def test_a_link_local_address_of_a_pod_is_reported_and_its_other_addresses_are_published(storage: Storage) -> None:
+    storage.service("storage")
+    storage.pod("web-0")
+    (stored, *_) = [found for found in storage.net.addresses if found["spec"]["address"].startswith("2001:")]
+    local = manifest(ADDRESS, f"{storage.net.name}.fe80-0-0-1-0-0-0-5", spec=stored["spec"])
+    local["spec"]["address"] = "fe80:0:0:1::5/64"  # as an older version assigned it
+    claim = storage.api.get(CLAIM, "web-0", storage.namespace)
+    (result,) = claim["status"]["allocation"]["devices"]["results"]
+    device = {key: result[key] for key in ("driver", "pool", "device")}
+    ips = [*storage.net.of("web-0"), local["spec"]["address"]]
+    claim["status"]["devices"] = [{**device, "networkData": {"interfaceName": "net1", "ips": ips}}]
+    storage.api.update(claim, subresource="status")
+    storage.workspace.create(local)
+
+    def reported(events: list[Object]) -> bool:
+        notes = [found["note"] for found in events if found["reason"] == "AddressesNotPublished"]
+        return any("address fe80:0:0:1::5 is link-local" in note for note in notes)
+
+    storage.api.wait_for_all(EVENT, reported, namespace=storage.namespace)
+    storage.until("storage", a10_71_0_1=READY)
+    storage.pod("web-1")
+    storage.until("storage", a10_71_0_1=READY, a10_71_0_2=READY)
+    assert storage.addresses("storage") == {"10.71.0.1", "10.71.0.2", "2001:db8:71::1", "2001:db8:71::2"}
+    assert refused_notes(storage, "storage") == []
+
+
+@pytest.mark.parametrize(
+    ("family", "address"),
+    [("IPv4", "169.254.7.1"), ("IPv6", "fe80::1"), ("IPv6", "febf::1"), ("IPv6", "fec0::1"), ("IPv4", "10.71.0.1")],
+)
+def test_the_api_server_rejects_link_local_addresses_in_slices(workspace: Workspace, family: str, address: str) -> None:
+    made = manifest(SLICE, "probe", workspace.namespace, addressType=family, endpoints=[{"addresses": [address]}])
+    found = refusal(lambda: workspace.api.create(made, dry_run=True))
+    assert ("link-local" in found) is is_link_local(address) is bool(found)
 
 
 def port_named(number: int) -> list[Object]:
