@@ -173,7 +173,7 @@ class Served(Client):
 
     @asynccontextmanager
     async def stream(
-        self, path: str, what: str, parameters: Mapping[str, str], *, idle_seconds: float
+        self, path: str, what: str, parameters: Mapping[str, str], *, idle_seconds: float, shared: bool = False
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         yield _nothing()
 

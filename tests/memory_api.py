@@ -107,7 +107,7 @@ class MemoryApi(Client):
 
     @asynccontextmanager
     async def stream(
-        self, path: str, what: str, parameters: Mapping[str, str], *, idle_seconds: float
+        self, path: str, what: str, parameters: Mapping[str, str], *, idle_seconds: float, shared: bool = False
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         lines: asyncio.Queue[bytes] = asyncio.Queue()
         plural, since = path.rpartition("/")[2], int(parameters["resourceVersion"])

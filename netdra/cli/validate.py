@@ -324,15 +324,18 @@ def _service(value: Mapping[str, object], file: str) -> Service | None:
 def _services(objects: Sequence[_Object], services: Sequence[_Service], where: str) -> Iterator[FileProblem]:
     """The errors in Services that name a PodNetwork, and warnings for PodNetworks that do not exist."""
     from netdra.rules.pod_networks import absent
-    from netdra.services.check import LABEL_PATH, errors
+    from netdra.services.check import LABEL_PATH, errors, warnings
 
-    networks = {network.name for _, network in _of(objects, PodNetwork)}
+    networks = {network.name: network for _, network in _of(objects, PodNetwork)}
     for item in services:
         yield from (_problem(item.file, item.marked, finding) for finding in errors(item.value))
         if item.value.network and item.value.network not in networks:
             what, hint = absent(item.value.network, networks, where)
             finding = Finding(f'Service "{item.value.metadata.name}": {what}', hint, LABEL_PATH)
             yield msgspec.structs.replace(_problem(item.file, item.marked, finding), severity="warning")
+        elif item.value.network:
+            for finding in warnings(item.value, networks[item.value.network]):
+                yield msgspec.structs.replace(_problem(item.file, item.marked, finding), severity="warning")
 
 
 def _duplicates(objects: Iterable[_Object]) -> Iterator[FileProblem]:

@@ -1,4 +1,4 @@
-"""Writes EndpointSlices for Services of PodNetworks, so that names resolve to the pods' addresses there (decision D72).
+"""Writes EndpointSlices for Services of PodNetworks, so that names resolve to the pods' addresses there (D72, D75).
 
 Run by `netdra.controller.daemon` while this process leads, if it is switched on. `netdra.controller.service_pods`
 watches the pods, `netdra.controller.addresses` knows their addresses, `netdra.services` works out the slices.
@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack
 
-from netdra.controller import metrics
 from netdra.controller.addresses import PodAddresses
-from netdra.controller.service_pods import ServicePods
+from netdra.controller.service_pods import PodSelection, ServicePods
+from netdra.controller.slice_writing import SliceWriter
 from netdra.kube.client import Client, Selection
-from netdra.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
+from netdra.kube.errors import ApiError
 from netdra.kube.events import ObjectReference, Occurrence, Recorder
-from netdra.kube.queue import AGAIN, WorkQueue
+from netdra.kube.queue import AGAIN, REFUSED_SECONDS, WorkQueue
 from netdra.kube.reflector import Reflector
 from netdra.kube.resources import ENDPOINT_SLICES, SERVICES
 from netdra.kube.store import Change, Store, key_of
@@ -32,10 +32,9 @@ from netdra.model.service import (
     ServedPod,
     Service,
 )
-from netdra.ops.metrics import counted
-from netdra.services import slices
+from netdra.services import selector, slices
 from netdra.services.check import fault
-from netdra.services.endpoints import AddressedPod, endpoints
+from netdra.services.endpoints import AddressedPod, endpoints, unpublishable
 
 log = logging.getLogger(__name__)
 
@@ -43,8 +42,6 @@ WORKERS = 4
 """How many Services are worked on at a time."""
 DEBOUNCE_SECONDS = 0.1
 """How long further changes of a Service's pods and addresses are waited for before its slices are written."""
-PODS_PER_SECOND = 20_000
-"""How many pods of a Service are looked at in a second: with more, further changes are waited for longer."""
 
 
 class ServiceEndpoints:
@@ -68,7 +65,8 @@ class ServiceEndpoints:
         self._slices: Store[EndpointSlice] = Store()
         self._of_service: dict[str, set[str]] = {}
         self._on_network: dict[tuple[str, str], set[str]] = {}
-        self._taken: dict[str, set[str]] = {}
+        self._problems: dict[str, tuple[str, ...]] = {}
+        self._writer = SliceWriter(client)
         self._compared: dict[str, str] = {}
         self._pods = ServicePods(client, self._add)
         self.queue: WorkQueue[str] = WorkQueue("services", self._reconcile, workers=WORKERS)
@@ -91,7 +89,7 @@ class ServiceEndpoints:
 
     def _add(self, key: str) -> None:
         """Have a Service's slices written soon: later where it has many pods, for all of them are checked."""
-        self.queue.add(key, max(DEBOUNCE_SECONDS, self._pods.count(key) / PODS_PER_SECOND))
+        self.queue.add(key, max(DEBOUNCE_SECONDS, self._pods.pause(key)))
 
     def _on_service_change(self, change: Change[Service]) -> None:
         if change.old is not None:
@@ -121,13 +119,14 @@ class ServiceEndpoints:
             NetdraError: a slice cannot be written just now.
         """
         with self._in_hand():
-            try:
-                await self._write(key, self._wanted(key))
-                await self._compare(key)
-            except (AlreadyExistsError, ConflictError, NotFoundError) as problem:
-                log.debug("EndpointSlices of Service %s changed meanwhile: %s", key, problem)
-                return AGAIN
-        return None
+            done = await self._writer.write(key, self._wanted(key))
+            self._report_refusals(key, done.refused)
+            if done.refused:
+                self.queue.add(key, REFUSED_SECONDS)  # and not as a failure: others do not wait longer for this one
+            if done.failure is not None:
+                raise done.failure
+            await self._compare(key)
+        return AGAIN if done.changed else None
 
     def _wanted(self, key: str) -> slices.SliceWrites:
         """The writes that a Service needs now; none while its pods are not known."""
@@ -137,13 +136,28 @@ class ServiceEndpoints:
         if service is None or problem is not None:
             if service is not None and problem is not None:
                 self._report(service, problem.reason, problem.finding.text)
-            self._taken.pop(key, None)
-            return slices.SliceWrites(delete=present)
+            self._writer.forget(key)
+            return slices.deletes(present)
         pods = self._pods.of(key)
         if pods is None:
             return slices.SliceWrites()
-        addressed = (AddressedPod(pod, self._addresses_of(service, pod)) for pod in pods)
-        return slices.writes(service, endpoints(service, addressed), present, self._taken.get(key, frozenset()))
+        addressed = [AddressedPod(pod, self._addresses_of(service, pod)) for pod in pods]
+        if found := unpublishable(service, addressed):
+            self._report(service, "AddressesNotPublished", found)
+        return slices.writes(service, endpoints(service, addressed), present, self._writer.taken(key))
+
+    def _report_refusals(self, key: str, refused: Sequence[ApiError]) -> None:
+        """Report the writes that the API server refused, at the Service; in the log once for each text."""
+        service, former = self._services.objects.get(key), self._problems.pop(key, ())
+        texts = tuple(dict.fromkeys(map(str, refused)))
+        if service is None or not texts:
+            return
+        self._problems[key] = texts
+        for text in texts:
+            if text not in former:
+                log.warning("Service %s: %s", key, text)
+            note = f'Service "{service.metadata.name}": an EndpointSlice is rejected, the others are up to date: {text}'
+            self._report(service, "EndpointSliceRefused", note)
 
     def _addresses_of(self, service: Service, pod: ServedPod) -> tuple[PodAddress, ...]:
         namespace = pod.metadata.namespace
@@ -153,31 +167,6 @@ class ServiceEndpoints:
             for address in self._addresses.of_claim(key_of(namespace, claim))
             if address.spec.network == service.network
         )
-
-    async def _write(self, key: str, wanted: slices.SliceWrites) -> None:
-        for entry in wanted.create:
-            await self._create(key, entry)
-        for entry in wanted.replace:
-            with counted(metrics.SLICE_WRITES, "update"):
-                await self._client.replace(ENDPOINT_SLICES, entry)
-        for entry in wanted.delete:
-            with suppress(NotFoundError), counted(metrics.SLICE_WRITES, "delete"):
-                await self._client.delete(ENDPOINT_SLICES, entry)
-
-    async def _create(self, key: str, entry: EndpointSlice) -> None:
-        """Create a slice; a name that another manager's slice has is not tried again.
-
-        Raises:
-            ApiError: it cannot be created just now, or exists.
-        """
-        try:
-            with counted(metrics.SLICE_WRITES, "create"):
-                await self._client.create(ENDPOINT_SLICES, entry)
-        except AlreadyExistsError:
-            stored = await self._client.get(ENDPOINT_SLICES, entry.metadata.name, entry.metadata.namespace)
-            if stored.metadata.labels.get(MANAGED_BY) != MANAGER:
-                self._taken.setdefault(key, set()).add(entry.metadata.name)
-            raise
 
     async def _compare(self, key: str) -> None:
         """Report EndpointSlices that Kubernetes wrote when a Service had a selector; once for each of its versions.
@@ -210,11 +199,11 @@ def _place_of(service: Service) -> tuple[str, str]:
     return service.metadata.namespace, service.network
 
 
-def _selection(service: Service | None) -> Selection | None:
+def _selection(service: Service | None) -> PodSelection | None:
     """The pods of a Service, None if it gets no slices."""
     if service is None or fault(service) is not None:
         return None
-    return Selection(namespace=service.metadata.namespace, label_selector=service.selector)
+    return PodSelection(service.metadata.namespace, selector.parse(service.selector))
 
 
 def _of_kubernetes(service: Service) -> Selection:

@@ -1,29 +1,44 @@
-"""Watches the pods that Services of PodNetworks select, and no others.
+"""Watches the pods of a cluster that can have addresses of PodNetworks, while a Service needs them (decision D75).
 
-Used by `netdra.controller.endpoints`. Each selector of a namespace has one watch, which ends with the last Service that
-has the selector, so the API server sends only these pods and the controller keeps only these.
+Used by `netdra.controller.endpoints`. One watch serves all Services, however many a tenant creates. The API server
+cannot select pods by their addresses, so it sends all that run, and those without claims are dropped on reading.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
 
 from netdra.kube.client import Client, Selection
 from netdra.kube.reflector import Reflector
 from netdra.kube.resources import SERVED_PODS
 from netdra.kube.store import Change, Store
+from netdra.model.meta import LabelSelector
 from netdra.model.service import ServedPod
 
+log = logging.getLogger(__name__)
 
-@dataclass
-class _Watched:
-    """The pods of one selector, and the Services that have it."""
+RUNNING = Selection(
+    field_selector="spec.nodeName!=,spec.hostNetwork=false,status.phase!=Succeeded,status.phase!=Failed"
+)
+"""The pods that can have a network of their own: a pod that ends leaves the selection, as if it were deleted."""
+PODS_PER_SECOND, COMPARED_PER_SECOND = 20_000, 100_000
+"""How many pods of a Service are checked in a second, and how many are compared with its selector."""
+UNUSED_SECONDS = 600.0
+"""How long pods are watched without a Service: a Service that is created again and again costs no list each time."""
 
-    store: Store[ServedPod]
-    services: set[str] = field(default_factory=set)
-    task: asyncio.Task[None] | None = None
+
+class PodSelection(NamedTuple):
+    """The pods of a Service."""
+
+    namespace: str
+    selector: LabelSelector
+
+    def selects(self, pod: ServedPod) -> bool:
+        """Whether a pod of the namespace is selected."""
+        return self.selector.matches(pod.metadata.labels)
 
 
 class ServicePods:
@@ -37,68 +52,96 @@ class ServicePods:
             changed: called with the key of each Service whose endpoints may be others now.
         """
         self._client, self._changed = client, changed
-        self._watched: dict[Selection, _Watched] = {}
-        self._selections: dict[str, Selection] = {}
-        self._tasks: asyncio.TaskGroup | None = None
+        self._selections: dict[str, PodSelection] = {}
+        self._services: dict[str, dict[str, PodSelection]] = {}
+        self._sizes: dict[str, int] = {}
+        self._store: Store[ServedPod] = Store()
+        self._pods: dict[str, dict[str, ServedPod]] = {}
+        self._needed, self._unneeded = asyncio.Event(), asyncio.Event()
 
     async def run(self) -> None:
-        """Watch until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            self._tasks = tasks
-            for selection, watched in self._watched.items():
-                watched.task = tasks.create_task(self._watch(selection, watched))
-            await asyncio.get_running_loop().create_future()
+        """Watch whenever a Service needs it, until cancelled."""
+        while True:
+            await self._needed.wait()
+            log.info("watching pods for Services of PodNetworks")
+            async with asyncio.TaskGroup() as tasks:
+                watching = tasks.create_task(self._watch())
+                await self._wait_unused()
+                watching.cancel()
+            self._store, self._pods = Store(), {}
 
-    def select(self, key: str, selection: Selection | None) -> None:
-        """Watch the pods of a Service from now on; without a selection, none."""
-        if self._selections.get(key) == selection:
-            return
-        self._leave(key)
-        if selection is None:
-            return
-        self._selections[key] = selection
-        watched = self._watched.setdefault(selection, _Watched(Store()))
-        watched.services.add(key)
-        if watched.task is None and self._tasks is not None:
-            watched.task = self._tasks.create_task(self._watch(selection, watched))
+    def select(self, key: str, selection: PodSelection | None) -> None:
+        """Note the pods of a Service from now on; without a selection, none."""
+        former = self._selections.pop(key, None)
+        self._sizes.pop(key, None)
+        if former is not None:
+            services = self._services[former.namespace]
+            del services[key]
+            if not services:
+                del self._services[former.namespace]
+        if selection is not None:
+            self._selections[key] = selection
+            self._services.setdefault(selection.namespace, {})[key] = selection
+        on, off = (self._needed, self._unneeded) if self._selections else (self._unneeded, self._needed)
+        on.set()
+        off.clear()
 
-    def of(self, key: str) -> Iterable[ServedPod] | None:
+    def of(self, key: str) -> list[ServedPod] | None:
         """The pods of a Service; None if they are not known yet, and then `changed` is called once they are."""
         selection = self._selections.get(key)
-        watched = self._watched[selection] if selection is not None else None
-        return watched.store.objects.values() if watched is not None and watched.store.synced else None
+        if selection is None or not self._store.synced:
+            return None
+        pods = [*filter(selection.selects, self._pods.get(selection.namespace, {}).values())]
+        self._sizes[key] = len(pods)
+        return pods
 
-    def count(self, key: str) -> int:
-        """The number of pods of a Service that are known now."""
+    def pause(self, key: str) -> float:
+        """The seconds for which further changes of a Service's pods are collected before its slices are written.
+
+        The pass compares all pods of the namespace with the selector, and checks all selected pods.
+        """
         selection = self._selections.get(key)
-        return len(self._watched[selection].store.objects) if selection is not None else 0
+        compared = len(self._pods.get(selection.namespace, ())) if selection is not None else 0
+        return self._sizes.get(key, 0) / PODS_PER_SECOND + compared / COMPARED_PER_SECOND
 
-    def _leave(self, key: str) -> None:
-        selection = self._selections.pop(key, None)
-        if selection is None:
-            return
-        watched = self._watched[selection]
-        watched.services.discard(key)
-        if not watched.services:
-            del self._watched[selection]
-            if watched.task is not None:
-                watched.task.cancel()
+    async def _wait_unused(self) -> None:
+        """Wait until no Service has needed the pods for some time."""
+        while True:
+            await self._unneeded.wait()
+            try:
+                async with asyncio.timeout(UNUSED_SECONDS):
+                    await self._needed.wait()
+            except TimeoutError:
+                return
 
-    async def _watch(self, selection: Selection, watched: _Watched) -> None:
-        def on_change(change: Change[ServedPod]) -> None:
-            if watched.store.synced and _is_news(change):
-                notify()
-
-        def notify() -> None:
-            for key in watched.services:
-                self._changed(key)
-
-        with watched.store.following(on_change):
+    async def _watch(self) -> None:
+        store = self._store
+        with store.following(self._on_change):
             async with asyncio.TaskGroup() as tasks:
-                reflector = Reflector(self._client, SERVED_PODS, watched.store, selection, vital=False)
+                reflector = Reflector(
+                    self._client, SERVED_PODS, store, RUNNING, keeps=lambda pod: pod.has_claims, vital=False
+                )
                 tasks.create_task(reflector.run())
-                await watched.store.wait_synced()
-                notify()
+                await store.wait_synced()
+                for key in self._selections:
+                    self._changed(key)
+
+    def _on_change(self, change: Change[ServedPod]) -> None:
+        old, new = change.old, change.new
+        latest = new or old
+        assert latest is not None
+        namespace = latest.metadata.namespace
+        pods = self._pods.setdefault(namespace, {})
+        if new is not None:
+            pods[change.key] = new
+        else:
+            pods.pop(change.key, None)
+            if not pods:
+                del self._pods[namespace]
+        if self._store.synced and _is_news(change):
+            for key, selection in self._services.get(namespace, {}).items():
+                if any(pod is not None and selection.selects(pod) for pod in (old, new)):
+                    self._changed(key)
 
 
 def _is_news(change: Change[ServedPod]) -> bool:

@@ -251,7 +251,7 @@ class Client:
 
     @asynccontextmanager
     async def stream(
-        self, path: str, what: str, parameters: Mapping[str, str], *, idle_seconds: float
+        self, path: str, what: str, parameters: Mapping[str, str], *, idle_seconds: float, shared: bool = False
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """An answer that is read while it comes, as chunks of bytes.
 
@@ -260,13 +260,16 @@ class Client:
             what: the request's name, for errors.
             parameters: the URL's parameters.
             idle_seconds: how long no byte may come before the connection counts as broken.
+            shared: whether it is one of many streams, whose number depends on the cluster's objects: these leave some
+                to the others.
 
         Raises:
             ApiError: the server refuses, or the connection breaks.
         """
         metrics, answered = RequestMetrics(what), False
         try:
-            async with self._connection.ask("GET", _target(path, parameters), idle_seconds=idle_seconds) as response:
+            target = _target(path, parameters)
+            async with self._connection.stream(target, idle_seconds=idle_seconds, shared=shared) as response:
                 answered = True
                 metrics.count(response.status)
                 if response.status >= _NOT_DONE:

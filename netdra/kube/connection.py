@@ -15,7 +15,7 @@ import socket
 import ssl
 from asyncio import sslproto
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 from weakref import WeakSet
@@ -27,6 +27,7 @@ from netdra import __version__
 from netdra.kube.auth import CredentialSource, auth_of
 from netdra.kube.http import aiohttp
 from netdra.kube.kubeconfig import Config, find_config, is_url
+from netdra.kube.metrics import STREAM_REFUSALS, STREAMS
 from netdra.model.errors import InvalidInputError
 
 __all__ = ["ANSWER_SECONDS", "ApiConnection", "connect", "find_config", "reason"]
@@ -40,6 +41,10 @@ MAX_REQUESTS = 16
 """Connections for requests: a burst of fifty writes takes turns on them."""
 MAX_STREAMS = 84
 """Connections for answers that are read for minutes."""
+MAX_SHARED_STREAMS = 60
+"""How many of them may be streams whose number depends on the cluster's objects; the rest is for the others."""
+STREAM_SECONDS = 10.0
+"""How long a stream may wait for another one to end."""
 TLS_BUFFER = 32 * 1024
 """Bytes that are read of a TLS connection at a time, and so the size of its buffer."""
 KEEP_IDLE_SECONDS = 30.0
@@ -70,6 +75,42 @@ class _BrokenError(aiohttp.ClientConnectionError):
     """A connection broke; aiohttp does not ask again then by itself, as it would after an error of its own."""
 
 
+class _NoStreamError(aiohttp.ClientConnectionError):
+    """As many streams are open as may be."""
+
+
+class _Streams:
+    """The streams of a process: how many are open, and who waits."""
+
+    def __init__(self) -> None:
+        self._all = asyncio.Semaphore(MAX_STREAMS)
+        self._shared = asyncio.Semaphore(MAX_SHARED_STREAMS)
+
+    @asynccontextmanager
+    async def one(self, *, shared: bool) -> AsyncIterator[None]:
+        """Have a stream; entered once one is free.
+
+        Raises:
+            aiohttp.ClientError: none is free in time.
+        """
+        async with AsyncExitStack() as held:
+            try:
+                async with asyncio.timeout(STREAM_SECONDS):
+                    if shared:
+                        await held.enter_async_context(self._shared)
+                    await held.enter_async_context(self._all)
+            except TimeoutError:
+                STREAM_REFUSALS.inc()
+                limit = MAX_SHARED_STREAMS if shared else MAX_STREAMS
+                raise _NoStreamError(
+                    f"{limit} watches are open, and none ended within {STREAM_SECONDS:g} s; "
+                    "this one is tried again later"
+                ) from None
+            STREAMS.inc()
+            held.callback(STREAMS.dec)
+            yield
+
+
 class ApiConnection:
     """Requests to one API server; it connects when it is used, and must be closed."""
 
@@ -85,6 +126,7 @@ class ApiConnection:
         )
         self._requests = _Session(MAX_REQUESTS)
         self._streams = _Session(MAX_STREAMS)
+        self._open = _Streams()
 
     async def close(self) -> None:
         """Close all connections."""
@@ -146,6 +188,23 @@ class ApiConnection:
                         continue
                 yield answer
                 return
+
+    @asynccontextmanager
+    async def stream(
+        self, target: str, *, idle_seconds: float, shared: bool = False
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send a request for an answer that is read for minutes, and have it when its head is there.
+
+        Args:
+            target: path and query, quoted.
+            idle_seconds: how long it may bring no byte.
+            shared: whether it is one of many streams, whose number depends on the cluster's objects.
+
+        Raises:
+            aiohttp.ClientError, InvalidInputError, UnavailableError: as of `ask`; or no stream is free.
+        """
+        async with self._open.one(shared=shared), self.ask("GET", target, idle_seconds=idle_seconds) as answer:
+            yield answer
 
 
 class _Resolver(aiohttp.ThreadedResolver):

@@ -6,13 +6,33 @@ Raised by `netdra.kube.client`; every error has the server's own `Status`
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from http import HTTPStatus
+from typing import Literal
 
 import msgspec
 
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
 
 MAX_TEXT = 2048
+
+RefusalCause = Literal["permission", "quota", "terminating", "admission", "other"]
+"""The part of the API server that refuses a request: the authorizer (RBAC as a rule), a ResourceQuota, the end of the
+namespace, a policy or webhook, or a rule of the kind."""
+# k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/errors.go, forbiddenMessage: every authorizer's answer.
+_NOT_PERMITTED = re.compile(r'User "[^"]*" cannot \S+ (path|resource) "')
+# k8s.io/apiserver/pkg/admission/plugin/resourcequota/controller.go
+_OVER_QUOTA = re.compile(r"is forbidden: (exceeded|failed) quota: ")
+_TERMINATING = "NamespaceTerminating"
+_BY_ADMISSION = re.compile(r"ValidatingAdmissionPolicy '[^']*' |admission webhook \"[^\"]*\" ")
+_HINTS: Mapping[RefusalCause, str] = {
+    "permission": "grant the permission to netdra's service account: `helm upgrade` installs the required roles",
+    "quota": "raise the ResourceQuota of the namespace, or delete objects that it counts",
+    "terminating": "create the namespace again once it is gone",
+    "admission": "an admission policy or webhook of the cluster rejects the object; ask its owner to allow it",
+    "other": "",
+}
 
 
 class StatusCause(msgspec.Struct, frozen=True):
@@ -53,6 +73,11 @@ class ApiError(NetdraError):
         super().__init__(what, hint=hint)
         self.status = status
         self.retry_after = retry_after
+
+    @property
+    def cause(self) -> RefusalCause:
+        """The part of the API server that refused the request."""
+        return cause_of(self.status)
 
 
 class NotFoundError(ApiError, PermanentError):
@@ -104,7 +129,7 @@ def api_error(what: str, status: Status, *, retry_after: float = 0.0) -> ApiErro
         kind = AlreadyExistsError
     wait = retry_after or (status.details.retry_after_seconds if status.details else 0)
     text = status.message[:MAX_TEXT] or status.reason or "no reason given"
-    return kind(f"API server: {what}: {status.code} {text}", status, retry_after=wait, hint=_hint(status.code))
+    return kind(f"API server: {what}: {status.code} {text}", status, retry_after=wait, hint=_hint(status))
 
 
 def no_answer(what: str, problem: Exception | str) -> UnavailableError:
@@ -113,9 +138,28 @@ def no_answer(what: str, problem: Exception | str) -> UnavailableError:
     return UnavailableError(f"API server: {what}: {text}", Status(message=text))
 
 
-def _hint(code: int) -> str:
-    if code == HTTPStatus.FORBIDDEN:
-        return "grant the permission to netdra's service account: `helm upgrade` installs the required roles"
-    if code == HTTPStatus.UNAUTHORIZED:
+def cause_of(status: Status) -> RefusalCause:
+    """The part of the API server that refused a request.
+
+    A status has no field for that: 403 is the answer of authorizers, quotas, policies and webhooks, and policies
+    answer 422, too. The texts are the API server's own.
+    """
+    causes = (status.details.causes if status.details is not None else None) or ()
+    if any(cause.reason == _TERMINATING for cause in causes):
+        return "terminating"
+    if _BY_ADMISSION.search(status.message):
+        return "admission"
+    if status.code != HTTPStatus.FORBIDDEN:
+        return "other"
+    if _NOT_PERMITTED.search(status.message):
+        return "permission"
+    if _OVER_QUOTA.search(status.message):
+        return "quota"
+    # A proxy's refusal has no reason. All others are those of admission plugins, e.g. PodSecurity.
+    return "admission" if status.reason else "other"
+
+
+def _hint(status: Status) -> str:
+    if status.code == HTTPStatus.UNAUTHORIZED:
         return "the server rejects the token or certificate; check that it belongs to this cluster and has not expired"
-    return ""
+    return _HINTS[cause_of(status)]

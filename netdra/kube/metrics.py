@@ -22,6 +22,11 @@ REQUEST_SECONDS = KUBE.histogram(
     "verb",
     buckets=SLOW,
 )
+STREAMS = KUBE.gauge("netdra_api_streams", "Watches of the API server that are open or being opened.")
+STREAM_REFUSALS = KUBE.counter(
+    "netdra_api_stream_refusals_total",
+    "Watches that were not started in time because as many are open as a process may have; they are tried again.",
+)
 LISTS = KUBE.counter("netdra_reflector_lists_total", "Lists started; after the first, each is a relist.", "resource")
 WATCHES = KUBE.counter(
     "netdra_reflector_watches_total", "Watches started; after the first, each is a restart.", "resource"

@@ -32,6 +32,12 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=KubernetesObject)
 
+
+def keep_all(_: object) -> bool:
+    """Every object is kept."""
+    return True
+
+
 REFUSALS_BEFORE_LIST = 3
 
 
@@ -81,6 +87,7 @@ class Reflector(Generic[T]):
     """Keeps one store equal to one selection of one kind.
 
     Attributes:
+        keeps: whether an object is kept, for conditions that are not in the server's selections.
         vital: whether the process's health depends on it.
         problem: why the store is not current just now, "" if it is.
     """
@@ -93,6 +100,7 @@ class Reflector(Generic[T]):
     backoff: Backoff = field(default_factory=Backoff)
     clock: Callable[[], float] = time.monotonic
     counts: Counts = field(default_factory=Counts)
+    keeps: Callable[[T], bool] = keep_all
     vital: bool = True
     problem: str = ""
     _refusals: int = 0
@@ -225,7 +233,11 @@ class Reflector(Generic[T]):
         if not afresh and stored is not None and stored.metadata.resource_version == metadata.resource_version:
             return key
         try:
-            self.store.put(key, decoder(self.resource.type).decode(raw))
+            decoded = decoder(self.resource.type).decode(raw)
+            if self.keeps(decoded):
+                self.store.put(key, decoded)
+            else:
+                self.store.remove(key)
         except UNREADABLE as problem:
             log.warning('%s "%s" cannot be read: %s', self.resource.plural, key, problem)
             self.store.put_unreadable(key, str(problem))

@@ -42,6 +42,7 @@ async def watch(
     *,
     seconds: int,
     idle_seconds: float,
+    shared: bool = False,
 ) -> AsyncIterator[AsyncIterator[WatchEvent]]:
     """The changes after a version, until the server ends the stream in good order; entered when the server agreed.
 
@@ -52,6 +53,7 @@ async def watch(
         version: the resourceVersion after which changes are wanted.
         seconds: after how long the server is to end the stream.
         idle_seconds: how long the stream may bring no byte; bookmarks come about once a minute.
+        shared: whether it is one of many watches, whose number depends on the cluster's objects.
 
     Raises:
         ApiError: GoneError if the version is too old, or an event makes no sense; UnavailableError if the connection
@@ -66,7 +68,7 @@ async def watch(
     what = f"watch {resource.plural}"
     path = resource.path(selection.namespace)
     async with (
-        client.stream(path, what, parameters, idle_seconds=idle_seconds) as chunks,
+        client.stream(path, what, parameters, idle_seconds=idle_seconds, shared=shared) as chunks,
         aclosing(_events(chunks, what)) as events,
     ):
         yield events

@@ -35,7 +35,6 @@ RESERVED_LABELS = frozenset({SERVICE_NAME, MANAGED_BY, HEADLESS})
 ZONE = "topology.kubernetes.io/zone"
 """The label of a pod with the zone of its node; the API server sets it when the pod is bound."""
 _NOTHING: Mapping[str, str] = MappingProxyType({})
-_ZONES: dict[str, Mapping[str, str]] = {}
 
 
 class ServicePort(Wire, frozen=True):
@@ -115,7 +114,7 @@ class ServedPodSpec(Wire, frozen=True):
         for field in ("containers", "init_containers"):
             setattr_(self, field, tuple(container for container in getattr(self, field) if container.ports))
         setattr_(self, "resource_claims", tuple(entry for entry in self.resource_claims if entry.resource_claim_name))
-        for field in ("node_name", "subdomain"):
+        for field in ("node_name", "hostname", "subdomain"):
             setattr_(self, field, sys.intern(getattr(self, field)))
 
 
@@ -165,15 +164,15 @@ class ServedPodMeta(ObjectMeta, frozen=True, kw_only=True, rename="camel", omit_
     owner_references: tuple[()] = msgspec.field(default=(), name="-ownerReferences")
 
     def __post_init__(self) -> None:
-        """Keep the zone's label alone: the API server has compared the others with the selector."""
-        zone = self.labels.get(ZONE)
-        labels = _ZONES.setdefault(zone, MappingProxyType({ZONE: zone})) if zone else _NOTHING
+        """Keep names and labels that many pods have once."""
+        labels = {sys.intern(key): sys.intern(value) for key, value in self.labels.items()}
         msgspec.structs.force_setattr(self, "labels", labels)
-        msgspec.structs.force_setattr(self, "namespace", sys.intern(self.namespace))
+        for field in ("name", "namespace"):
+            msgspec.structs.force_setattr(self, field, sys.intern(getattr(self, field)))
 
 
 class ServedPod(Wire, frozen=True):
-    """A pod that a Service selects, as the controller keeps it."""
+    """A pod, as the controller keeps it."""
 
     metadata: ServedPodMeta
     spec: ServedPodSpec = ServedPodSpec()
@@ -188,6 +187,11 @@ class ServedPod(Wire, frozen=True):
     def has_network(self) -> bool:
         """Whether its network is set up and not taken down for good."""
         return bool(self.status.pod_ips) and self.status.phase not in ("Succeeded", "Failed")
+
+    @property
+    def has_claims(self) -> bool:
+        """Whether it has a claim, and so perhaps an address of a PodNetwork."""
+        return next(self.claims, None) is not None
 
     @property
     def claims(self) -> Iterator[str]:

@@ -10,8 +10,10 @@ from typing import NamedTuple
 
 from netdra.model.findings import Finding
 from netdra.model.names import is_label_value
+from netdra.model.pod_network import PodNetwork
 from netdra.model.service import NETWORK_LABEL, SELECTOR_ANNOTATION, Service
 from netdra.services import selector
+from netdra.services.endpoints import is_link_local, of_link_local
 
 LABEL_PATH = ("metadata", "labels", NETWORK_LABEL)
 _ANNOTATION = ("metadata", "annotations", SELECTOR_ANNOTATION)
@@ -55,3 +57,11 @@ def errors(service: Service) -> Iterator[Finding]:
     found = fault(service)
     if found is not None:
         yield found.finding
+
+
+def warnings(service: Service, network: PodNetwork) -> Iterator[Finding]:
+    """The ranges of a Service's PodNetwork whose addresses are not published."""
+    for entry in network.spec.ranges:
+        if is_link_local(entry.cidr):
+            what, hint = of_link_local(f'range {entry.cidr} of PodNetwork "{network.name}"')
+            yield Finding(f'Service "{service.metadata.name}": {what}', hint, LABEL_PATH)

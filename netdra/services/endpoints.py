@@ -6,6 +6,7 @@ hostname is published, and how ports are found. Only the addresses are others.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -25,6 +26,18 @@ from netdra.model.service import (
 FAMILIES: tuple[Family, ...] = ("IPv4", "IPv6")
 
 
+_LINK_LOCAL = re.compile(r"169\.254\.|fe[89ab][0-9a-f]:", re.IGNORECASE)
+
+
+def is_link_local(address: str) -> bool:
+    """Whether the API server rejects an EndpointSlice because of this address or subnet.
+
+    It rejects unspecified, loopback and multicast addresses, too (k8s.io/kubernetes/pkg/apis/discovery/validation),
+    but no PodNetwork has these.
+    """
+    return _LINK_LOCAL.match(address) is not None
+
+
 class EndpointGroup(NamedTuple):
     """The common properties of all endpoints of a slice."""
 
@@ -40,7 +53,7 @@ class AddressedPod(NamedTuple):
 
 
 def endpoints(service: Service, pods: Iterable[AddressedPod]) -> Mapping[EndpointGroup, list[Endpoint]]:
-    """The endpoints of a Service by address family and ports.
+    """The endpoints of a Service by address family and ports, without link-local addresses.
 
     A family without endpoints has an empty group, so that a slice shows that the Service is known.
     """
@@ -51,13 +64,29 @@ def endpoints(service: Service, pods: Iterable[AddressedPod]) -> Mapping[Endpoin
             continue
         ports = tuple(_ports(service, pod))
         for address in addresses if len(addresses) == 1 else sorted(addresses, key=_order):
-            if address.family in families:
+            if address.family in families and not is_link_local(address.spec.address):
                 group = EndpointGroup(address.family, ports)
                 groups.setdefault(group, []).append(_endpoint(service, pod, address))
     for family in families:
         if not any(group.family == family for group in groups):
             groups[EndpointGroup(family, ())] = []
     return groups
+
+
+def unpublishable(service: Service, pods: Iterable[AddressedPod]) -> str:
+    """The reason for which addresses of a Service are not published, "" if all can be."""
+    addresses = (address.spec.address.partition("/")[0] for _, found in pods for address in found)
+    first = next(filter(is_link_local, addresses), "")
+    if not first:
+        return ""
+    what, hint = of_link_local(f"address {first}")
+    return f'Service "{service.metadata.name}": {what}; {hint}'
+
+
+def of_link_local(called: str) -> tuple[str, str]:
+    """The statement that a link-local address or range cannot be published, and the next step."""
+    what = f"{called} is link-local, and Kubernetes rejects link-local addresses in EndpointSlices"
+    return what, "use a PodNetwork with another range, e.g. of unique local addresses (fd00::/8)"
 
 
 def _order(address: PodAddress) -> tuple[object, ...]:

@@ -32,12 +32,57 @@ MAX_ENDPOINTS = 100
 _SUFFIX = "-netdra-"
 
 
-class SliceWrites(NamedTuple):
-    """The slices to create, replace and delete, in this order: no address is missing meanwhile."""
+EndpointKey = tuple[str, ...]
 
-    create: tuple[EndpointSlice, ...] = ()
-    replace: tuple[EndpointSlice, ...] = ()
-    delete: tuple[EndpointSlice, ...] = ()
+
+class SliceWrite(NamedTuple):
+    """The write of one slice.
+
+    Attributes:
+        before: the slice as it is stored; None to create it.
+        after: the slice as it should be; None to delete it.
+        remaining: the stored slice without the endpoints that are gone, the others as they are now: for the time until
+            `after` is possible. None if that is the stored slice.
+        gained: the endpoints that only `after` has.
+        moved: the endpoints that other slices have from now on. It must not be written before those.
+        loses: whether an endpoint of the stored slice is gone.
+    """
+
+    before: EndpointSlice | None
+    after: EndpointSlice | None
+    remaining: EndpointSlice | None = None
+    gained: frozenset[EndpointKey] = frozenset()
+    moved: frozenset[EndpointKey] = frozenset()
+    loses: bool = False
+
+
+class SliceWrites(NamedTuple):
+    """The writes of slices, in this order: endpoints that are gone go first, and no other address is missing meanwhile.
+
+    Each write is by itself: where the API server refuses one, only those wait whose `moved` it has gained.
+    """
+
+    steps: tuple[SliceWrite, ...] = ()
+
+    @property
+    def create(self) -> tuple[EndpointSlice, ...]:
+        """The new slices."""
+        return tuple(step.after for step in self.steps if step.before is None and step.after is not None)
+
+    @property
+    def replace(self) -> tuple[EndpointSlice, ...]:
+        """The changed slices, as they should be."""
+        return tuple(step.after for step in self.steps if step.before is not None and step.after is not None)
+
+    @property
+    def delete(self) -> tuple[EndpointSlice, ...]:
+        """The unwanted slices."""
+        return tuple(step.before for step in self.steps if step.after is None and step.before is not None)
+
+
+def deletes(present: Sequence[EndpointSlice]) -> SliceWrites:
+    """The writes after which none of the slices is left."""
+    return SliceWrites(tuple(SliceWrite(entry, None, loses=True) for entry in present))
 
 
 def writes(
@@ -58,18 +103,67 @@ def writes(
     for entry in sorted(present, key=lambda entry: entry.metadata.name):
         by_group.setdefault(_group_of(entry), []).append(entry)
     kept: list[tuple[EndpointSlice, EndpointSlice]] = []
-    new: list[EndpointSlice] = []
-    names = _free_names(service, {entry.metadata.name for entry in present} | taken)
+    new: list[tuple[EndpointGroup, list[Endpoint]]] = []
     for group, endpoints in wanted.items():
         placed, left = _place(endpoints, by_group.get(group, []))
         kept += [(before, _slice(service, group, content, before)) for before, content in placed]
-        new += [_slice(service, group, content, next(names)) for content in left]
-    kept_names = {before.metadata.name for before, _ in kept}
-    return SliceWrites(
-        create=tuple(new),
-        replace=tuple(after for before, after in kept if not _is_same(before, after)),
-        delete=tuple(entry for entry in present if entry.metadata.name not in kept_names),
-    )
+        new += [(group, content) for content in left]
+    names = {before.metadata.name for before, _ in kept}
+    unused = [entry for entry in present if entry.metadata.name not in names]
+    reused, new = _reuse(service, new, unused)
+    names |= {before.metadata.name for before, _ in reused}
+    free = _free_names(service, {entry.metadata.name for entry in present} | taken)
+    created = (_slice(service, group, content, next(free)) for group, content in new)
+    by_key = {endpoint.key: endpoint for endpoints in wanted.values() for endpoint in endpoints}
+    steps = [
+        *(_write(entry, None, by_key) for entry in unused if entry.metadata.name not in names),
+        *(_write(before, after, by_key) for before, after in (*kept, *reused) if not _is_same(before, after)),
+        *(_write(None, entry, by_key) for entry in created),
+    ]
+    return SliceWrites(tuple(sorted(steps, key=_turn)))
+
+
+def _turn(step: SliceWrite) -> tuple[bool, bool, bool]:
+    """The order of writes: those whose endpoints have another slice afterwards are last, and deletes of them very last.
+
+    Otherwise new slices come after those that exist, whose former addresses may be another tenant's by now.
+    """
+    return bool(step.moved), step.before is None, bool(step.moved) and step.after is None
+
+
+def _write(
+    before: EndpointSlice | None, after: EndpointSlice | None, by_key: Mapping[EndpointKey, Endpoint]
+) -> SliceWrite:
+    stored, desired = _keys(before), _keys(after)
+    living = stored & by_key.keys()
+    remaining = None
+    if before is not None:
+        endpoints = tuple(by_key[entry.key] for entry in before.endpoints or () if entry.key in by_key)
+        if endpoints != (before.endpoints or ()):
+            remaining = replace(before, endpoints=endpoints)
+    return SliceWrite(before, after, remaining, desired - stored, living - desired, loses=living != stored)
+
+
+def _keys(entry: EndpointSlice | None) -> frozenset[EndpointKey]:
+    return frozenset(endpoint.key for endpoint in entry.endpoints or ()) if entry is not None else frozenset()
+
+
+def _reuse(
+    service: Service, new: Sequence[tuple[EndpointGroup, list[Endpoint]]], unused: Sequence[EndpointSlice]
+) -> tuple[list[tuple[EndpointSlice, EndpointSlice]], list[tuple[EndpointGroup, list[Endpoint]]]]:
+    """Put new slices in the place of unused ones of their family, as Kubernetes does, and return those that are left.
+
+    So a quota of slices that is used up does not keep a Service from getting other ports.
+    """
+    spare, reused, left = [*unused], [], []
+    for group, content in new:
+        place = next((entry for entry in spare if entry.address_type == group.family), None)
+        if place is None:
+            left.append((group, content))
+        else:
+            spare.remove(place)
+            reused.append((place, _slice(service, group, content, place)))
+    return reused, left
 
 
 def _place(

@@ -6,6 +6,7 @@ Pods are objects that a test reports ready, as a kubelet does. DNS is CoreDNS.
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 import threading
 from collections.abc import Iterator
@@ -20,22 +21,24 @@ from netdra.controller.endpoints import ServiceEndpoints
 from netdra.kube.client import Client
 from netdra.kube.connection import connect
 from netdra.kube.events import Recorder
+from netdra.services.endpoints import is_link_local
 from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
 from testbed.dns import DNS, running_dns
 from testbed.kubectl import denial
-from testbed.objects import POD, manifest, pod
+from testbed.objects import CLAIM, POD, manifest, pod
 from testbed.process import Process
 from testbed.waiting import until
-from testbed.workspace import Workspace
+from testbed.workspace import Workspace, open_workspace
 from tests.cluster import identities
-from tests.cluster.daemons import running_controller, start_controller
+from tests.cluster.daemons import refusal, running_controller, start_controller
 from tests.cluster.fault_proxy import FaultProxy
 from tests.cluster.test_controller import EVENT
-from tests.cluster.test_pod_networks import Net
+from tests.cluster.test_pod_networks import ADDRESS, Net
 
 SERVICE = "v1/Service"
 SLICE = "discovery.k8s.io/v1/EndpointSlice"
+ADMISSION = "admissionregistration.k8s.io/v1"
 MANAGED_BY, MANAGER = "endpointslice.kubernetes.io/managed-by", "endpoints.networking.dra.io"
 
 
@@ -69,9 +72,11 @@ class Storage:
         made["metadata"]["annotations"] = {"networking.dra.io/pod-selector": pods} if pods else {}
         return self.api.create(made)
 
-    def pod(self, name: str, *, app: str = "web", ready: bool = True, **spec: Any) -> Object:
+    def pod(
+        self, name: str, *, app: str = "web", ready: bool = True, claim_node: str | None = None, **spec: Any
+    ) -> Object:
         """A pod with an address on the network, as its kubelet reports it."""
-        self.net.claim(name, self.node)
+        self.net.claim(name, self.node if claim_node is None else claim_node)
         until(lambda: len(self.net.of(name)) == self.families, f"{name} to have addresses")
         made = pod(self.namespace, name, {"net": name})
         made["metadata"]["labels"] = {"app": app}
@@ -320,6 +325,194 @@ async def run_rival(plane: ControlPlane, ended: threading.Event) -> None:
                     tasks.create_task(controller.state.run(lambda: asyncio.ensure_future(asyncio.sleep(60.0))))
                     tasks.create_task(addresses.run())
                     tasks.create_task(ServiceEndpoints(client, recorder, addresses, nullcontext).run())
+
+
+def refuse_slices(workspace: Workspace, expression: str, *operations: str) -> None:
+    """Have the API server refuse EndpointSlices in a namespace, by a policy of the cluster.
+
+    Args:
+        workspace: the namespace.
+        expression: true for the slices that are accepted.
+        operations: of the requests that are judged, of which CREATE is one.
+    """
+    name = workspace.name("few-slices")
+    rule = {"apiGroups": ["discovery.k8s.io"], "apiVersions": ["*"], "resources": ["endpointslices"]}
+    spec = {
+        "matchConstraints": {"resourceRules": [{**rule, "operations": ["CREATE", *operations]}]},
+        "validations": [
+            {
+                "expression": f"object.metadata.name != 'probe' && ({expression})",
+                "message": "not here",
+                "reason": "Forbidden",
+            }
+        ],
+    }
+    workspace.create(manifest(f"{ADMISSION}/ValidatingAdmissionPolicy", name, spec=spec))
+    here = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": workspace.namespace}}}
+    binding = {"policyName": name, "validationActions": ["Deny"], "matchResources": here}
+    workspace.create(manifest(f"{ADMISSION}/ValidatingAdmissionPolicyBinding", name, spec=binding))
+    probe = manifest(SLICE, "probe", workspace.namespace, addressType="IPv4", endpoints=[])
+    until(lambda: "not here" in refusal(lambda: workspace.api.create(probe, dry_run=True)), "the policy to count")
+
+
+NO_IPV6 = 'object.addressType != "IPv6"'
+
+
+def limit_slices(workspace: Workspace, count: int) -> None:
+    """Have the API server refuse further EndpointSlices in a namespace, by its quota."""
+    hard = {"count/endpointslices.discovery.k8s.io": str(count)}
+    workspace.api.create(manifest("v1/ResourceQuota", "few", workspace.namespace, spec={"hard": hard}))
+
+    def counts(found: Object | None) -> bool:
+        return found is not None and found.get("status", {}).get("hard") == hard
+
+    workspace.api.wait_for("v1/ResourceQuota", "few", counts, namespace=workspace.namespace)
+
+
+def refused_notes(storage: Storage, service: str) -> list[str]:
+    """The notes of the events about slices of a Service that the API server refused."""
+    events = storage.api.list(EVENT, storage.namespace)
+    about = [found for found in events if found["regarding"]["name"] == service]
+    return [found["note"] for found in about if found["reason"] == "EndpointSliceRefused"]
+
+
+def test_a_family_follows_the_pods_though_the_slices_of_the_other_family_are_refused(storage: Storage) -> None:
+    refuse_slices(storage.workspace, NO_IPV6, "UPDATE")
+    storage.service("storage")
+    storage.pod("web-0")
+    storage.pod("ended")
+    storage.until("storage", a10_71_0_1=READY, a10_71_0_2=READY)
+    storage.api.delete(POD, "web-0", storage.namespace)
+    storage.report("ended", ready=False, phase="Failed")
+    storage.pod("web-2")
+    storage.until("storage", a10_71_0_3=READY)
+    until(lambda: refused_notes(storage, "storage"), "an event of the Service")
+    (note,) = {*refused_notes(storage, "storage")}
+    assert "not here" in note
+    assert "an admission policy or webhook of the cluster rejects the object" in note
+    assert "helm upgrade" not in note
+
+
+def test_a_link_local_address_of_a_pod_is_reported_and_its_other_addresses_are_published(storage: Storage) -> None:
+    storage.service("storage")
+    storage.pod("web-0")
+    (stored, *_) = [found for found in storage.net.addresses if found["spec"]["address"].startswith("2001:")]
+    local = manifest(ADDRESS, f"{storage.net.name}.fe80-0-0-1-0-0-0-5", spec=stored["spec"])
+    local["spec"]["address"] = "fe80:0:0:1::5/64"  # as an older version assigned it
+    claim = storage.api.get(CLAIM, "web-0", storage.namespace)
+    (result,) = claim["status"]["allocation"]["devices"]["results"]
+    device = {key: result[key] for key in ("driver", "pool", "device")}
+    ips = [*storage.net.of("web-0"), local["spec"]["address"]]
+    claim["status"]["devices"] = [{**device, "networkData": {"interfaceName": "net1", "ips": ips}}]
+    storage.api.update(claim, subresource="status")
+    storage.workspace.create(local)
+
+    def reported(events: list[Object]) -> bool:
+        notes = [found["note"] for found in events if found["reason"] == "AddressesNotPublished"]
+        return any("address fe80:0:0:1::5 is link-local" in note for note in notes)
+
+    storage.api.wait_for_all(EVENT, reported, namespace=storage.namespace)
+    storage.until("storage", a10_71_0_1=READY)
+    storage.pod("web-1")
+    storage.until("storage", a10_71_0_1=READY, a10_71_0_2=READY)
+    assert storage.addresses("storage") == {"10.71.0.1", "10.71.0.2", "2001:db8:71::1", "2001:db8:71::2"}
+    assert refused_notes(storage, "storage") == []
+
+
+@pytest.mark.parametrize(
+    ("family", "address"),
+    [("IPv4", "169.254.7.1"), ("IPv6", "fe80::1"), ("IPv6", "febf::1"), ("IPv6", "fec0::1"), ("IPv4", "10.71.0.1")],
+)
+def test_the_api_server_rejects_link_local_addresses_in_slices(workspace: Workspace, family: str, address: str) -> None:
+    made = manifest(SLICE, "probe", workspace.namespace, addressType=family, endpoints=[{"addresses": [address]}])
+    found = refusal(lambda: workspace.api.create(made, dry_run=True))
+    assert ("link-local" in found) is is_link_local(address) is bool(found)
+
+
+def port_named(number: int) -> list[Object]:
+    """Containers with a port `target` of this number."""
+    ports = [{"name": "target", "containerPort": number}]
+    return [{"name": "main", "image": "none", "ports": ports, "resources": {"claims": [{"name": "net"}]}}]
+
+
+def test_a_quota_of_slices_keeps_no_address_of_a_deleted_pod(workspace: Workspace) -> None:
+    storage = Storage(workspace, ranges=[{"cidr": "10.72.0.0/24"}])
+    limit_slices(workspace, 1)
+    named = [{"name": "iscsi", "port": 3260, "targetPort": "target"}]
+    storage.service("storage", ports=named, ipFamilies=["IPv4"], ipFamilyPolicy="SingleStack")
+    for name in ("a", "b"):
+        storage.pod(name, containers=port_named(3260))
+    storage.until("storage", a10_72_0_1=READY, a10_72_0_2=READY)
+    storage.pod("other", containers=port_named(3261))
+    until(lambda: refused_notes(storage, "storage"), "an event of the Service")
+    (note,) = {*refused_notes(storage, "storage")}
+    assert "exceeded quota: few" in note
+    assert "raise the ResourceQuota" in note
+    storage.api.delete(POD, "a", storage.namespace)
+    storage.until("storage", a10_72_0_2=READY)
+    storage.report("b", ready=False)
+    storage.until("storage", a10_72_0_2=WAITING)
+    storage.api.delete(POD, "b", storage.namespace)
+    storage.until("storage", a10_72_0_3=READY)
+    (left,) = storage.slices("storage")
+    assert [port["port"] for port in left["ports"]] == [3261]
+
+
+def test_an_address_that_another_namespace_has_now_leaves_a_service_with_refused_slices(
+    workspace: Workspace, control_plane: ControlPlane, api: Api
+) -> None:
+    one = {"cidr": "10.73.0.0/24", "first": "10.73.0.5", "last": "10.73.0.5"}
+    storage = Storage(workspace, ranges=[one, {"cidr": "2001:db8:73::/64"}], quarantineSeconds=0)
+    refuse_slices(workspace, NO_IPV6, "UPDATE")
+    storage.service("storage")
+    storage.pod("web-0", claim_node="")
+    storage.until("storage", a10_73_0_5=READY)
+    with open_workspace(api) as second:
+        storage.api.delete(POD, "web-0", storage.namespace)
+        storage.api.delete(CLAIM, "web-0", storage.namespace)
+        its = copy.copy(storage.net)
+        its.workspace = second
+        its.claim("web-0")
+        until(lambda: "10.73.0.5/24" in its.of("web-0"), "the address to be another namespace's")
+        storage.until("storage")
+        control_plane.processes["netdra-controller"].stop()
+        start_controller(control_plane, api, "--services")
+        storage.until("storage")
+
+
+def test_the_address_of_a_deleted_pod_leaves_a_slice_that_cannot_be_changed(storage: Storage) -> None:
+    storage.service("storage", ipFamilies=["IPv4"], ipFamilyPolicy="SingleStack")
+    for name in ("web-0", "web-1"):
+        storage.pod(name)
+    storage.until("storage", a10_71_0_1=READY, a10_71_0_2=READY)
+    refuse_slices(storage.workspace, "oldObject == null", "UPDATE")
+    storage.api.delete(POD, "web-0", storage.namespace)
+    storage.until("storage", a10_71_0_2=READY)  # by another slice
+    until(lambda: refused_notes(storage, "storage"), "an event of the Service")
+
+
+def test_services_select_pods_as_the_api_server_does(storage: Storage) -> None:
+    selectors = ["app=web", "app!=web", "app in (web, api)", "app notin (web)", "app", "!app", "app=web,!tier", "tier="]
+    labels: dict[str, dict[str, str]] = {"a": {"app": "web"}, "b": {"app": "api", "tier": ""}, "c": {"tier": "x"}}
+    for number, text in enumerate(selectors):
+        storage.service(f"s-{number}", pods=text, ipFamilies=["IPv4"], ipFamilyPolicy="SingleStack")
+    for name, own in labels.items():
+        storage.pod(name)
+        own = {"app": own.get("app"), "tier": own.get("tier")}  # type: ignore[dict-item]
+        storage.api.patch(POD, name, {"metadata": {"labels": own}}, namespace=storage.namespace)
+
+    def selected(service: str) -> set[str]:
+        return {entry["targetRef"]["name"] for found in storage.slices(service) for entry in _of(found)}
+
+    expected = {
+        text: {found["metadata"]["name"] for found in storage.api.list(POD, storage.namespace, labels=text)}
+        for text in selectors
+    }
+    until(
+        lambda: {text: selected(f"s-{number}") for number, text in enumerate(selectors)} == expected,
+        f"{expected}",
+        detail=lambda: str({text: selected(f"s-{number}") for number, text in enumerate(selectors)}),
+    )
 
 
 OWN_LABEL = "only EndpointSlices whose label endpointslice.kubernetes.io/managed-by"

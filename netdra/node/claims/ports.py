@@ -232,7 +232,10 @@ async def _watched(client: Client, waiting: _Awaited) -> PlannedPort:
         if (port := await _taken(client, waiting, answers.one(NEUTRON_PORTS, item))) is not None:
             return port
     version, limit = page.metadata.resource_version, SECONDS * 2
-    async with watch(client, NEUTRON_PORTS, selection, version, seconds=int(limit), idle_seconds=limit) as events:
+    seconds = int(limit)
+    async with watch(
+        client, NEUTRON_PORTS, selection, version, seconds=seconds, idle_seconds=limit, shared=True
+    ) as events:
         async for event in events:
             if (port := await _after(client, event, waiting)) is not None:
                 return port

@@ -78,3 +78,11 @@ def test_an_unknown_network_is_a_warning(tmp_path: Path) -> None:
     assert code == 0
     (problem,) = problems
     assert 'warning: Service "web": PodNetwork "storrage" is not in these files; did you mean "storage"?' in problem
+
+
+def test_a_network_with_link_local_addresses_is_a_warning(tmp_path: Path) -> None:
+    ranges = [{"cidr": "10.77.0.0/24"}, {"cidr": "fe80:0:0:1::/64"}]
+    _, problems = said(tmp_path, {**NETWORK, "spec": {"ranges": ranges}}, service(*RIGHT))
+    (problem,) = [text for text in problems if "warning:" in text]
+    assert 'Service "web": range fe80:0:0:1::/64 of PodNetwork "storage" is link-local' in problem
+    assert "Kubernetes rejects link-local addresses in EndpointSlices" in problem

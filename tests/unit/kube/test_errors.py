@@ -10,6 +10,7 @@ from netdra.kube.errors import (
     NotFoundError,
     RefusedError,
     Status,
+    StatusCause,
     StatusDetails,
     UnavailableError,
     api_error,
@@ -64,3 +65,34 @@ def test_a_missing_answer_is_a_temporary_error_with_its_cause() -> None:
     assert problem.status.code == 0
     assert "list nodes: connection refused" in problem.what
     assert "TimeoutError" in no_answer("list nodes", TimeoutError()).what
+
+
+def test_the_next_step_of_a_refusal_depends_on_its_cause() -> None:
+    denied = (
+        'slices "a" is forbidden: User "system:serviceaccount:netdra:x" cannot create resource "slices" in API group ""'
+    )
+    quota = 'slices "a" is forbidden: exceeded quota: few, requested: count/slices=1, used: 1, limited: 1'
+    policy = "slices \"a\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no IPv6 here"
+    webhook = 'admission webhook "w.example.com" denied the request: User "x" cannot be trusted'
+    causes = (StatusCause(reason="NamespaceTerminating", message="namespace x is being terminated"),)
+    plugin = 'pods "a" is forbidden: violates PodSecurity "restricted:latest"'
+    told = {
+        text: api_error("x", Status(code=code, reason=reason, message=text, details=details))
+        for text, code, reason, details in [
+            (denied, 403, "Forbidden", None),
+            ('forbidden: User "x" cannot get path "/version"', 403, "Forbidden", None),
+            (quota, 403, "Forbidden", None),
+            (policy, 403, "Forbidden", None),
+            (policy.replace("'p'", "'q'"), 422, "Invalid", None),
+            (webhook, 403, "Forbidden", None),
+            (plugin, 403, "Forbidden", None),
+            ("it ends", 403, "Forbidden", StatusDetails(causes=causes)),
+            ("not valid", 422, "Invalid", None),
+            ("<html>blocked</html>", 403, "", None),
+        ]
+    }
+    expected = ["permission", "permission", "quota", "admission", "admission", "admission", "admission", "terminating"]
+    assert [problem.cause for problem in told.values()] == [*expected, "other", "other"]
+    assert "helm upgrade" in told[denied].hint
+    assert "ResourceQuota" in told[quota].hint
+    assert all("helm upgrade" not in problem.hint for problem in (*told.values(),)[2:])

@@ -23,10 +23,19 @@ import pytest
 
 from netdra.kube import connection as connections
 from netdra.kube.client import Client
-from netdra.kube.connection import MAX_REQUESTS, TLS_BUFFER, ApiConnection, connect, reason
+from netdra.kube.connection import (
+    MAX_REQUESTS,
+    MAX_SHARED_STREAMS,
+    MAX_STREAMS,
+    TLS_BUFFER,
+    ApiConnection,
+    connect,
+    reason,
+)
 from netdra.kube.errors import RefusedError, UnavailableError
 from netdra.kube.events import EVENTS
 from netdra.kube.kubeconfig import ApiServer, Config, User
+from netdra.kube.metrics import KUBE
 from testbed.certificates import Authority, new_authority
 from testbed.waiting import until_async
 
@@ -171,6 +180,47 @@ def test_a_burst_takes_turns_on_few_connections_and_streams_keep_none_of_it_wait
             async with asyncio.timeout(30):
                 await asyncio.gather(*(asked(connection, "PUT", b"x" * 5000) for _ in range(200)))
             assert server.connections - streams == MAX_REQUESTS
+
+    asyncio.run(story())
+
+
+def counted(name: str) -> float:
+    """The value of a metric."""
+    return KUBE.registry.get_sample_value(name) or 0.0
+
+
+def test_streams_of_many_objects_leave_some_to_the_others_and_no_stream_waits_for_ever(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "STREAM_SECONDS", 0.2)
+
+    async def stream(_: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n")
+        await reader.read()
+
+    async def story() -> None:
+        before, refused = counted("netdra_api_streams"), counted("netdra_api_stream_refusals_total")
+        async with serving(authority, stream) as (_, connection), contextlib.AsyncExitStack() as opened:
+            client = Client(connection)
+
+            def one(*, shared: bool) -> contextlib.AbstractAsyncContextManager[object]:
+                return client.stream("/", "watch pods", {}, idle_seconds=60.0, shared=shared)
+
+            first = await contextlib.AsyncExitStack().__aenter__()
+            await first.enter_async_context(one(shared=True))
+            for _ in range(MAX_SHARED_STREAMS - 1):
+                await opened.enter_async_context(one(shared=True))
+            with pytest.raises(UnavailableError, match=rf"watch pods: {MAX_SHARED_STREAMS} watches are open"):
+                await opened.enter_async_context(one(shared=True))
+            for _ in range(MAX_STREAMS - MAX_SHARED_STREAMS):
+                await opened.enter_async_context(one(shared=False))
+            with pytest.raises(UnavailableError, match=rf"watch pods: {MAX_STREAMS} watches are open"):
+                await opened.enter_async_context(one(shared=False))
+            assert counted("netdra_api_streams") - before == MAX_STREAMS
+            assert counted("netdra_api_stream_refusals_total") - refused == 2
+            await first.aclose()
+            await opened.enter_async_context(one(shared=True))
+        assert counted("netdra_api_streams") == before
 
     asyncio.run(story())
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from netdra.model.service import EndpointConditions, EndpointPort, ServedPod, Service
-from netdra.services.endpoints import EndpointGroup, endpoints
+from netdra.services.endpoints import EndpointGroup, endpoints, is_link_local, unpublishable
 from tests.unit.services.builders import addressed, pod, ports, service
 
 GONE: dict[str, Any] = {"metadata": {"deletionTimestamp": "2026-11-27T10:00:00Z"}}
@@ -116,3 +116,29 @@ def test_pods_with_other_ports_are_in_other_groups() -> None:
 )
 def test_pod_claims_include_named_template_and_extended_resource_claims(part: dict[str, Any]) -> None:
     assert [*pod(**part).claims] == ["mine"]
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("fe80::1", True),
+        ("FE80:0:0:1::/64", True),
+        ("febf::1", True),
+        ("169.254.7.1", True),
+        ("fec0::1", False),
+        ("fe8::1", False),
+        ("fd00::1", False),
+        ("169.25.4.1", False),
+    ],
+)
+def test_link_local_addresses_are_those_that_the_api_server_rejects(address: str, *, expected: bool) -> None:
+    assert is_link_local(address) is expected
+
+
+def test_link_local_addresses_are_left_out_and_reported_and_the_others_are_published() -> None:
+    pods = [addressed(pod(), "10.7.0.1/24", "fe80:0:0:1::1/64", "2001:db8::1/64")]
+    both = service(ipFamilies=["IPv4", "IPv6"])
+    found = [entry.addresses[0] for content in endpoints(both, pods).values() for entry in content]
+    assert found == ["10.7.0.1", "2001:db8::1"]
+    assert unpublishable(both, pods).startswith('Service "storage": address fe80:0:0:1::1 is link-local')
+    assert unpublishable(both, [addressed(pod(), "10.7.0.1/24")]) == ""

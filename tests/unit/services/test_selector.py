@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from netdra.services.selector import fault
+from netdra.services.selector import fault, parse
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,21 @@ def test_a_selector_of_valid_requirements(text: str) -> None:
 )
 def test_the_first_requirement_that_is_not_valid_is_named(text: str, part: str) -> None:
     assert fault(text) == part
+
+
+@pytest.mark.parametrize(
+    ("text", "selects"),
+    [
+        ("app=web", "web"),
+        ("app==web", "web"),
+        ("app!=web", "api none"),
+        ("app in (web, api)", "web api"),
+        ("app in (web),tier", "web"),
+        ("app notin (web),!tier", "none"),
+        ("app,tier=", "api"),
+        ("tier in (,front)", "web api"),
+    ],
+)
+def test_a_selector_selects_pods_as_the_api_server_does(text: str, selects: str) -> None:
+    pods = {"web": {"app": "web", "tier": "front"}, "api": {"app": "api", "tier": ""}, "none": {}}
+    assert [name for name, labels in pods.items() if parse(text).matches(labels)] == selects.split()

@@ -67,10 +67,31 @@ def test_a_group_without_endpoints_has_an_empty_slice() -> None:
     assert writes(SERVICE, {FOUR: []}, present) == SliceWrites()
 
 
-def test_slices_of_unwanted_ports_and_families_are_deleted_and_the_wanted_one_created() -> None:
+def test_a_slice_of_unwanted_ports_gets_the_wanted_ones_and_those_of_other_families_are_deleted() -> None:
     present = stored((), writes(SERVICE, {FOUR: [endpoint(1)], SIX: []}, ()))
     done = writes(SERVICE, {EndpointGroup("IPv4", ports(81)): [endpoint(1)]}, present)
-    assert (names(done.create), names(done.delete)) == (["storage-netdra-2"], ["storage-netdra-0", "storage-netdra-1"])
+    assert (names(done.create), names(done.delete)) == ([], ["storage-netdra-1"])
+    assert [(entry.metadata.name, entry.ports) for entry in done.replace] == [("storage-netdra-0", ports(81))]
+
+
+def test_endpoints_that_are_gone_leave_slices_before_new_slices_are_created() -> None:
+    other = EndpointGroup("IPv4", ports(81))
+    present = stored((), writes(SERVICE, {FOUR: [endpoint(1), endpoint(2)], SIX: [endpoint(3)]}, ()))
+    done = writes(SERVICE, {FOUR: [endpoint(2)], other: [endpoint(4)]}, present)
+    order = [(step.before is not None, step.after is not None, step.loses) for step in done.steps]
+    assert order == [(True, False, True), (True, True, True), (False, True, False)]
+
+
+def test_endpoints_move_once_their_new_slice_exists_and_those_that_are_gone_do_not_wait_for_it() -> None:
+    first, second = EndpointGroup("IPv4", ports(81)), EndpointGroup("IPv4", ports(82))
+    present = stored((), writes(SERVICE, {FOUR: [*map(endpoint, range(3))]}, ()))
+    created, moved = writes(SERVICE, {first: [endpoint(0)], second: [endpoint(1)]}, present).steps
+    assert created.before is None
+    assert created.gained == {endpoint(1).key}
+    assert moved.loses
+    assert moved.moved == {endpoint(1).key}
+    assert moved.remaining is not None
+    assert moved.remaining.endpoints == (endpoint(0), endpoint(1))
 
 
 def test_an_endpoint_that_two_controllers_published_is_removed_once() -> None:
