@@ -17,7 +17,7 @@ from netdra.cli import shared, terminal
 if TYPE_CHECKING:
     from netdra.controller.imports import LeasePlan, LeaseSource
     from netdra.kube.client import Client
-    from netdra.networks.kept import KeptRelease, Selection
+    from netdra.networks.kept import KeptRelease, KeptSelection
 
 _CLUSTER = shared.cluster("The kubeconfig file; by default kubectl's.")
 _APPLY = click.option("--apply", "is_applied", is_flag=True, help="Write the PodAddresses; by default a dry run.")
@@ -143,11 +143,11 @@ def release_kept(
     Without --apply, nothing is written. The command uses your rights: the verbs list, delete and release on
     PodAddresses, and list on PodNetworks. The exit code is 4 if --apply could not release all selected addresses yet.
     """
-    from netdra.networks.kept import Selection
+    from netdra.networks.kept import KeptSelection
 
     if bool(networks) == is_all:
         raise click.UsageError("name the PodNetworks, or use --all")
-    selection = Selection(networks, namespace, owner, shared.duration("--older-than", older_than))
+    selection = KeptSelection(networks, namespace, owner, shared.duration("--older-than", older_than))
     done = asyncio.run(_release_kept(cluster, selection, is_applied=is_applied))
     shown = [entry.shown for entry in done]
     if output == "table":
@@ -176,7 +176,9 @@ def release_kept(
         sys.exit(4)
 
 
-async def _release_kept(cluster: shared.ClusterAccess, selection: Selection, *, is_applied: bool) -> list[KeptRelease]:
+async def _release_kept(
+    cluster: shared.ClusterAccess, selection: KeptSelection, *, is_applied: bool
+) -> list[KeptRelease]:
     from netdra.controller.kept_addresses import plan, write
 
     async with cluster.client() as client:

@@ -15,13 +15,13 @@ from netdra.kube.errors import ConflictError, NotFoundError
 from netdra.kube.resources import POD_ADDRESSES, POD_NETWORKS
 from netdra.model.errors import InvalidInputError
 from netdra.networks import kept
-from netdra.networks.kept import KeptRelease, Selection
+from netdra.networks.kept import KeptRelease, KeptSelection
 
 WRITERS = 8
 """How many PodAddresses are deleted at a time."""
 
 
-async def plan(client: Client, selection: Selection, now: datetime) -> list[KeptRelease]:
+async def plan(client: Client, selection: KeptSelection, now: datetime) -> list[KeptRelease]:
     """The kept addresses that are selected.
 
     Raises:

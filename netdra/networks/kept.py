@@ -49,7 +49,7 @@ class KeptRelease(NamedTuple):
         return self.shown.state in ("held", "quarantine", "changed")
 
 
-class Selection(NamedTuple):
+class KeptSelection(NamedTuple):
     """The addresses to release.
 
     Attributes:
@@ -78,7 +78,7 @@ class Selection(NamedTuple):
 
 
 def releases(
-    addresses: Iterable[PodAddress], networks: Mapping[str, PodNetwork], selection: Selection, now: datetime
+    addresses: Iterable[PodAddress], networks: Mapping[str, PodNetwork], selection: KeptSelection, now: datetime
 ) -> Iterator[KeptRelease]:
     """The selected addresses, and whether each can be released.
 

@@ -17,7 +17,7 @@ from netdra.controller import kept_addresses
 from netdra.kube.client import Client
 from netdra.kube.connection import connect
 from netdra.kube.kubeconfig import find_config
-from netdra.networks.kept import Selection
+from netdra.networks.kept import KeptSelection
 from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
 from testbed.objects import manifest
@@ -108,7 +108,7 @@ def test_an_address_that_a_claim_has_got_meanwhile_stays(workspace: Workspace, a
 
     async def work() -> list[tuple[str, str]]:
         async with Client(connect(find_config(administrator))) as client:
-            planned = await kept_addresses.plan(client, Selection((net.name,)), datetime.now(UTC))
+            planned = await kept_addresses.plan(client, KeptSelection((net.name,)), datetime.now(UTC))
             await asyncio.to_thread(net.claim, "postgres-0")
             await asyncio.to_thread(net.until, "postgres-0", "10.16.0.1/24")
             done = await kept_addresses.write(client, planned)
