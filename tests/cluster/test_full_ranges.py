@@ -1,4 +1,4 @@
-"""A range of a PodNetwork is reported before it is full: condition, event, metrics, and what people read."""
+"""A range of a PodNetwork is reported before it is full: by a condition, an event, metrics, and commands."""
 
 from __future__ import annotations
 
