@@ -1,4 +1,4 @@
-"""`netdra networks`: takes a cluster from another IPAM plugin to PodNetworks while pods run."""
+"""`netdra networks`: imports leases of other IPAM plugins into PodNetworks, and releases kept addresses."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections import Counter
 from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from netdra.cli import shared, terminal
 if TYPE_CHECKING:
     from netdra.controller.imports import LeasePlan, LeaseSource
     from netdra.kube.client import Client
+    from netdra.networks.kept import KeptRelease, KeptSelection
 
 _CLUSTER = shared.cluster("The kubeconfig file; by default kubectl's.")
 _APPLY = click.option("--apply", "is_applied", is_flag=True, help="Write the PodAddresses; by default a dry run.")
@@ -31,7 +33,7 @@ _TEXTS = {
 
 @click.group(name="networks")
 def command() -> None:
-    """Import the addresses that pods have of other IPAM plugins into PodNetworks."""
+    """Import the addresses that pods have of other IPAM plugins into PodNetworks, and release kept addresses."""
 
 
 @command.command(name="import")
@@ -93,6 +95,99 @@ def release(network: str, cluster: shared.ClusterAccess, is_applied: bool, outpu
     from netdra.controller.imports import plan_release
 
     _run(cluster, lambda client: plan_release(client, network), output, is_applied=is_applied)
+
+
+_KEPT = {
+    "kept": "to release",
+    "released": "released",
+    "held": "held by its node",
+    "quarantine": "in quarantine",
+    "changed": "changed meanwhile",
+}
+"""By state, the text of a kept address."""
+
+
+@command.command(name="release-kept")
+@click.argument("networks", nargs=-1, metavar="[NETWORK]...")
+@click.option("--all", "is_all", is_flag=True, help="Release addresses of all PodNetworks.")
+@shared.option("--namespace", "NAME", "Only addresses of owners in this namespace.", default="")
+@shared.option(
+    "--owner",
+    "PATTERN",
+    "Only addresses that are kept for these pods, or for claims that were not created for a pod, e.g. 'postgres-*'.",
+    default="",
+)
+@shared.option(
+    "--older-than", "TIME", "Only addresses that have been kept for so long: 90s, 10m, 12h, 7d.", default="0s"
+)
+@_CLUSTER
+@click.option("--apply", "is_applied", is_flag=True, help="Delete the PodAddresses; by default a dry run.")
+@shared.output("table", "json", "yaml")
+def release_kept(
+    networks: tuple[str, ...],
+    is_all: bool,
+    namespace: str,
+    owner: str,
+    older_than: str,
+    cluster: shared.ClusterAccess,
+    is_applied: bool,
+    output: str,
+) -> None:
+    """Release addresses of PodNetworks NETWORK that are kept without a claim, before their keepSeconds are over.
+
+    netdra keeps the addresses of StatefulSet replicas, and of claims that were not created for a pod, for the next
+    claim of the same owner. After this command, any claim can get them. Addresses that a claim has, that a node has not
+    reported as free of its former pod, or that are in quarantine, are not released. Neither are imported leases, and
+    addresses that another machine uses.
+
+    Without --apply, nothing is written. The command uses your rights: the verbs list, delete and release on
+    PodAddresses, and list on PodNetworks. The exit code is 4 if --apply could not release all selected addresses yet.
+    """
+    from netdra.networks.kept import KeptSelection
+
+    if bool(networks) == is_all:
+        raise click.UsageError("name the PodNetworks, or use --all")
+    selection = KeptSelection(networks, namespace, owner, shared.duration("--older-than", older_than))
+    done = asyncio.run(_release_kept(cluster, selection, is_applied=is_applied))
+    shown = [entry.shown for entry in done]
+    if output == "table":
+        rows = [
+            (
+                entry.network,
+                entry.address,
+                entry.namespace,
+                entry.owner,
+                entry.kept_since,
+                _KEPT[entry.state],
+                entry.detail,
+            )
+            for entry in shown
+        ]
+        terminal.print_table(("NETWORK", "ADDRESS", "NAMESPACE", "OWNER", "KEPT SINCE", "STATE", "DETAIL"), rows)
+    else:
+        terminal.print_data(shown, output)
+    sys.stdout.flush()
+    counts = Counter(str(entry.state) for entry in shown)
+    parts = [f"{counts[state]} {text}" for state, text in _KEPT.items() if counts[state]]
+    terminal.tell(f"kept addresses: {', '.join(parts) or 'none'}")
+    if counts["kept"]:
+        terminal.tell("dry run: nothing was written; repeat the command with --apply")
+    if is_applied and any(entry.is_left for entry in done):
+        sys.exit(4)
+
+
+async def _release_kept(
+    cluster: shared.ClusterAccess, selection: KeptSelection, *, is_applied: bool
+) -> list[KeptRelease]:
+    from netdra.controller.kept_addresses import plan, write
+
+    async with cluster.client() as client:
+        planned = await plan(client, selection, datetime.now(UTC))
+        if not is_applied:
+            return planned
+        total = sum(entry.is_write for entry in planned)
+        with terminal.progress("Releasing", total, "PodAddresses") as advance:
+            return await write(client, planned, advance)
 
 
 def _run(

@@ -10,8 +10,6 @@ import click
 from netdra.cli import shared
 from netdra.model.errors import InvalidInputError
 
-_TTL = re.compile(r"(\d+)([smhd]?)\Z")
-_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _NUMBER = re.compile(r"-?\d+\Z")
 
 
@@ -77,7 +75,7 @@ def command(
             message = client.deregister(device)
         else:
             values = {name: _value(text) for name, text in texts.items()}
-            message = client.register(device, values, capacity, ttl=_ttl(ttl), adds=add, file=file)
+            message = client.register(device, values, capacity, ttl=shared.duration("--ttl", ttl), adds=add, file=file)
     if message:
         click.echo(message, err=True)
 
@@ -98,11 +96,3 @@ def _value(text: str) -> bool | int | str:
             raise InvalidInputError(f"{text} is not a 64-bit integer", hint="put it into quotes to use it as text")
         return number
     return text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text
-
-
-def _ttl(text: str) -> int:
-    parts = _TTL.match(text)
-    seconds = int(parts[1]) * _SECONDS[parts[2]] if parts else -1
-    if not 0 <= seconds < 2**32:
-        raise InvalidInputError(f'--ttl "{text}" is not valid', hint="write 90s, 10m, 12h or 7d")
-    return seconds

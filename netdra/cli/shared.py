@@ -30,6 +30,8 @@ class Decorator(Protocol):
 
 
 PATH = click.Path(path_type=Path)
+_DURATION = re.compile(r"(\d+)([smhd]?)\Z")
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 def option(flag: str, metavar: str | None, text: str, name: str | None = None, **rest: Any) -> Decorator:
@@ -86,6 +88,19 @@ def seconds(_context: click.Context, _option: click.Parameter, given: float) -> 
     if math.isnan(given):
         raise click.BadParameter(f"{given} is not a number of seconds.")
     return given
+
+
+def duration(flag: str, text: str) -> int:
+    """The seconds of an option's value such as 90s, 10m, 12h or 7d.
+
+    Raises:
+        InvalidInputError: it has another form, or is too long.
+    """
+    parts = _DURATION.match(text)
+    seconds = int(parts[1]) * _SECONDS[parts[2]] if parts else -1
+    if not 0 <= seconds < 2**32:
+        raise InvalidInputError(f'{flag} "{text}" is not valid', hint="write 90s, 10m, 12h or 7d")
+    return seconds
 
 
 class ClusterAccess(NamedTuple):

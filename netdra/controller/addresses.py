@@ -20,6 +20,7 @@ from netdra.controller.assignments import WantedAddresses
 from netdra.controller.ledgers import NetworkLedgers
 from netdra.controller.network_shares import NetworkShares
 from netdra.controller.neutron_ports import node_of
+from netdra.controller.range_gauges import RangeGauges
 from netdra.controller.releases import HELD_SECONDS, AddressReleases, now
 from netdra.controller.state import State
 from netdra.controller.writing import claim_references, write_status
@@ -78,6 +79,7 @@ class PodAddresses:
         self._by_claim: dict[str, set[str]] = {}
         self._blocked: dict[str, dict[str, None]] = {}
         self._waiting = WaitingClaims()
+        self._gauges = RangeGauges()
         self._releases = AddressReleases(
             client,
             state,
@@ -104,6 +106,7 @@ class PodAddresses:
         """Work until cancelled."""
         state = self._state
         with ExitStack() as following:
+            following.callback(self._gauges.clear)
             async with asyncio.TaskGroup() as tasks:
                 following.enter_context(self._networks.following(self._on_network_change))
                 following.enter_context(self._addresses.following(self._on_address_change))
@@ -192,6 +195,10 @@ class PodAddresses:
             else:
                 self._look_at_waiting(network, WORKERS)
                 self._look_at_blocked(network)
+        self._count(network)
+
+    def _count(self, network: str) -> None:
+        """Count the free addresses of a network again."""
         self.statuses.add(network, STATUS_SECONDS)
         self.shares.recount(network)
 
@@ -206,6 +213,7 @@ class PodAddresses:
     async def _stop_withholding(self, name: str) -> None:
         network = self._ledgers.stop_withholding(name)
         self._look_at_waiting(network, WORKERS)
+        self._count(network)
 
     def _drop(self, address: PodAddress) -> None:
         del self._of_network[address.spec.network][address.name]
@@ -240,6 +248,7 @@ class PodAddresses:
             return
         for name in {entry.network for entry in (*before[0], *after[0])}:
             self._ledgers.hold(name)
+            self._count(name)
             self._look_at_waiting(name, WORKERS)
             self._look_at_blocked(name)
         for key in self._releases.note_node(change.key):
@@ -355,10 +364,12 @@ class PodAddresses:
     async def _status(self, name: str) -> float | None:
         network = self._networks.objects.get(name)
         if network is None:
+            self._gauges.forget(name)
             return None
         with self._in_hand():
             ledger = self._ledgers.known(name)
             status = assignments.network_status(network, ledger, self._ledgers.findings(name), now())
+            self._gauges.note(name, status.ranges, ledger.free if ledger is not None else ())
             try:
                 await write_status(self._client, self._recorder, POD_NETWORKS, network, status)
             except (ConflictError, NotFoundError):

@@ -26,7 +26,15 @@ from netdra.model.pod_address import (
     family_of,
     object_name,
 )
-from netdra.model.pod_network import AVAILABLE, READY, REPORT, PodNetwork, PodNetworkStatus
+from netdra.model.pod_network import (
+    AVAILABLE,
+    NEARLY_FULL,
+    READY,
+    REPORT,
+    PodNetwork,
+    PodNetworkStatus,
+    RangeUsage,
+)
 from netdra.model.topology import NetworkTopology
 from netdra.networks.ledger import MAX_COUNT, ChosenAddress, NetworkLedger
 from netdra.topology import address_request
@@ -169,17 +177,52 @@ def network_status(
         return PodNetworkStatus(
             observed_generation=generation, conditions=conditions(desired, before.conditions, generation, now)
         )
-    usage = ledger.usage
+    usage = tuple(_usage(network, ledger, before.ranges))
     ready = Desired(READY, holds=True, reason="Accepted", message="the ranges can be used")
     return PodNetworkStatus(
         observed_generation=generation,
-        conditions=conditions((ready, _available(ledger)), before.conditions, generation, now),
+        conditions=conditions(
+            (ready, _available(ledger), _nearly_full(network, usage)), before.conditions, generation, now
+        ),
         ranges=usage,
         users=ledger.users,
         total=min(sum(entry.total for entry in usage), MAX_COUNT),
         used=sum(entry.used for entry in usage),
         reserved=sum(entry.reserved for entry in usage),
     )
+
+
+def _usage(network: PodNetwork, ledger: NetworkLedger, before: Sequence[RangeUsage]) -> Iterator[RangeUsage]:
+    """The numbers of each range, and whether it is nearly full, which depends on whether it was before."""
+    for at, (entry, free) in enumerate(zip(ledger.usage, ledger.free, strict=True)):
+        was = at < len(before) and before[at].cidr == entry.cidr and before[at].nearly_full
+        yield replace(entry, nearly_full=is_nearly_full(entry.total, free, network.spec.nearly_full, was=was))
+
+
+def is_nearly_full(total: int, free: int, percent: int, *, was: bool) -> bool:
+    """Whether so few addresses of a range are free that an administrator should know.
+
+    A range that was nearly full remains so until a twentieth of its addresses, and at least one, is free beyond the
+    limit: otherwise each claim that comes and goes at the limit would change the condition.
+
+    Args:
+        total: the number of the range's addresses.
+        free: how many of them are free.
+        percent: the part of the addresses that are not free at the limit.
+        was: whether the range was nearly full before.
+    """
+    limit = max(total * percent // 100, 1)
+    return total - free >= (max(limit - max(total // 20, 1), 1) if was else limit)
+
+
+def _nearly_full(network: PodNetwork, usage: Sequence[RangeUsage]) -> Desired:
+    few = [entry.cidr for entry in usage if entry.nearly_full]
+    limit = f"spec.nearlyFullPercent is {network.spec.nearly_full}"
+    if not few:
+        return Desired(NEARLY_FULL, holds=False, reason="EnoughAddresses", message=f"no range is nearly full; {limit}")
+    ranges = f"range {few[0]} is" if len(few) == 1 else f"ranges {', '.join(few)} are"
+    why = f"{ranges} nearly full; {limit}. Add a range, or release addresses"
+    return Desired(NEARLY_FULL, holds=True, reason="RangeNearlyFull", message=why)
 
 
 def _available(ledger: NetworkLedger) -> Desired:

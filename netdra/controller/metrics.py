@@ -31,6 +31,21 @@ SHARE_WRITES = CONTROLLER.counter(
     "ResourceSlices with the free addresses of PodNetworks written or deleted.",
     "verb",
 )
+RANGE_ADDRESSES = CONTROLLER.gauge(
+    "netdra_controller_range_addresses",
+    "Addresses of each range of the PodNetworks; state is used, reserved or free. Networks beyond the first 512 ranges "
+    "are counted together as network other. Only the leader has these series.",
+    "network",
+    "range",
+    "state",
+)
+RANGES = CONTROLLER.gauge(
+    "netdra_controller_ranges",
+    "Ranges of each PodNetwork with few free addresses; state is nearly-full (spec.nearlyFullPercent) or full. Only "
+    "the leader has these series.",
+    "network",
+    "state",
+)
 SLICE_WRITES = CONTROLLER.counter(
     "netdra_controller_endpointslice_writes_total", "EndpointSlices of Services written or deleted.", "verb", OUTCOME
 )

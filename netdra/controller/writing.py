@@ -42,6 +42,7 @@ _ACTIONS: Mapping[str, str] = {
     "Current": "CompareNeutronPort",
     "Enforced": "BindNeutronPort",
     "AddressesAvailable": "AssignAddress",
+    "NearlyFull": "AssignAddress",
 }
 _WARNINGS = frozenset(
     {
@@ -66,6 +67,7 @@ _WARNINGS = frozenset(
         ("Enforced", "NotEnforced"),
         ("Ready", "Invalid"),
         ("AddressesAvailable", "RangeFull"),
+        ("NearlyFull", "RangeNearlyFull"),
     }
 )
 

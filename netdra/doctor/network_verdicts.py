@@ -14,7 +14,7 @@ import msgspec
 from netdra.doctor.cluster_verdicts import AS_ADMINISTRATOR, NAMED
 from netdra.doctor.diagnosis import Diagnosis, Unseen
 from netdra.model.pod_address import PodAddress
-from netdra.model.pod_network import AVAILABLE, READY, PodNetwork
+from netdra.model.pod_network import AVAILABLE, NEARLY_FULL, READY, PodNetwork, is_problem
 from netdra.model.suggestions import listed
 from netdra.rules import pod_networks, taken_ranges
 from netdra.rules.taken_ranges import TakenRange
@@ -84,14 +84,16 @@ def _networks(networks: tuple[PodNetwork, ...]) -> Iterator[Diagnosis]:
         if not conditions:
             seen = f'PodNetwork "{network.name}" has no status: netdra\'s controller has not checked it'
             yield _finding(NETWORKS, "warning", seen, "check that netdra's controller runs")
-        for condition in conditions:
-            if condition.status != "False":
-                continue
+        problems = {condition.type: condition for condition in conditions if is_problem(condition)}
+        for condition in problems.values():
             if condition.type == READY:
                 seen = f'PodNetwork "{network.name}" cannot be used: {condition.message}'
                 yield _finding(NETWORKS, "warning", seen, f"correct it: kubectl edit podnetwork {network.name}")
             elif condition.type == AVAILABLE:
                 seen = f'PodNetwork "{network.name}" has no free address: {condition.message}'
+                yield _finding(NETWORKS, "warning", seen, f"add a range: kubectl edit podnetwork {network.name}")
+            elif condition.type == NEARLY_FULL and AVAILABLE not in problems:
+                seen = f'PodNetwork "{network.name}" has few free addresses: {condition.message}'
                 yield _finding(NETWORKS, "warning", seen, f"add a range: kubectl edit podnetwork {network.name}")
 
 

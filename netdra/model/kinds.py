@@ -411,6 +411,7 @@ POD_NETWORK = CustomKind(
         Column(name="Users", path=".status.users", type="integer"),
         _condition("Ready", "Ready"),
         _condition("Available", "AddressesAvailable"),
+        _condition("Nearly Full", "NearlyFull"),
         Column(name="VLAN", path=".spec.vlan", type="integer", priority=1),
         Column(name="Physnet", path=".spec.physnet", priority=1),
     ),

@@ -14,8 +14,9 @@ from netdra.model.meta import Condition, LabelSelector, ObjectMeta
 
 IPAM_TYPE = "network"
 """The `type` in a step's `ipam` by which its addresses come from the PodNetwork of its `network`."""
-READY, AVAILABLE = "Ready", "AddressesAvailable"
-"""The conditions of a PodNetwork: whether its spec can be used, and whether every range has a free address."""
+READY, AVAILABLE, NEARLY_FULL = "Ready", "AddressesAvailable", "NearlyFull"
+"""The conditions of a PodNetwork: whether its spec can be used, whether every range has a free address, and whether a
+range has few."""
 MAX_RANGES = 64
 MAX_EXCLUSIONS = 256
 MAX_NETWORK_ROUTES = 64
@@ -28,6 +29,8 @@ MOST_KEEP_SECONDS = 31_536_000
 QUARANTINE_SECONDS = 5
 """For how long a released address is not assigned to another owner if the PodNetwork does not say."""
 MOST_QUARANTINE_SECONDS = 86_400
+NEARLY_FULL_PERCENT = 90
+"""The part of a range's addresses that makes it nearly full if the PodNetwork does not say."""
 OnDuplicate = Literal["Ignore", "Report", "Reassign"]
 IGNORE: OnDuplicate = "Ignore"
 REPORT: OnDuplicate = "Report"
@@ -119,6 +122,9 @@ class PodNetworkSpec(
             `Reassign`: the node asks the wire for 0.3 seconds before the pod starts; if another machine answers, the
             pod does not start, its claim gets another address, and this one is not assigned for an hour. `Ignore`: the
             wire is not asked. If absent, `Report`.
+        nearly_full_percent: The part of a range's addresses, in percent, that are assigned or reserved when the
+            condition `NearlyFull` becomes True, e.g. `80`. It becomes False again when a twentieth of the addresses is
+            free beyond that. `100` reports only full ranges. If absent, 90.
         reservations: Addresses that are reserved for certain pods or claims, e.g. `[{address: 10.77.1.5, namespace: db,
             name: postgres-0}]`. If absent, none.
     """
@@ -133,6 +139,7 @@ class PodNetworkSpec(
     keep_seconds: Annotated[int, msgspec.Meta(ge=0, le=MOST_KEEP_SECONDS)] | None = None
     quarantine_seconds: Annotated[int, msgspec.Meta(ge=0, le=MOST_QUARANTINE_SECONDS)] | None = None
     on_duplicate: OnDuplicate | None = None
+    nearly_full_percent: Annotated[int, msgspec.Meta(ge=1, le=100)] | None = None
     reservations: Annotated[tuple[Reservation, ...], msgspec.Meta(max_length=MAX_RESERVATIONS)] = ()
 
     @property
@@ -145,6 +152,11 @@ class PodNetworkSpec(
         """For how many seconds a released address is not assigned to another owner."""
         return QUARANTINE_SECONDS if self.quarantine_seconds is None else self.quarantine_seconds
 
+    @property
+    def nearly_full(self) -> int:
+        """The part of a range's addresses, in percent, that makes it nearly full."""
+        return NEARLY_FULL_PERCENT if self.nearly_full_percent is None else self.nearly_full_percent
+
 
 class RangeUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The number of assigned addresses of a range. Numbers beyond 9223372036854775807 are shown as that.
@@ -154,12 +166,14 @@ class RangeUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         total: The number of addresses that can be assigned, reserved ones included, e.g. `65533`.
         used: The number of addresses that claims have, e.g. `12`.
         reserved: The number of addresses that are not assigned to a claim, but reserved for one, e.g. `3`.
+        nearly_full: Whether the range has few free addresses, e.g. `true`: see the spec's `nearlyFullPercent`.
     """
 
     cidr: str
     total: int
     used: int
     reserved: int
+    nearly_full: bool = False
 
 
 class PodNetworkStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -168,8 +182,8 @@ class PodNetworkStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     Attributes:
         observed_generation: The generation of the network that this status describes, e.g. `3`.
         conditions: The network's state, e.g. `[{type: Ready, status: "True"}]`. `Ready`: the spec is valid.
-            `AddressesAvailable`, if False: a range has no free address. If absent, the controller has not checked the
-            network yet.
+            `AddressesAvailable`, if False: a range has no free address. `NearlyFull`, if True: a range has few free
+            addresses. If absent, the controller has not checked the network yet.
         ranges: The numbers of assigned and free addresses of each range, e.g. `[{cidr: 10.77.0.0/16, total: 65533,
             used: 12, reserved: 3}]`, in the order of the spec. If absent, the controller has not counted yet.
         users: The number of claims that have addresses of the network, e.g. `12`.
@@ -185,6 +199,11 @@ class PodNetworkStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     total: int = 0
     used: int = 0
     reserved: int = 0
+
+
+def is_problem(condition: Condition) -> bool:
+    """Whether a condition of a PodNetwork reports a problem."""
+    return condition.status == ("True" if condition.type == NEARLY_FULL else "False")
 
 
 class PodNetwork(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

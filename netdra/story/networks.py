@@ -8,7 +8,7 @@ from itertools import islice
 from netdra.model.claim import ResourceClaim
 from netdra.model.errors import NetdraError
 from netdra.model.pod_address import PodAddress, family_of
-from netdra.model.pod_network import AVAILABLE, READY, PodNetwork
+from netdra.model.pod_network import AVAILABLE, NEARLY_FULL, READY, PodNetwork, is_problem
 from netdra.model.suggestions import hint, listed
 from netdra.model.topology import NetworkTopology
 from netdra.story.objects import ClusterEvent, ClusterState
@@ -28,6 +28,12 @@ _REASONS = (
 """Reasons of the events about addresses that are not assigned."""
 
 
+_STATES = {
+    READY: "cannot be used",
+    AVAILABLE: "has a range without a free address",
+    NEARLY_FULL: "has a range with few free addresses",
+}
+"""The state of a network by the condition that reports a problem, the worst first."""
 MAX_WAITING = 5
 """How many claims that wait for an address a network's story names."""
 
@@ -46,10 +52,9 @@ def network_story(cluster: ClusterState, name: str) -> Story:
 
 def _state(network: PodNetwork) -> str:
     conditions = network.status.conditions if network.status is not None else ()
-    failing = next((condition for condition in conditions if condition.status == "False"), None)
-    if failing is not None:
-        return "has a range without a free address" if failing.type == AVAILABLE else "cannot be used"
-    return "is Ready" if conditions else "is not checked yet"
+    problems = {condition.type for condition in conditions if is_problem(condition)}
+    default = "is Ready" if conditions else "is not checked yet"
+    return next((text for kind, text in _STATES.items() if kind in problems), default)
 
 
 def _statements(cluster: ClusterState, network: PodNetwork) -> Iterator[Statement]:
@@ -59,7 +64,7 @@ def _statements(cluster: ClusterState, network: PodNetwork) -> Iterator[Statemen
         yield _warning(about, text, "check that netdra's controller runs: netdra doctor", "NoStatus")
     for condition in status.conditions if status is not None else ():
         time, reason = condition.last_transition_time, condition.reason
-        if condition.status == "True":
+        if not is_problem(condition):
             yield done(about, f"{condition.type}: {condition.message}", reason=reason, time=time)
         elif condition.type == READY:
             yield wrong(about, f"it cannot be used: {condition.message}", "correct its spec", reason=reason, time=time)

@@ -55,6 +55,7 @@ INSTALLED = (
     "own-daemonsets.yaml",
     "own-neutron-ports.yaml",
     "own-pod-addresses.yaml",
+    "own-reservations.yaml",
     "own-endpointslices.yaml",
     "certificate-keeper.yaml",
 )

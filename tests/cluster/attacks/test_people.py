@@ -27,7 +27,7 @@ _NUMBERS = itertools.count(1)
 def roles(api: Api, custom_kinds: None) -> Iterator[None]:
     """The chart's roles for people."""
     found = [each for each in identities.rights("people.yaml") if each["kind"] == "ClusterRole"]
-    assert len(found) == 4
+    assert len(found) == 5
     for each in found:
         api.create(each)
     yield

@@ -160,7 +160,7 @@ CASES = {
 }
 
 
-PEOPLE = ("netdra-view", "netdra-edit", "netdra-admin", "netdra-reader")
+PEOPLE = ("netdra-view", "netdra-edit", "netdra-admin", "netdra-reader", "netdra-ipam")
 """ClusterRoles of these names are in every release, so that there is one release in a cluster."""
 
 

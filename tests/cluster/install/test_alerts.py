@@ -65,6 +65,16 @@ FAULTS: dict[str, Fault] = {
         {"kind": "NetworkTopology"},
         "3",
     ),
+    "NetdraRangeFull": (
+        {'netdra_controller_ranges{pod="a", network="storage", state="full"}': level(2, 0)},
+        {"network": "storage"},
+        "2",
+    ),
+    "NetdraRangeNearlyFull": (
+        {'netdra_controller_ranges{pod="a", network="storage", state="nearly-full"}': level(1, 0)},
+        {"network": "storage"},
+        "1",
+    ),
     # Without any controller the metric does not exist.
     "NetdraNobodyLeads": (
         {'netdra_leader{pod="a", lease="netdra-controller"}': f"_x{FAULT} 1x{AFTER}"},

@@ -458,6 +458,7 @@ def test_roles_for_people_are_part_of_kubernetes_own_unless_that_is_switched_off
         assert [label for label in labels if "aggregate" in label] == [f"rbac.authorization.k8s.io/aggregate-to-{role}"]
     # In view, it would let a user of view read nodes.
     assert "aggregate" not in str(roles["netdra-reader"])
+    assert "aggregate" not in str(roles["netdra-ipam"])
     apart = [each for each in of_kind(CASES["host-network"].objects(), "ClusterRole") if name(each) in PEOPLE]
     assert len(apart) == len(PEOPLE)
     assert "aggregate" not in str(apart)

@@ -34,7 +34,7 @@ PAGE = CHART.parents[1] / "docs" / "alerts.md"
 FOR, RANGE = "1s", "10s"
 """What durations are shortened to."""
 RESOLVED_WITHIN = 90.0
-RARE = {"netdra_plugin_left_alone", "netdra_reflector_failures_total"}
+RARE = {"netdra_controller_ranges", "netdra_plugin_left_alone", "netdra_reflector_failures_total"}
 """What exists only after a CNI plugin has hung, or after the API server has rejected a watch."""
 NAMED = re.compile(r"\bnetdra_[a-z_]+")
 

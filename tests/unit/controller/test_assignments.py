@@ -125,9 +125,54 @@ def test_a_status_counts_and_a_second_one_changes_nothing() -> None:
     assert [(entry.type, entry.status, entry.message) for entry in status.conditions] == [
         ("Ready", "True", "the ranges can be used"),
         ("AddressesAvailable", "False", "range 10.7.0.0/30 has no free address"),
+        (
+            "NearlyFull",
+            "True",
+            "range 10.7.0.0/30 is nearly full; spec.nearlyFullPercent is 90. Add a range, or release addresses",
+        ),
     ]
+    assert [entry.nearly_full for entry in status.ranges] == [True, False]
     later = msgspec.structs.replace(net, status=status)
     assert assignments.network_status(later, ledger, (), NOW + timedelta(hours=1)) == status
+
+
+@pytest.mark.parametrize(
+    ("total", "percent", "begins", "ends"),
+    [
+        (254, 90, 228, 215),
+        (1000, 90, 900, 849),
+        (1000, 50, 500, 449),
+        (1000, 100, 1000, 949),
+        (6, 90, 5, 3),  # with its last free address, although five of six are 83 percent
+        (2, 90, 1, 0),
+        (1, 90, 1, 0),
+        (1000, 1, 10, 0),
+        (2**63 - 1, 90, (2**63 - 1) * 90 // 100, 0),
+    ],
+)
+def test_a_range_is_nearly_full_from_its_limit_until_a_twentieth_of_it_is_free_beyond_that(
+    total: int, percent: int, begins: int, ends: int
+) -> None:
+    def is_nearly_full(taken: int, *, was: bool) -> bool:
+        return assignments.is_nearly_full(total, total - taken, percent, was=was)
+
+    assert [is_nearly_full(taken, was=False) for taken in (begins - 1, begins)] == [False, True]
+    assert not is_nearly_full(ends, was=True)
+    if ends:
+        assert is_nearly_full(ends + 1, was=True)
+
+
+def test_a_range_that_was_nearly_full_is_remembered_in_the_status_of_its_network() -> None:
+    net = network("10.7.0.0/26", nearlyFullPercent=50)
+    held = [address(f"10.7.0.{number}/26", owner(f"web-{number}")) for number in range(1, 32)]
+    few = assignments.network_status(net, NetworkLedger(net, held), (), NOW)
+    after = msgspec.structs.replace(net, status=few)
+    fewer = NetworkLedger(after, held[:-1])
+    assert [entry.nearly_full for entry in few.ranges] == [True]
+    assert assignments.network_status(after, fewer, (), NOW).ranges[0].nearly_full
+    assert not assignments.network_status(net, fewer, (), NOW).ranges[0].nearly_full
+    other = msgspec.structs.replace(network("10.7.0.0/25"), status=few)
+    assert not assignments.network_status(other, NetworkLedger(other, held[:-1]), (), NOW).ranges[0].nearly_full
 
 
 def test_an_invalid_pod_network_reports_the_reason_in_its_status() -> None:

@@ -30,7 +30,7 @@ def with_status(made: PodNetwork, **conditions: Literal["True", "False"]) -> Pod
     return replace(made, status=PodNetworkStatus(conditions=listed, used=2, reserved=1))
 
 
-STORAGE = with_status(network("10.77.0.0/16"), Ready="True", AddressesAvailable="True")
+STORAGE = with_status(network("10.77.0.0/16"), Ready="True", AddressesAvailable="True", NearlyFull="False")
 
 
 def on_node(made: PodAddress, node: str, age: timedelta = timedelta(hours=1)) -> PodAddress:
@@ -67,6 +67,16 @@ def test_networks_without_trouble_are_counted() -> None:
         (with_status(network("10.77.0.0/16"), Ready="False"), "cannot be used: Ready text", "kubectl edit podnetwork"),
         (
             with_status(network("10.77.0.0/16"), Ready="True", AddressesAvailable="False"),
+            "has no free address: AddressesAvailable text",
+            "add a range: kubectl edit podnetwork storage",
+        ),
+        (
+            with_status(network("10.77.0.0/16"), Ready="True", AddressesAvailable="True", NearlyFull="True"),
+            "has few free addresses: NearlyFull text",
+            "add a range: kubectl edit podnetwork storage",
+        ),
+        (
+            with_status(network("10.77.0.0/16"), Ready="True", AddressesAvailable="False", NearlyFull="True"),
             "has no free address: AddressesAvailable text",
             "add a range: kubectl edit podnetwork storage",
         ),

@@ -125,6 +125,16 @@ def test_a_network_without_a_free_address_has_its_waiting_claims() -> None:
     assert "addresses of claims that do not exist: 10.77.0.9/16" in texts
 
 
+def test_a_network_with_few_free_addresses_has_that_as_its_state() -> None:
+    few = "{type: NearlyFull, status: 'True', reason: RangeNearlyFull, message: few are left, lastTransitionTime: ''}"
+    ready = "{type: Ready, status: 'True', reason: R, message: m, lastTransitionTime: ''}"
+    story = network_story(cluster(network(status=f"{{conditions: [{ready}, {few}]}}")), "storage")
+    assert story.state == "has a range with few free addresses"
+    (warning,) = (entry for entry in story.statements if entry.severity == "warning")
+    assert (warning.text, warning.reason) == ("few are left", "RangeNearlyFull")
+    assert "add a range" in warning.next_step
+
+
 def test_a_network_that_works_has_no_problem_and_an_unknown_one_the_nearest_name() -> None:
     ready = "{conditions: [{type: Ready, status: 'True', reason: R, message: m, lastTransitionTime: ''}], ranges: "
     ranges = "[{cidr: 10.77.0.0/16, total: 65533, used: 2, reserved: 1}]}"
