@@ -1,4 +1,4 @@
-"""When the reason is reported again for which a claim waits: once it is another one, and before its event expires. Pure.
+"""When the reason for which a claim waits is reported again: if it is another one, and before its event expires. Pure.
 
 Used by `netdra.controller.addresses` and `netdra.controller.network_shares`.
 """
