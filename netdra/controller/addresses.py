@@ -53,6 +53,8 @@ log = logging.getLogger(__name__)
 
 WORKERS = 8
 """How many claims are worked on at a time."""
+TURN = 50
+"""How many addresses are compared with their networks at a time, when this process begins to lead."""
 STATUS_SECONDS = 1.0
 """How long further changes are waited for before a PodNetwork's status is written."""
 WAIT_SECONDS = 30.0
@@ -120,8 +122,6 @@ class PodAddresses:
                     await store.wait_synced()  # without the nodes, an address that a pod has could be assigned again
                 following.enter_context(state.claims.following(self._on_claim_change))
                 following.enter_context(state.topologies.following(self._on_topology_change))
-                for network in self._networks.objects:
-                    self._look_at_outdated(network)
                 for key in self._without_addresses():
                     self.claims.add(key)
                 for key in self._by_claim:
@@ -131,6 +131,7 @@ class PodAddresses:
                 tasks.create_task(self.withheld.run())
                 tasks.create_task(self.statuses.run())
                 tasks.create_task(self.shares.run())
+                await self._look_at_all_outdated()
 
     def _without_addresses(self) -> list[str]:
         """The claims that ask for addresses and have none, the oldest first."""
@@ -246,12 +247,22 @@ class PodAddresses:
 
     def _look_at_outdated(self, network: str) -> None:
         """Look again at claims with an address of a range, or with settings, that a network no longer has."""
-        ledger = self._ledgers.known(network)
-        if ledger is not None:
-            for address in self._of_network.get(network, {}).values():
-                if address.spec.claim is not None and not assignments.is_current(ledger, address):
-                    self._assigner.outdated.add(address.name)
-                    self._look_at(claim_of(address))
+        for address in self._of_network.get(network, {}).values():
+            self._look_if_outdated(address)
+
+    async def _look_at_all_outdated(self) -> None:
+        """As `_look_at_outdated` of each network, beside other work."""
+        for number, name in enumerate([*self._addresses.objects]):
+            if (address := self._addresses.objects.get(name)) is not None:
+                self._look_if_outdated(address)
+            if number % TURN == TURN - 1:
+                await asyncio.sleep(0)
+
+    def _look_if_outdated(self, address: PodAddress) -> None:
+        ledger = self._ledgers.known(address.spec.network) if address.spec.claim is not None else None
+        if ledger is not None and not assignments.is_current(ledger, address):
+            self._assigner.outdated.add(address.name)
+            self._look_at(claim_of(address))
 
     def _on_node_change(self, change: Change[NodeNetworkReport]) -> None:
         before, after = (_of_addresses(report) for report in (change.old, change.new))

@@ -23,7 +23,7 @@ from netdra.model.watched_claim import WatchedClaim
 from netdra.networks.errors import AddressError
 from netdra.networks.waiting import WaitingClaims
 
-LABELS_SECONDS = 30.0
+LABELS_SECONDS = 25.0
 """For how long the labels of a node are used that were read for another claim, where nothing is assigned by them."""
 
 

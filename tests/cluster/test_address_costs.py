@@ -14,6 +14,7 @@ import pytest
 from netdra.controller import addresses, network_shares
 from netdra.controller.addresses import PodAddresses
 from netdra.controller.controller import Controller
+from netdra.kube import events
 from netdra.kube.client import Client
 from netdra.kube.connection import connect
 from netdra.kube.events import Recorder
@@ -154,6 +155,7 @@ def test_claims_that_wait_cost_no_request_while_nothing_changes(
     workspace: Workspace, control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(addresses, "WAIT_SECONDS", SOON)
+    monkeypatch.setattr(events, "WRITE_AGAIN_SECONDS", SOON)
     entry = {"cidr": "10.61.0.0/30", "gateway": "10.61.0.1"}
     net = Net(workspace, ranges=[entry], keepSeconds=0, quarantineSeconds=0)
     waiting = [f"waiting-{number}" for number in range(12)]
@@ -172,6 +174,7 @@ def test_claims_that_wait_for_a_node_cost_no_request_for_each_of_them(
     workspace: Workspace, control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(addresses, "WAIT_SECONDS", SOON)
+    monkeypatch.setattr(events, "WRITE_AGAIN_SECONDS", SOON)
     node = workspace.create(manifest(NODE, workspace.name("node")))["metadata"]["name"]
     net = Net(
         workspace,
@@ -188,6 +191,7 @@ def test_claims_that_are_not_scheduled_cost_no_request_while_nothing_changes(
     workspace: Workspace, control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(network_shares, "REPORT_SECONDS", SOON)
+    monkeypatch.setattr(events, "WRITE_AGAIN_SECONDS", SOON)
     net = Net(workspace, ranges=[{"cidr": "10.63.0.0/30", "gateway": "10.63.0.1"}], keepSeconds=0)
     with leading(control_plane) as proxy:
         net.claim("first")
@@ -200,9 +204,9 @@ def test_claims_that_are_not_scheduled_cost_no_request_while_nothing_changes(
         assert_free(proxy)
 
 
-def told(events: list[Object]) -> set[str]:
+def told(found: list[Object]) -> set[str]:
     """The claims with an event that no address is free."""
-    return {event["regarding"]["name"] for event in events if event["reason"] == "NoFreeAddress"}
+    return {event["regarding"]["name"] for event in found if event["reason"] == "NoFreeAddress"}
 
 
 def assert_free(proxy: FaultProxy) -> None:
