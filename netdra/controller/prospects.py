@@ -1,7 +1,7 @@
-"""What a look at a claim's addresses would come to, by the copies in memory: most looks need not read the claim.
+"""Whether a claim's addresses may have to change, by the copies in memory: most claims need not be read.
 
-Used by `netdra.controller.addresses` before it reads a claim from the API server. A watch may be behind, so nothing is
-written by these copies: whatever may have to be written is decided by the claim as it is stored.
+Used by `netdra.controller.addresses` before it reads a claim from the API server. A watch may be behind, so these
+copies never decide on a write: that is decided by the claim as it is stored.
 """
 
 from __future__ import annotations

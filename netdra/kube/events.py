@@ -148,7 +148,7 @@ class Book:
     _namespaces: Share = field(default_factory=lambda: Share(MAX_OF_A_NAMESPACE))
 
     def note(self, occurrence: Occurrence, now: float, time_text: str) -> PendingEvent:
-        """Note an occurrence; returns its entry. If there is no place for it, an older entry is dropped."""
+        """Note an occurrence; returns its entry. If the book is full, an older entry is dropped."""
         self._forget(now)
         entry = self._entries.pop(occurrence, None)
         if entry is None:
