@@ -140,7 +140,7 @@ class PodAddresses:
         return [key for _, key in sorted(asking)]
 
     def _look_at(self, key: str) -> None:
-        """Look at a claim that did not change itself: at once, or after all others if it has addresses."""
+        """Queue a claim that did not change itself: at once, or after all others if it has addresses."""
         if key in self._by_claim:
             self.claims.add_last(key)
         else:
