@@ -1,7 +1,9 @@
 """Assigns addresses of PodNetworks to claims, and releases them with the claims (decisions D68, D74).
 
 Run by `netdra.controller.daemon` while this process leads. `netdra.controller.assignments` works out the desired
-addresses, `netdra.controller.assigning` assigns those of a claim, `netdra.controller.releases` releases them.
+addresses, `netdra.controller.assigning` assigns those of a claim, `netdra.controller.releases` releases them. A claim
+is read from the API server only if its copy in memory shows that something may have to be written
+(`netdra.controller.prospects`). Claims without addresses come before those that have theirs.
 
 An address is assigned when its PodAddress is created: the API server refuses a second object of the name, so nothing is
 lost or assigned twice when this process dies, or another one works at the same time.
@@ -21,7 +23,9 @@ from netdra.controller.ledgers import NetworkLedgers
 from netdra.controller.network_shares import NetworkShares
 from netdra.controller.neutron_ports import node_of
 from netdra.controller.range_gauges import RangeGauges
+from netdra.controller.prospects import NodeLabels, Prospects, needs_labels
 from netdra.controller.releases import HELD_SECONDS, AddressReleases, now
+from netdra.controller.reminders import Reminders
 from netdra.controller.state import State
 from netdra.controller.writing import claim_references, write_status
 from netdra.kube.client import Client
@@ -29,7 +33,7 @@ from netdra.kube.errors import ConflictError, NotFoundError
 from netdra.kube.events import Occurrence, Recorder
 from netdra.kube.queue import AGAIN, WorkQueue
 from netdra.kube.reflector import Reflector
-from netdra.kube.resources import NODE_NAMES, POD_NETWORKS, RESOURCE_CLAIMS, WATCHED_ADDRESSES
+from netdra.kube.resources import POD_NETWORKS, RESOURCE_CLAIMS, WATCHED_ADDRESSES
 from netdra.kube.store import Change, Store
 from netdra.model.claim import ClaimUse, ResourceClaim
 from netdra.model.errors import InvalidInputError
@@ -50,10 +54,12 @@ log = logging.getLogger(__name__)
 
 WORKERS = 8
 """How many claims are worked on at a time."""
+TURN = 50
+"""How many addresses are compared with their networks at a time, when this process begins to lead."""
 STATUS_SECONDS = 1.0
 """How long further changes are waited for before a PodNetwork's status is written."""
 WAIT_SECONDS = 30.0
-"""Seconds until a claim without an address is looked at again; a release in its network has it looked at at once."""
+"""Seconds until a claim without an address is looked at again, in memory; a release has it looked at at once."""
 
 
 class PodAddresses:
@@ -92,6 +98,8 @@ class PodAddresses:
         self._assigner = AddressAssigner(
             client, recorder, self._addresses, self._ledgers, self._releases, self._waiting
         )
+        self._prospects = Prospects(self._assigner, self._ledgers, self._releases, self._waiting)
+        self._labels, self._reminders = NodeLabels(client), Reminders()
         self.claims: WorkQueue[str] = WorkQueue("addresses", self._claim, workers=WORKERS)
         self.withheld: WorkQueue[str] = WorkQueue("withheld-addresses", self._stop_withholding)
         self.statuses: WorkQueue[str] = WorkQueue("pod-networks", self._status)
@@ -110,25 +118,36 @@ class PodAddresses:
             async with asyncio.TaskGroup() as tasks:
                 following.enter_context(self._networks.following(self._on_network_change))
                 following.enter_context(self._addresses.following(self._on_address_change))
-                following.enter_context(state.claims.following(self._on_claim_change))
-                following.enter_context(state.topologies.following(self._on_topology_change))
                 following.enter_context(state.nodes.following(self._on_node_change))
                 tasks.create_task(Reflector(self._client, POD_NETWORKS, self._networks, vital=False).run())
                 tasks.create_task(Reflector(self._client, WATCHED_ADDRESSES, self._addresses, vital=False).run())
                 for store in (self._networks, self._addresses, state.claims, state.topologies, state.nodes):
                     await store.wait_synced()  # without the nodes, an address that a pod has could be assigned again
-                for network in self._networks.objects:
-                    self._look_at_outdated(network)
-                for key in {
-                    *self._by_claim,
-                    *(key for key, claim in state.claims.objects.items() if self._asks(claim)),
-                }:
+                following.enter_context(state.claims.following(self._on_claim_change))
+                following.enter_context(state.topologies.following(self._on_topology_change))
+                for key in self._without_addresses():
                     self.claims.add(key)
+                for key in self._by_claim:
+                    self.claims.add_last(key)
                 tasks.create_task(self.claims.run())
                 tasks.create_task(self._releases.kept.run())
                 tasks.create_task(self.withheld.run())
                 tasks.create_task(self.statuses.run())
                 tasks.create_task(self.shares.run())
+                await self._look_at_all_outdated()
+
+    def _without_addresses(self) -> list[str]:
+        """The claims that ask for addresses and have none, the oldest first."""
+        claims = ((key, claim) for key, claim in self._state.claims.objects.items() if key not in self._by_claim)
+        asking = ((claim.metadata.creation_timestamp or "", key) for key, claim in claims if self._asks(claim))
+        return [key for _, key in sorted(asking)]
+
+    def _look_at(self, key: str) -> None:
+        """Queue a claim that did not change itself: at once, or after all others if it has addresses."""
+        if key in self._by_claim:
+            self.claims.add_last(key)
+        else:
+            self.claims.add(key)
 
     def _asks(self, claim: ClaimUse | None) -> bool:
         topologies = topologies_of(claim) if claim is not None else ()
@@ -145,9 +164,10 @@ class PodAddresses:
             self.claims.add(change.key)
 
     def _on_topology_change(self, change: Change[NetworkTopology]) -> None:
-        if change.new is not None and change.new.asks_addresses:
+        before, after = change.old, change.new
+        if after is not None and after.asks_addresses and (before is None or before.spec != after.spec):
             for key in self._state.users(change.key):
-                self.claims.add(key)
+                self._look_at(key)
 
     def _on_network_change(self, change: Change[PodNetwork]) -> None:
         if change.old is not None and change.new is not None and change.old.spec == change.new.spec:
@@ -176,7 +196,7 @@ class PodAddresses:
             if after.spec.claim is not None:
                 self._by_claim.setdefault(claim_of(after), set()).add(after.name)
                 if claim_of(after) not in self._state.claims.objects:
-                    self.claims.add(claim_of(after))
+                    self._look_at(claim_of(after))
         self._releases.note_address(change)
         if after is None:
             self._assigner.outdated.discard(change.key)
@@ -235,12 +255,22 @@ class PodAddresses:
 
     def _look_at_outdated(self, network: str) -> None:
         """Look again at claims with an address of a range, or with settings, that a network no longer has."""
-        ledger = self._ledgers.known(network)
-        if ledger is not None:
-            for address in self._of_network.get(network, {}).values():
-                if address.spec.claim is not None and not assignments.is_current(ledger, address):
-                    self._assigner.outdated.add(address.name)
-                    self.claims.add(claim_of(address))
+        for address in self._of_network.get(network, {}).values():
+            self._look_if_outdated(address)
+
+    async def _look_at_all_outdated(self) -> None:
+        """As `_look_at_outdated` of each network, beside other work."""
+        for number, name in enumerate([*self._addresses.objects]):
+            if (address := self._addresses.objects.get(name)) is not None:
+                self._look_if_outdated(address)
+            if number % TURN == TURN - 1:
+                await asyncio.sleep(0)
+
+    def _look_if_outdated(self, address: PodAddress) -> None:
+        ledger = self._ledgers.known(address.spec.network) if address.spec.claim is not None else None
+        if ledger is not None and not assignments.is_current(ledger, address):
+            self._assigner.outdated.add(address.name)
+            self._look_at(claim_of(address))
 
     def _on_node_change(self, change: Change[NodeNetworkReport]) -> None:
         before, after = (_of_addresses(report) for report in (change.old, change.new))
@@ -265,6 +295,8 @@ class PodAddresses:
             try:
                 if claim_use is None or claim_use.status.allocation is None:
                     return await self._release(key)
+                if await self._is_unchanged(key, claim_use, claim_use.status.allocation.node):
+                    return None
                 claim = await self._client.get(RESOURCE_CLAIMS, claim_use.metadata.name, claim_use.metadata.namespace)
                 if claim.status.allocation is None:
                     return AGAIN
@@ -279,16 +311,33 @@ class PodAddresses:
     async def _assign(self, key: str, claim: ResourceClaim) -> float | None:
         """Have the addresses of an allocated claim as they should be; returns when to look again."""
         wanted = assignments.wanted(claim, self._state.topologies.objects)
-        labels = await self._labels(wanted, node_of(claim))
-        self._waiting.note_pod(key, _pod_of(claim))
+        node = node_of(claim)
+        labels = await self._labels.read(node) if node and self._needs_labels(wanted) else {}
+        self._waiting.note_pod(key, _pod_of(claim, _user_of(claim)))
         problems = await self._give_back(key, claim) or await self._assigner.assign(key, claim, wanted, labels)
-        for problem in problems.values():
-            self._report(claim, problem)
+        self._report(key, claim, problems)
         again = self._wait(key, problems, labels)
         await self._release_unwanted(key, claim, wanted)
         if again is not None:
             self.claims.add(key, again)
         return None
+
+    async def _is_unchanged(self, key: str, claim: WatchedClaim, node: str) -> bool:
+        """Whether nothing has to be written or reported for an allocated claim, by its copy in memory.
+
+        Raises:
+            NetdraError: the claim does not fit its topology.
+        """
+        wanted = assignments.wanted(claim.known, self._state.topologies.objects)
+        labels = await self._labels.known(node) if node and self._needs_labels(wanted) else {}
+        self._waiting.note_pod(key, _pod_of(claim, claim.status.pod))
+        problems = await self._prospects.problems(key, claim, self.of_claim(key), wanted, labels)
+        if problems is None or (problems and self._reminders.is_due(key, _in_short(claim.metadata.uid, problems))):
+            return False
+        again = self._wait(key, problems, labels)
+        if again is not None:
+            self.claims.add(key, again)
+        return True
 
     def _wait(self, key: str, problems: Mapping[str, AddressError], labels: Mapping[str, str]) -> float | None:
         """Have a claim wait for the addresses that it lacks; returns after how many seconds it is checked again."""
@@ -337,17 +386,13 @@ class PodAddresses:
             ):
                 await self._releases.release(address)
 
-    async def _labels(self, wanted: tuple[WantedAddresses, ...], node: str) -> Mapping[str, str]:
-        """The labels of a claim's node, if a range of its networks is for certain nodes only."""
-        networks = [self._networks.objects.get(entry.network) for entry in wanted]
-        ranges = (entry for network in networks if network is not None for entry in network.spec.ranges)
-        if not node or all(entry.node_selector is None for entry in ranges):
-            return {}
-        return (await self._client.get(NODE_NAMES, node)).metadata.labels
+    def _needs_labels(self, wanted: Iterable[WantedAddresses]) -> bool:
+        return needs_labels(self._networks.objects.get(entry.network) for entry in wanted)
 
     async def _release(self, key: str) -> float | None:
         """Release the addresses of a claim that is gone or not allocated; returns when to look again."""
         self._assigner.forget(key)
+        self._reminders.forget(key)
         for blocked in self._blocked.values():
             blocked.pop(key, None)
         self._waiting.forget(key)
@@ -380,18 +425,33 @@ class PodAddresses:
         """The PodAddresses of a claim, `<namespace>/<name>`."""
         return [self._addresses.objects[name] for name in sorted(self._by_claim.get(key, ()))]
 
-    def _report(self, claim: ResourceClaim, problem: AddressError) -> None:
-        """Report the reason for a missing address at the claim and its pod."""
-        for regarding in claim_references(claim.metadata, claim.status.reserved_for):
-            self._recorder.emit(
-                Occurrence(
-                    regarding=regarding,
-                    type="Warning",
-                    reason=problem.reason,
-                    action="AssignAddress",
-                    note=str(problem),
+    def _report(self, key: str, claim: ResourceClaim, problems: Mapping[str, AddressError]) -> None:
+        """Report the reasons for missing addresses at the claim and its pod, unless that was done not long ago."""
+        if not problems:
+            self._reminders.forget(key)
+            return
+        if not self._reminders.is_due(key, _in_short(claim.metadata.uid, problems)):
+            return
+        self._reminders.note(key, _in_short(claim.metadata.uid, problems))
+        for problem in problems.values():
+            for regarding in claim_references(claim.metadata, claim.status.reserved_for):
+                self._recorder.emit(
+                    Occurrence(
+                        regarding=regarding,
+                        type="Warning",
+                        reason=problem.reason,
+                        action="AssignAddress",
+                        note=str(problem),
+                    )
                 )
-            )
+
+
+def _in_short(uid: str, problems: Mapping[str, AddressError]) -> tuple[str, frozenset[tuple[str, str]]]:
+    """A claim's problems as far as a change is news: the text for a full network changes with every release."""
+    return uid, frozenset(
+        (network, problem.reason if isinstance(problem, NoFreeAddressError) else str(problem))
+        for network, problem in problems.items()
+    )
 
 
 def _allotted(claim: WatchedClaim) -> tuple[object, ...]:
@@ -399,13 +459,15 @@ def _allotted(claim: WatchedClaim) -> tuple[object, ...]:
     return metadata.uid, metadata.deletion_timestamp, status.allocation, conflicts.reported(claim)
 
 
-def _pod_of(claim: ResourceClaim) -> str:
-    """The uid of a claim's pod, or else the claim's own."""
+def _pod_of(claim: ResourceClaim | WatchedClaim, user: str) -> str:
+    """The uid of a claim's pod, or else of the pod that uses it, or else the claim's own."""
     pod = pod_owner(claim.metadata)
-    if pod is not None:
-        return pod.uid
-    consumers = (consumer.uid for consumer in claim.status.reserved_for if consumer.resource == "pods")
-    return next(consumers, claim.metadata.uid)
+    return pod.uid if pod is not None else user or claim.metadata.uid
+
+
+def _user_of(claim: ResourceClaim) -> str:
+    """The uid of the first pod that a claim is reserved for; "" if none."""
+    return next((consumer.uid for consumer in claim.status.reserved_for if consumer.resource == "pods"), "")
 
 
 def _of_addresses(report: NodeNetworkReport | None) -> AddressReport:

@@ -27,6 +27,7 @@ from netdra.kube.store import Store, key_of
 from netdra.model.claim import ResourceClaim
 from netdra.model.errors import InvalidInputError
 from netdra.model.pod_address import Family, PodAddress, WatchedPodAddress
+from netdra.model.watched_claim import WatchedClaim
 from netdra.networks.errors import AddressError, AddressHeldError, NoFreeAddressError, NotAllowedError
 from netdra.networks.ledger import ChosenAddress, NetworkLedger
 from netdra.networks.waiting import WaitingClaims
@@ -104,7 +105,7 @@ class AddressAssigner:
         problems: dict[str, AddressError] = {}
         for entry in wanted:
             try:
-                for family in self._ledger_for(claim, entry).families:
+                for family in self.ledger_for(claim, entry).families:
                     choice = await self._choose_one(key, claim, entry, family, labels)
                     choices += [choice] if choice is not None else []
             except AddressError as problem:
@@ -144,7 +145,7 @@ class AddressAssigner:
                 await self._releases.release(choice.former)
         return True
 
-    def _ledger_for(self, claim: ResourceClaim, entry: WantedAddresses) -> NetworkLedger:
+    def ledger_for(self, claim: ResourceClaim | WatchedClaim, entry: WantedAddresses) -> NetworkLedger:
         """The addresses of a network for a claim.
 
         Raises:
@@ -219,11 +220,21 @@ class AddressAssigner:
         self._releases.await_departure(address, key)
         if is_over and spec.claim is not None:
             await self._releases.release(address)  # its node reports on it then
+        raise self.held(address, is_over=is_over)
+
+    @staticmethod
+    def held(address: PodAddress, *, is_over: bool) -> AddressHeldError:
+        """The error of an owner's address that a pod may have.
+
+        Args:
+            address: the address.
+            is_over: whether its claim is over.
+        """
         if is_over:
-            reason = f'Node "{spec.node_name}" has not reported yet that the former pod no longer has it'
+            reason = f'Node "{address.spec.node_name}" has not reported yet that the former pod no longer has it'
         else:
             reason = f'ResourceClaim "{claim_of(address)}" still exists'
-        raise AddressHeldError(
+        return AddressHeldError(
             f'PodAddress "{address.name}" cannot be assigned: {reason}',
             hint="it is assigned once the node has reported; if its machine is off for good, delete the Node",
         )

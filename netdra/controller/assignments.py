@@ -13,6 +13,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from netdra.controller.status import Desired, conditions
+from netdra.model import names
 from netdra.model.claim import ResourceClaim
 from netdra.model.findings import Finding
 from netdra.model.meta import ObjectMeta, time_text
@@ -42,7 +43,7 @@ from netdra.topology.bind import addressed_steps
 from netdra.topology.parameters import ordinal_in
 from netdra.topology.users import pod_owner
 
-POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
+POD_CLAIM_NAME = names.POD_CLAIM_NAME
 _EXTENDED = "extended-resources"
 """The name in its pod of a claim that the scheduler made for extended resources: there is one."""
 

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from netdra.controller import metrics
 from netdra.controller.classes import owner
+from netdra.controller.reminders import Reminders
 from netdra.controller.state import State
 from netdra.controller.writing import claim_references
 from netdra.kube.client import Client, Selection
@@ -48,8 +49,8 @@ T = TypeVar("T")
 
 BATCH_SECONDS = 0.2
 """How long further changes are waited for before a capacity is written."""
-REPORT_SECONDS = 30.0
-"""Seconds until a claim that waits for an address is reported again."""
+REPORT_SECONDS = 300.0
+"""Seconds until a network is checked again, in memory, for which claims wait: their events may have to be repeated."""
 RECHECK_SECONDS = 600.0
 """Seconds until the API server is asked again whether it supports shared devices with taints."""
 ACTION = "AssignAddress"
@@ -95,6 +96,7 @@ class NetworkShares:
         self._slices: Store[ResourceSlice] = Store()
         self._allocated: dict[str, dict[str, tuple[_Share, ...]]] = {}
         self._requested: dict[str, dict[str, _Request]] = {}
+        self._reminders: dict[str, Reminders] = {}
         self._supported: bool | None = None
         self._checked = -inf
         self.work: WorkQueue[str] = WorkQueue("network-shares", self._network)
@@ -152,12 +154,13 @@ class NetworkShares:
             network, ledger = self._networks.objects.get(name), self._ledger(name)
             counts = _counted(ledger, self._shares_of(name), self._requests_of(name)) if ledger is not None else {}
             try:
-                return await self._write(name, network, counts)
+                await self._write(name, network, counts)
             except (AlreadyExistsError, ConflictError, NotFoundError) as problem:
                 log.debug("shares of PodNetwork %s changed meanwhile: %s", name, problem)
                 return AGAIN
+        return None
 
-    async def _write(self, name: str, network: PodNetwork | None, counts: Mapping[str, Available]) -> float | None:
+    async def _write(self, name: str, network: PodNetwork | None, counts: Mapping[str, Available]) -> None:
         await self._check(name)
         present = {entry.metadata.name: entry for entry in self._slices.objects.values() if _network_of(entry) == name}
         wanted: dict[str, ResourceSlice] = {}
@@ -173,7 +176,7 @@ class NetworkShares:
         for entry_name, entry in wanted.items():
             await self._put(present.get(entry_name), entry)
         await self._put_class(name, network)
-        return self._report(name, counts)
+        self._report(name, counts)
 
     async def _put(self, present: ResourceSlice | None, wanted: ResourceSlice) -> None:
         if present is not None and _content(present) == _content(wanted):
@@ -232,22 +235,30 @@ class NetworkShares:
     def _requests_of(self, name: str) -> list[_Request]:
         return [*self._requested.get(name, {}).values()]
 
-    def _report(self, name: str, counts: Mapping[str, Available]) -> float | None:
-        """Report to pods that are not scheduled that their network is full; returns when to do it again."""
+    def _report(self, name: str, counts: Mapping[str, Available]) -> None:
+        """Report to pods that are not scheduled that their network is full, once and then now and then."""
         most = max((count.left for count in counts.values()), default=0)
-        waiting = [entry for entry in self._requests_of(name) if entry.steps > most]
+        requests = self._requested.get(name, {})
+        waiting = {key: entry for key, entry in requests.items() if entry.steps > most}
+        if not requests:
+            self._reminders.pop(name, None)
+        if not waiting:
+            return
+        reminders = self._reminders.setdefault(name, Reminders())
+        reminders.keep(requests)
         free = "no free address" if not most else f"free addresses for {most} more steps"
         hint = "the pod stays Pending until addresses are released, or a range is added to the PodNetwork"
-        for entry in waiting:
+        for key, entry in waiting.items():
+            if not reminders.is_due(key, entry.metadata.uid):
+                continue
+            reminders.note(key, entry.metadata.uid)
             wanted = f", and the claim requests {entry.steps}" if entry.steps > 1 else ""
             note = sentence(f'PodNetwork "{name}" has {free}{wanted}', hint)
             for regarding in claim_references(entry.metadata):
                 self._recorder.emit(
                     Occurrence(regarding=regarding, type="Warning", reason="NoFreeAddress", action=ACTION, note=note)
                 )
-        if waiting:
-            self.work.add(name, REPORT_SECONDS)
-        return None
+        self.work.add(name, REPORT_SECONDS)
 
 
 def _replace(index: dict[str, dict[str, T]], key: str, before: Iterable[str], after: Mapping[str, T]) -> None:
@@ -295,7 +306,9 @@ def _shares(claim: WatchedClaim | None) -> dict[str, tuple[_Share, ...]]:
     if claim is None or claim.status.allocation is None:
         return found
     for result in claim.status.allocation.devices.results:
-        network = names.network_of(result.pool)
+        network = result.pod_network
+        if not network:
+            continue
         share = _Share(claim.metadata.uid, names.group_of(result.pool), shares.steps_of(result.consumed_capacity))
         found[network] = (*found.get(network, ()), share)
     return found

@@ -30,6 +30,8 @@ EXPIRY_SECONDS = 5.0
 """Seconds between two looks for addresses of a network that were kept long enough."""
 HELD_SECONDS = 5.0
 """Seconds until an address is looked at again that a pod may still have."""
+_NODE_SECONDS = 4.0
+"""For how long a node counts as present that was read for another of its addresses."""
 UNKNOWN_SECONDS = 3600.0
 """For how long a node may report that its pods have an address, although neither a claim nor a PodAddress shows it."""
 _MOST_UNKNOWN = 1024
@@ -62,6 +64,7 @@ class AddressReleases:
         self._awaited: dict[str, str] = {}
         self._leaving: dict[str, dict[str, str]] = {}
         self._unknown: dict[str, dict[tuple[str, str], float]] = {}
+        self._present: dict[str, float] = {}
         self.kept: WorkQueue[str] = WorkQueue("kept-addresses", self._expire)
 
     def note_claim(self, change: Change[WatchedClaim]) -> None:
@@ -131,10 +134,17 @@ class AddressReleases:
         node = address.spec.node_name
         if self.is_detached(address) or has_left(address, self._state.nodes.objects.get(node)):
             return True
+        if time.monotonic() < self._present.get(node, -math.inf) + _NODE_SECONDS:
+            return False
         try:
-            return (await self._client.get(NODE_READINESS, node)).is_off
+            is_off = (await self._client.get(NODE_READINESS, node)).is_off
         except NotFoundError:
-            return True
+            is_off = True
+        if is_off:
+            self._present.pop(node, None)
+        else:
+            self._present[node] = time.monotonic()
+        return is_off
 
     async def is_over(self, address: PodAddress) -> bool:
         """Whether the claim of an address has no right to it any more, by the API server's present state.
@@ -142,6 +152,10 @@ class AddressReleases:
         A watch may be behind. A named claim keeps its address as long as it exists.
         """
         assert address.spec.claim is not None
+        known = self._state.claims.objects.get(key_of(address.spec.owner.namespace, address.spec.claim.name))
+        is_same = known is not None and known.metadata.uid == address.spec.claim.uid
+        if known is not None and is_same and known.status.allocation is None and not address.spec.owner.pod:
+            return False  # a change of it has it looked at again
         try:
             claim = await self._client.get(RESOURCE_CLAIMS, address.spec.claim.name, address.spec.owner.namespace)
         except NotFoundError:

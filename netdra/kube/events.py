@@ -1,8 +1,9 @@
 """Writes events of events.k8s.io/v1 about objects, without flooding the server.
 
 Used by the daemons. `Recorder.emit` returns at once. An occurrence that repeats within minutes becomes the series of
-the first event, written now and then; an object with too many events gets no more. Events are a courtesy: an event that
-cannot be written is dropped after a while, and the daemon does not wait for it.
+the first event, written now and then. Each object and each namespace has a share of the new events, so none silences
+the others; the newest occurrences replace older ones. Events are a courtesy: an event that cannot be written is dropped
+after a while, and the daemon does not wait for it.
 """
 
 from __future__ import annotations
@@ -10,16 +11,17 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
 from netdra.kube.client import Client
 from netdra.kube.errors import NotFoundError
-from netdra.kube.metrics import EVENTS_WRITTEN
+from netdra.kube.metrics import EVENTS_DROPPED, EVENTS_WRITTEN
 from netdra.kube.queue import AGAIN, WorkQueue
 from netdra.kube.resources import Resource
 from netdra.model import names
@@ -29,10 +31,14 @@ from netdra.ops.metrics import outcome_of
 
 log = logging.getLogger(__name__)
 
+K = TypeVar("K", bound=Hashable)
+
 MAX_NOTE = 1024
 _CUT = "…"
-MAX_OF_AN_OBJECT = 20
+MAX_OF_AN_OBJECT, MAX_OF_A_NAMESPACE = 20, 512
+"""How many new events of an object, and of a namespace, are written at once, and in `SERIES_SECONDS` after that."""
 MAX_OPEN = 512
+"""How many occurrences are remembered."""
 SERIES_SECONDS = 360.0
 WRITE_AGAIN_SECONDS = 10.0
 MOST_WAIT = 60.0
@@ -103,6 +109,30 @@ class PendingEvent:
 
 
 @dataclass
+class Share:
+    """The new events of each object, or of each namespace: some at once, then as many in `SERIES_SECONDS`.
+
+    It reads no clock. The rule is that of a token bucket, by the time at which the bucket is full again (GCRA).
+
+    Attributes:
+        most: how many are written at once.
+    """
+
+    most: int
+    _full: dict[Hashable, float] = field(default_factory=dict)
+
+    def due_in(self, whose: Hashable, now: float) -> float:
+        """In how many seconds the next event may be written, 0 if now."""
+        return max(0.0, self._full.get(whose, now) + SERIES_SECONDS / self.most - SERIES_SECONDS - now)
+
+    def take(self, whose: Hashable, now: float) -> None:
+        """Count a new event."""
+        if len(self._full) > 2 * MAX_OPEN:
+            self._full = {key: full for key, full in self._full.items() if full > now}
+        self._full[whose] = max(self._full.get(whose, now), now) + SERIES_SECONDS / self.most
+
+
+@dataclass
 class Book:
     """The events of the last minutes. It reads no clock and writes nothing.
 
@@ -112,19 +142,24 @@ class Book:
 
     dropped: int = 0
     _entries: dict[Occurrence, PendingEvent] = field(default_factory=dict)
+    _of_object: Counter[ObjectReference] = field(default_factory=Counter)
+    _of_namespace: Counter[str] = field(default_factory=Counter)
+    _objects: Share = field(default_factory=lambda: Share(MAX_OF_AN_OBJECT))
+    _namespaces: Share = field(default_factory=lambda: Share(MAX_OF_A_NAMESPACE))
 
-    def note(self, occurrence: Occurrence, now: float, time_text: str) -> PendingEvent | None:
-        """Note an occurrence; returns its entry, or None if it will not be written."""
+    def note(self, occurrence: Occurrence, now: float, time_text: str) -> PendingEvent:
+        """Note an occurrence; returns its entry. If the book is full, an older entry is dropped."""
         self._forget(now)
-        entry = self._entries.get(occurrence)
-        if entry is not None:
+        entry = self._entries.pop(occurrence, None)
+        if entry is None:
+            self._make_room(occurrence.regarding)
+            entry = PendingEvent(occurrence, time_text, time_text, now)
+            self._of_object[occurrence.regarding] += 1
+            self._of_namespace[_home(occurrence.regarding)] += 1
+        else:
             entry.count += 1
             entry.last, entry.last_at = time_text, now
-        elif len(self._entries) >= MAX_OPEN or self._count_of(occurrence.regarding) >= MAX_OF_AN_OBJECT:
-            self.dropped += 1
-            return None
-        else:
-            entry = self._entries[occurrence] = PendingEvent(occurrence, time_text, time_text, now)
+        self._entries[occurrence] = entry
         return entry
 
     def entry(self, occurrence: Occurrence) -> PendingEvent | None:
@@ -132,20 +167,40 @@ class Book:
         return self._entries.get(occurrence)
 
     def unwritten(self) -> list[PendingEvent]:
-        """The entries that are not written as they are now, in the order of their first occurrence."""
+        """The entries that are not written as they are now, in the order of their last occurrence."""
         return [entry for entry in self._entries.values() if entry.count > entry.written]
 
     def drop(self, entry: PendingEvent) -> None:
         """Drop an entry."""
         self.dropped += entry.count - entry.written
-        self._entries.pop(entry.occurrence, None)
+        if self._entries.pop(entry.occurrence, None) is not None:
+            regarding = entry.occurrence.regarding
+            _decrease(self._of_object, regarding)
+            _decrease(self._of_namespace, _home(regarding))
+
+    def new_in(self, regarding: ObjectReference, now: float) -> float:
+        """In how many seconds a new event about an object may be written, 0 if now."""
+        return max(self._objects.due_in(regarding, now), self._namespaces.due_in(_home(regarding), now))
+
+    def take_new(self, regarding: ObjectReference, now: float) -> None:
+        """Count a new event about an object."""
+        self._objects.take(regarding, now)
+        self._namespaces.take(_home(regarding), now)
 
     def _forget(self, now: float) -> None:
-        for entry in [entry for entry in self._entries.values() if now - entry.last_at >= SERIES_SECONDS]:
+        for entry in [*self._entries.values()]:
+            if now - entry.last_at < SERIES_SECONDS:
+                return  # as all that follow: they are in the order of their last occurrence
             self.drop(entry)
 
-    def _count_of(self, regarding: ObjectReference) -> int:
-        return sum(occurrence.regarding == regarding for occurrence in self._entries)
+    def _make_room(self, regarding: ObjectReference) -> None:
+        """Drop the oldest entry of an object that has too many, or else of the namespace that has most."""
+        entries = self._entries.values()
+        if self._of_object[regarding] >= MAX_OF_AN_OBJECT:
+            self.drop(next(entry for entry in entries if entry.occurrence.regarding == regarding))
+        elif len(self._entries) >= MAX_OPEN:
+            namespace = max(self._of_namespace, key=self._of_namespace.__getitem__)
+            self.drop(next(entry for entry in entries if _home(entry.occurrence.regarding) == namespace))
 
 
 @dataclass
@@ -163,6 +218,8 @@ class Recorder:
     clock: Callable[[], float] = time.monotonic
     book: Book = field(default_factory=Book)
     _queue: WorkQueue[Occurrence] = field(init=False)
+    _counted: int = 0
+    _is_ending: bool = False
 
     def __post_init__(self) -> None:
         self._queue = WorkQueue("events", self._write, first=WRITE_AGAIN_SECONDS, most=MOST_WAIT)
@@ -174,8 +231,8 @@ class Recorder:
         short = msgspec.structs.replace(occurrence, note=note)
         now = self.clock()
         entry = self.book.note(short, now, _now())
-        if entry is not None:
-            self._queue.add(short, entry.due_in(now))
+        self._count_drops()
+        self._queue.add(short, entry.due_in(now))
 
     async def run(self) -> None:
         """Write due events, until cancelled."""
@@ -183,15 +240,24 @@ class Recorder:
 
     async def flush(self) -> None:
         """Wait, while `run` runs, until all is written, due or not: for a process that is about to end."""
+        self._is_ending = True
         for entry in self.book.unwritten():
             self._queue.add(entry.occurrence)
-        await self._queue.drain()
+        try:
+            await self._queue.drain()
+        finally:
+            self._is_ending = False
 
     async def _write(self, occurrence: Occurrence) -> float | None:
         """Write an occurrence's event or series, if it has changed."""
         entry = self.book.entry(occurrence)
         if entry is None or entry.count == entry.written:
             return None
+        if not entry.name and not self._is_ending:
+            wait = self.book.new_in(occurrence.regarding, self.clock())
+            if wait > 0.0:
+                self._queue.add(occurrence, max(wait, WRITE_AGAIN_SECONDS))
+                return None
         count = entry.count
         entry.tried_at = self.clock()
         try:
@@ -199,6 +265,7 @@ class Recorder:
                 series = msgspec.to_builtins(EventSeries(count=count, last_observed_time=entry.last))
                 await self.client.merge(EVENTS, entry.name, {"series": series}, _home(entry.occurrence.regarding))
             else:
+                self.book.take_new(occurrence.regarding, entry.tried_at)
                 entry.name = (await self.client.create(EVENTS, self._event(entry))).metadata.name
             entry.written = count
             EVENTS_WRITTEN.labels("ok").inc()
@@ -208,14 +275,22 @@ class Recorder:
             if entry.name:
                 entry.name = ""
                 return AGAIN
-            self.book.drop(entry)
+            self._drop(entry)
         except NetdraError as problem:
             EVENTS_WRITTEN.labels(outcome_of(problem)).inc()
             log.info("event not written: %s", problem)
             if isinstance(problem, TemporaryError):
                 return AGAIN
-            self.book.drop(entry)
+            self._drop(entry)
         return None
+
+    def _drop(self, entry: PendingEvent) -> None:
+        self.book.drop(entry)
+        self._count_drops()
+
+    def _count_drops(self) -> None:
+        EVENTS_DROPPED.inc(self.book.dropped - self._counted)
+        self._counted = self.book.dropped
 
     def _event(self, entry: PendingEvent) -> Event:
         occurrence = entry.occurrence
@@ -233,6 +308,12 @@ class Recorder:
             type=occurrence.type,
             series=series,
         )
+
+
+def _decrease(counts: Counter[K], key: K) -> None:
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]
 
 
 def _home(regarding: ObjectReference) -> str:

@@ -45,6 +45,11 @@ LAST_EVENT = KUBE.gauge(
 LEADS = KUBE.gauge("netdra_leader", "1 while this process holds the lease, otherwise 0.", "lease")
 LEADERSHIPS = KUBE.counter("netdra_leader_elections_total", "Number of times that this process was elected.", "lease")
 EVENTS_WRITTEN = KUBE.counter("netdra_kubernetes_events_total", "Kubernetes events written.", "outcome")
+EVENTS_DROPPED = KUBE.counter(
+    "netdra_kubernetes_events_dropped_total",
+    "Occurrences without a Kubernetes event: their object or namespace had too many, or the API server did not accept "
+    "the event.",
+)
 
 # Work queues have client-go's metrics under our prefix (k8s.io/component-base/metrics/prometheus/workqueue).
 QUEUE_DEPTH = KUBE.gauge("netdra_workqueue_depth", "Keys that wait to be processed.", "queue")

@@ -5,7 +5,8 @@ Used by the daemons for all work that may fail and is repeated. The rules are th
 two workers at a time; a key that is added while it is worked on is worked on again afterwards; a key that failed comes
 again after a back-off of its own, which a success forgets. All keys together are not repeated faster than a rate, until
 one succeeds again. Unlike there, adding a key does not end a back-off after a temporary error: a server that is away is
-not asked at the pace of the changes. One event loop's.
+not asked at the pace of the changes. Keys that are added by `add_last` are worked on when no other key is ready. One
+event loop's.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
+from itertools import chain
 from typing import Generic, TypeVar
 
 from netdra.kube import metrics
@@ -83,6 +85,7 @@ class WorkQueue(Generic[K]):
         self._fields = fields
         # The first key of a dict is found in the time of all that were taken before; there may be thousands.
         self._ready: OrderedDict[K, float] = OrderedDict()
+        self._last: OrderedDict[K, float] = OrderedDict()
         self._waiting: dict[K, asyncio.TimerHandle] = {}
         self._busy: set[K] = set()
         self._backoffs: dict[K, Backoff] = {}
@@ -101,12 +104,12 @@ class WorkQueue(Generic[K]):
 
     def __len__(self) -> int:
         """The number of keys that are to be worked on, now or later, without those that are worked on."""
-        return len(self._ready) + len(self._waiting)
+        return len(self._ready) + len(self._last) + len(self._waiting)
 
     @property
     def is_idle(self) -> bool:
         """Whether no key waits or is worked on."""
-        return not (self._ready or self._waiting or self._busy)
+        return not (self._ready or self._last or self._waiting or self._busy)
 
     def is_busy(self, key: K) -> bool:
         """Whether a key is worked on now."""
@@ -131,13 +134,29 @@ class WorkQueue(Generic[K]):
         timer = self._waiting.get(key)
         if after > 0.0 and timer is not None and timer.when() <= _now() + after:
             return
+        if after > 0.0 and key in self._last:
+            return
         self._drop_timer(key)
         self._drained.clear()
         if after > 0.0:
             self._waiting[key] = asyncio.get_running_loop().call_later(after, self._due, key)
             return
+        if (since := self._last.pop(key, None)) is not None:
+            self._ready[key] = since
+            return
+        self._enqueue(self._ready, key)
+
+    def add_last(self, key: K) -> None:
+        """Have a key worked on when no other key is ready; `add` has it worked on in its turn."""
+        if key in self._ready or key in self._last or key in self._not_before:
+            return
+        self._drop_timer(key)
+        self._drained.clear()
+        self._enqueue(self._last, key)
+
+    def _enqueue(self, keys: OrderedDict[K, float], key: K) -> None:
         self._adds.inc()
-        self._ready[key] = _now()
+        keys[key] = _now()
         if self._tasks is not None:
             self._depth.inc()
             self._start_worker()
@@ -156,7 +175,7 @@ class WorkQueue(Generic[K]):
         self._rated = max(self._rated, now - RETRIES_AT_ONCE / RETRIES_PER_SECOND) + 1 / RETRIES_PER_SECOND
         if whole:
             self._not_before[key] = now + wait
-            if self._ready.pop(key, None) is not None and self._tasks is not None:
+            if self._pop(key) is not None and self._tasks is not None:
                 self._depth.dec()
         self.add(key, max(wait, self._rated - now))
         if self._rated - now > wait and key in self._waiting:
@@ -169,14 +188,14 @@ class WorkQueue(Generic[K]):
         """
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
-            self._depth.inc(len(self._ready))
-            for _ in self._ready:
+            self._depth.inc(len(self._ready) + len(self._last))
+            for _ in (*self._ready, *self._last):
                 self._start_worker()
             try:
                 await asyncio.get_running_loop().create_future()
             finally:
                 self._tasks = None
-                self._depth.dec(len(self._ready))
+                self._depth.dec(len(self._ready) + len(self._last))
                 self._not_before.clear()
                 for key in tuple(self._waiting):
                     self._due(key)
@@ -191,7 +210,7 @@ class WorkQueue(Generic[K]):
         try:
             while True:
                 await self._gate()
-                key = next((key for key in self._ready if key not in self._busy), None)
+                key = next((key for key in chain(self._ready, self._last) if key not in self._busy), None)
                 if key is None:
                     return
                 await self._take(key)
@@ -200,14 +219,16 @@ class WorkQueue(Generic[K]):
             self._running -= 1
 
     async def _take(self, key: K) -> None:
-        began = _now()
-        self._queue_seconds.observe(began - self._ready.pop(key))
+        began, since = _now(), self._pop(key)
+        assert since is not None
+        self._queue_seconds.observe(began - since)
         self._depth.dec()
         self._busy.add(key)
         try:
             with about(**self._fields(key)):
                 await self._try(key)
         except BaseException:
+            self._last.pop(key, None)
             self._ready[key] = began  # it is not up to date
             raise
         finally:
@@ -251,6 +272,11 @@ class WorkQueue(Generic[K]):
         for other, due in limited.items():
             if other in self._waiting:
                 self.add(other, due - _now())
+
+    def _pop(self, key: K) -> float | None:
+        """Take a key out of those that are ready; returns since when it was, None if it was not."""
+        since = self._ready.pop(key, None)
+        return since if since is not None else self._last.pop(key, None)
 
     def _due(self, key: K) -> None:
         self._not_before.pop(key, None)

@@ -46,6 +46,10 @@ NETWORK_POOLS = f"podnetworks.{DRIVER}"
 _NETWORK_CLASS = "podnetwork."
 _MAX_NETWORK = 200
 
+POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
+"""The annotation of a claim with its name in the pod that it was made for."""
+EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
+"""The annotation of claims that the scheduler makes for extended resources; their requests' names are its own."""
 IMPLICIT_RESOURCE = "deviceclass.resource.kubernetes.io/"
 """The prefix of an extended resource that names a DeviceClass (KEP-5004)."""
 

@@ -1,6 +1,7 @@
-"""ResourceClaims as the controller keeps all of a cluster's: their use, their failures, and shares of PodNetworks.
+"""ResourceClaims as the controller keeps all of a cluster's: their use, their failures, and netdra's devices.
 
-Other fields are dropped on reading, for a cluster has many claims, and most are other drivers'.
+A claim's addresses follow from these and its topologies (`WatchedClaim.known`). Other fields are dropped on reading,
+for a cluster has many claims, and most are other drivers'.
 """
 
 from __future__ import annotations
@@ -13,15 +14,27 @@ from typing import Any
 import msgspec
 
 from netdra.model.claim import (
+    AllocationResult,
     CapacityRequirements,
     ClaimUse,
     ClaimUseAllocation,
     ClaimUseDevices,
     ClaimUseStatus,
+    DeviceAllocationResult,
+    DeviceRequestAllocationResult,
+    ResourceClaim,
+    ResourceClaimSpec,
+    ResourceClaimStatus,
     selected_node,
 )
 from netdra.model.meta import ObjectMeta
-from netdra.model.names import DRIVER, network_of, network_of_class
+from netdra.model.names import (
+    DRIVER,
+    EXTENDED_RESOURCE_CLAIM,
+    POD_CLAIM_NAME,
+    network_of,
+    network_of_class,
+)
 from netdra.model.resource import QuantityText, Wire
 
 MAX_FAILURE = 1024
@@ -66,28 +79,39 @@ class DeviceReadiness(Wire, frozen=True):
 
 
 _NOT_READY = ("Ready", "False")
+POD = "v1", "Pod"
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
-class AddressShare(Wire, frozen=True):
-    """A share of the addresses of a PodNetwork that a claim was allocated."""
+class WatchedResult(Wire, frozen=True):
+    """A device of netdra that a claim was allocated, or a share of the addresses of a PodNetwork."""
 
+    request: str = ""
     driver: str = ""
     pool: str = ""
+    admin_access: bool | None = None
     consumed_capacity: Mapping[str, QuantityText] = {}
+
+    @property
+    def pod_network(self) -> str:
+        """The PodNetwork of which it is a share of the addresses; "" for any other device."""
+        return network_of(self.pool)
 
 
 class WatchedDevices(ClaimUseDevices, frozen=True):
-    """The configuration of a claim's devices, and its shares of PodNetworks; other devices are dropped on reading."""
+    """The configuration of a claim's devices, and those of netdra; other devices are dropped on reading."""
 
-    results: tuple[AddressShare, ...] = ()
+    results: tuple[WatchedResult, ...] = ()
 
     def __post_init__(self) -> None:
-        """Drop other devices."""
+        """Drop other devices, and keep each name once."""
         if self.results:
-            kept = tuple(share for share in self.results if share.driver == DRIVER and network_of(share.pool))
-            for share in kept:
-                msgspec.structs.force_setattr(share, "pool", sys.intern(share.pool))
+            kept = tuple(result for result in self.results if result.driver == DRIVER)
+            for result in kept:
+                for field in ("request", "driver", "pool"):
+                    msgspec.structs.force_setattr(result, field, sys.intern(getattr(result, field)))
+                if not result.pod_network:
+                    msgspec.structs.force_setattr(result, "consumed_capacity", _NOTHING)
             msgspec.structs.force_setattr(self, "results", kept)
 
 
@@ -141,8 +165,18 @@ class WatchedClaimSpec(Wire, frozen=True):
     devices: WatchedDeviceClaim = WatchedDeviceClaim()
 
 
+class WatchedConsumer(Wire, frozen=True):
+    """A user of the claim."""
+
+    resource: str = ""
+    uid: str = ""
+
+
 class WatchedClaimStatus(ClaimUseStatus, frozen=True):
     """Whether the claim is allocated, whether a pod has its network, and its devices that are not ready.
+
+    Attributes:
+        pod: the uid of the first pod that it is reserved for; "" if it was made for a pod.
 
     Devices that are ready, and those of other drivers, are dropped on reading: a cluster has many, and the controller
     keeps every claim.
@@ -151,9 +185,15 @@ class WatchedClaimStatus(ClaimUseStatus, frozen=True):
     allocation: WatchedAllocation | None = None
     devices: tuple[DeviceReadiness, ...] = ()
     is_attached: bool = msgspec.field(default=False, name="-attached")
+    reserved_for: tuple[WatchedConsumer, ...] = ()
+    pod: str = msgspec.field(default="", name="-pod")
 
     def __post_init__(self) -> None:
-        """Drop devices that are ready, and those of other drivers."""
+        """Drop devices that are ready, and those of other drivers; keep the first pod alone of the users."""
+        if self.reserved_for:
+            pods = (consumer.uid for consumer in self.reserved_for if consumer.resource == "pods")
+            msgspec.structs.force_setattr(self, "pod", next(pods, ""))
+            msgspec.structs.force_setattr(self, "reserved_for", ())
         if self.devices:
             attached = any(device.driver == DRIVER and device.network_data is not None for device in self.devices)
             msgspec.structs.force_setattr(self, "is_attached", attached)
@@ -167,8 +207,21 @@ def _failed(device: DeviceReadiness, failure: DeviceCondition) -> DeviceReadines
     return msgspec.structs.replace(device, conditions=(short,), network_data=None)
 
 
+class WatchedAnnotations(Wire, frozen=True):
+    """The annotations by which a claim's addresses and devices follow."""
+
+    pod_claim_name: str | None = msgspec.field(default=None, name=POD_CLAIM_NAME)
+    extended_resource_claim: str | None = msgspec.field(default=None, name=EXTENDED_RESOURCE_CLAIM)
+
+    def __post_init__(self) -> None:
+        """Keep each name once."""
+        for field in ("pod_claim_name", "extended_resource_claim"):
+            if text := getattr(self, field):
+                msgspec.structs.force_setattr(self, field, sys.intern(text))
+
+
 class WatchedClaimMeta(ObjectMeta, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A claim's metadata without labels, annotations and finalizers, which a controller of many claims does not read.
+    """A claim's metadata without labels, finalizers and other annotations, which a controller of many claims skips.
 
     No field of Kubernetes begins with a dash, so these are never read.
     """
@@ -176,6 +229,7 @@ class WatchedClaimMeta(ObjectMeta, frozen=True, kw_only=True, rename="camel", om
     labels: Mapping[str, str] = msgspec.field(default=_NOTHING, name="-labels")
     annotations: Mapping[str, str] = msgspec.field(default=_NOTHING, name="-annotations")
     finalizers: tuple[str, ...] = msgspec.field(default=(), name="-finalizers")
+    known_annotations: WatchedAnnotations = msgspec.field(default=WatchedAnnotations(), name="annotations")
 
 
 class WatchedClaim(ClaimUse, frozen=True):
@@ -184,3 +238,39 @@ class WatchedClaim(ClaimUse, frozen=True):
     metadata: WatchedClaimMeta
     spec: WatchedClaimSpec = WatchedClaimSpec()
     status: WatchedClaimStatus = WatchedClaimStatus()
+
+    def __post_init__(self) -> None:
+        """Drop the user of a claim that was made for a pod."""
+        if self.status.pod and any((owner.api_version, owner.kind) == POD for owner in self.metadata.owner_references):
+            msgspec.structs.force_setattr(self.status, "pod", "")
+
+    @property
+    def known(self) -> ResourceClaim:
+        """The claim as far as it is kept: without requests, names of devices, node, users and drivers' statuses."""
+        annotations = self.metadata.known_annotations
+        named = (
+            (POD_CLAIM_NAME, annotations.pod_claim_name),
+            (EXTENDED_RESOURCE_CLAIM, annotations.extended_resource_claim),
+        )
+        allocation = self.status.allocation
+        return ResourceClaim(
+            metadata=ObjectMeta(
+                name=self.metadata.name,
+                namespace=self.metadata.namespace,
+                uid=self.metadata.uid,
+                owner_references=self.metadata.owner_references,
+                annotations={name: text for name, text in named if text is not None},
+            ),
+            spec=ResourceClaimSpec(),
+            status=ResourceClaimStatus(allocation=_known(allocation) if allocation is not None else None),
+        )
+
+
+def _known(allocation: WatchedAllocation) -> AllocationResult:
+    results = tuple(
+        DeviceRequestAllocationResult(
+            request=result.request, driver=result.driver, pool=result.pool, device="", admin_access=result.admin_access
+        )
+        for result in allocation.devices.results
+    )
+    return AllocationResult(devices=DeviceAllocationResult(results=results, config=allocation.devices.config))

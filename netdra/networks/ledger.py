@@ -194,7 +194,27 @@ class NetworkLedger:
         attached: Collection[str] = (),
         others: Callable[[], int] = lambda: 0,
     ) -> ChosenAddress:
-        """The address of a family that an interface is to have; it counts as assigned from now on.
+        """The address of a family that an interface is to have, as of `find`; it counts as assigned from now on."""
+        wish = self._wish(family, owner, labels, requested, self._places(attached))
+        place = wish or self._next(family, labels, group, others)
+        chosen = self._chosen(place)
+        if place not in self._taken:
+            self._add(place, owner)
+        if wish is None and (pool := self._pool_of(place)) is not None:
+            pool.last = place[1]
+        return chosen
+
+    def find(
+        self,
+        family: Family,
+        owner: AddressOwner,
+        labels: Mapping[str, str],
+        requested: Sequence[str] = (),
+        group: str | None = None,
+        attached: Collection[str] = (),
+        others: Callable[[], int] = lambda: 0,
+    ) -> ChosenAddress:
+        """The address of a family that an interface would get; nothing changes.
 
         In this order: the one that it has already, the one that its claim requests, one that its pod has though it is
         not assigned, one that is reserved for it, the next free one. One that it has and that is of no range of its
@@ -213,14 +233,12 @@ class NetworkLedger:
             NoFreeAddressError: no address is left.
         """
         wish = self._wish(family, owner, labels, requested, self._places(attached))
-        place = wish or self._next(family, labels, group, others)
+        return self._chosen(wish or self._next(family, labels, group, others))
+
+    def _chosen(self, place: _Place) -> ChosenAddress:
         pool = self._pool_of(place)
         assert pool is not None
-        if place not in self._taken:
-            self._add(place, owner)
-        if wish is None:
-            pool.last = place[1]
-        return ChosenAddress(place[1], family, pool.entry)
+        return ChosenAddress(place[1], place[0], pool.entry)
 
     def forget(self, chosen: ChosenAddress) -> None:
         """An address that was chosen was not assigned after all."""

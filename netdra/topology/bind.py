@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from netdra.model import names
 from netdra.model.claim import DeviceRequestAllocationResult, OpaqueDeviceConfiguration, ResourceClaim
 from netdra.model.errors import InvalidInputError, TemporaryError
 from netdra.model.findings import refuse
@@ -28,8 +29,7 @@ from netdra.topology.devices import DeviceKey, ShareKey
 from netdra.topology.graph import Graph, compile_topology
 from netdra.topology.surroundings import NOWHERE, Surroundings
 
-EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
-"""The annotation of claims that the scheduler makes for extended resources; their requests' names are its own."""
+EXTENDED_RESOURCE_CLAIM = names.EXTENDED_RESOURCE_CLAIM
 
 
 def is_for_extended_resources(metadata: ObjectMeta) -> bool:

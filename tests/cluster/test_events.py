@@ -12,9 +12,10 @@ from netdra.kube import events
 from netdra.kube.client import Client
 from netdra.kube.connection import connect
 from netdra.kube.events import ObjectReference, Occurrence, Recorder
+from netdra.kube.metrics import KUBE
 from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
-from testbed.workspace import Workspace
+from testbed.workspace import Workspace, open_workspace
 from tests.cluster.fault_proxy import Answer, FaultProxy
 
 KIND = "events.k8s.io/v1/Event"
@@ -38,6 +39,13 @@ def claim_failed(workspace: Workspace, note: str = "the device is away") -> Occu
         api_version="resource.k8s.io/v1", kind="ResourceClaim", name="c", namespace=workspace.namespace
     )
     return Occurrence(regarding=claim, type="Warning", reason="PrepareFailed", action="Prepare", note=note)
+
+
+def no_address(workspace: Workspace, name: str) -> Occurrence:
+    claim = ObjectReference(
+        api_version="resource.k8s.io/v1", kind="ResourceClaim", name=name, namespace=workspace.namespace
+    )
+    return Occurrence(regarding=claim, type="Warning", reason="NoFreeAddress", action="AssignAddress", note="full")
 
 
 async def told(api: Api, workspace: Workspace, count: int) -> list[Object]:
@@ -148,3 +156,26 @@ def test_a_process_writes_its_remaining_events_at_exit(
         assert max(len(item["note"].encode()) for item in listed) == 1024
 
     asyncio.run(story())
+
+
+def test_a_namespace_with_two_thousand_failing_claims_does_not_silence_another_namespace(
+    control_plane: ControlPlane, api: Api, workspace: Workspace
+) -> None:
+    async def story(quiet: Workspace) -> None:
+        async with recorder(control_plane) as (found, proxy):
+            for number in range(2000):
+                found.emit(no_address(workspace, f"c{number}"))
+            found.emit(no_address(quiet, "alone"))
+            (event,) = await told(api, quiet, 1)
+            assert event["regarding"]["name"] == "alone"
+            await told(api, workspace, 1)
+            assert proxy.count() <= events.MAX_OPEN
+            assert found.book.dropped >= 2000 - events.MAX_OPEN
+            assert dropped() - before == found.book.dropped
+
+    def dropped() -> float:
+        return KUBE.registry.get_sample_value("netdra_kubernetes_events_dropped_total") or 0.0
+
+    before = dropped()
+    with open_workspace(api) as quiet:
+        asyncio.run(story(quiet))

@@ -29,7 +29,7 @@ from netdra.rules.plans import CheckedPlans, restored
 from netdra.topology.devices import DeviceKey
 
 VERSION = 1
-POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
+POD_CLAIM_NAME = names.POD_CLAIM_NAME
 """The annotation with the name by which the pods of a template know the claim."""
 CDI_KIND = f"{names.DRIVER}/claim"
 

@@ -9,8 +9,11 @@ import msgspec
 import pytest
 
 from netdra.controller import assignments
+from netdra.kube.answers import decoder
 from netdra.model.meta import ObjectMeta
 from netdra.model.pod_address import AddressOwner, AddressRoute
+from netdra.model.topology import DeclaredParameter
+from netdra.model.watched_claim import WatchedClaim
 from netdra.networks.ledger import NetworkLedger
 from netdra.rules import pod_networks
 from tests.builders import topology
@@ -53,6 +56,31 @@ def test_an_owner_outlives_its_claim(written: Any, expected: dict[str, Any], *, 
     assert wanted.owner == AddressOwner(namespace="ns", topology="lan", step="nic", **expected)
     assert (wanted.network, wanted.requested) == ("storage", ("10.7.0.5",))
     assert assignments.is_kept(wanted.owner) is kept
+    watched = decoder(WatchedClaim).decode(msgspec.json.encode(written))
+    assert assignments.wanted(watched.known, {"lan": LAN}) == (wanted,)
+
+
+def test_the_copy_of_a_claim_in_memory_has_values_of_parameters_and_shares_and_lacks_other_devices() -> None:
+    lan = topology(
+        "- {name: nic, type: macvlan, network: storage, selector: {cel: 'true'},"
+        " config: {ipam: {type: network, address: '{{ params.address }}'}}}",
+        name="lan",
+    )
+    declared = (DeclaredParameter(name="address", type="string", format="ip"),)
+    lan = msgspec.structs.replace(lan, spec=msgspec.structs.replace(lan.spec, parameters=declared))
+    values = {"apiVersion": "networking.dra.io/v1alpha1", "kind": "ParameterValues", "values": {"address": "10.7.0.9"}}
+    given = {"source": "FromClaim", "opaque": {"driver": "dra.networking", "parameters": values}}
+    share = {**result("addresses", "net"), "pool": "podnetworks.dra.networking/storage/rack-1"}
+    other = {**result("gpu", "gpu0"), "driver": "gpu.example.com"}
+    results = [result("nic", "vf0"), result("nic", "vf1"), share, other]
+    written = claim(results, [config("lan", "nic", "nic"), given])
+    watched = decoder(WatchedClaim).decode(msgspec.json.encode(written))
+
+    (first, second) = assignments.wanted(written, {"lan": lan})
+    assert (first.requested, first.group, second.owner.index) == (("10.7.0.9",), "rack-1", 1)
+    assert assignments.wanted(watched.known, {"lan": lan}) == (first, second)
+    assert watched.status.allocation is not None
+    assert len(watched.status.allocation.devices.results) == 3
 
 
 def test_an_address_has_the_settings_of_its_range_and_family() -> None:

@@ -56,13 +56,18 @@ def test_a_series_ends_when_nothing_happened_for_minutes() -> None:
     assert book.dropped == 0
 
 
-def test_events_of_one_object_are_limited_without_affecting_other_objects() -> None:
-    book = Book()
-    note(book, *(with_note(str(number)) for number in range(100)))
-    other = ObjectReference(api_version="v1", kind="Node", name="n")
-    note(book, with_note("x", other))
+def of_claim(name: str, namespace: str, text: str = "no address") -> Occurrence:
+    claim = ObjectReference(api_version="resource.k8s.io/v1", kind="ResourceClaim", name=name, namespace=namespace)
+    return with_note(text, claim)
 
-    assert len(book.unwritten()) == events.MAX_OF_AN_OBJECT + 1
+
+def test_events_of_one_object_are_limited_without_affecting_other_objects_and_the_newest_count() -> None:
+    book = Book()
+    other = ObjectReference(api_version="v1", kind="Node", name="n")
+    note(book, with_note("x", other), *(with_note(str(number)) for number in range(100)))
+
+    notes = [entry.occurrence.note for entry in book.unwritten()]
+    assert notes == ["x", *(str(number) for number in range(100 - events.MAX_OF_AN_OBJECT, 100))]
     assert book.dropped == 100 - events.MAX_OF_AN_OBJECT
 
 
@@ -73,6 +78,34 @@ def test_a_thousand_objects_do_not_fill_the_memory() -> None:
 
     assert len(book.unwritten()) == events.MAX_OPEN
     assert book.dropped == 2000 - events.MAX_OPEN
+
+
+def test_a_namespace_with_thousands_of_failing_claims_does_not_silence_another_namespace() -> None:
+    book = Book()
+    quiet = [of_claim("early", "quiet"), of_claim("late", "quiet")]
+    note(book, quiet[0], *(of_claim(f"c{number}", "noisy") for number in range(2000)), quiet[1])
+
+    kept = [entry.occurrence for entry in book.unwritten()]
+    assert [occurrence for occurrence in kept if occurrence in quiet] == quiet
+    newest = [of_claim(f"c{number}", "noisy") for number in range(2002 - events.MAX_OPEN, 2000)]
+    assert [occurrence for occurrence in kept if occurrence not in quiet] == newest
+
+
+def test_new_events_are_paced_for_each_object_and_each_namespace() -> None:
+    book = Book()
+    claim, elsewhere = of_claim("a", "one").regarding, of_claim("a", "two").regarding
+    for _ in range(events.MAX_OF_AN_OBJECT):
+        assert book.new_in(claim, 10.0) == 0.0
+        book.take_new(claim, 10.0)
+    assert book.new_in(claim, 10.0) == events.SERIES_SECONDS / events.MAX_OF_AN_OBJECT
+    assert book.new_in(claim, 10.0 + events.SERIES_SECONDS / events.MAX_OF_AN_OBJECT) == 0.0
+    for number in range(events.MAX_OF_AN_OBJECT, events.MAX_OF_A_NAMESPACE):
+        other = of_claim(f"c{number}", "one").regarding
+        assert book.new_in(other, 10.0) == 0.0
+        book.take_new(other, 10.0)
+    fresh = of_claim("fresh", "one").regarding
+    assert book.new_in(fresh, 10.0) == events.SERIES_SECONDS / events.MAX_OF_A_NAMESPACE
+    assert book.new_in(elsewhere, 10.0) == 0.0
 
 
 def test_events_that_stay_unwritten_for_minutes_count_as_dropped() -> None:

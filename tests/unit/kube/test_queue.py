@@ -111,8 +111,10 @@ def story(work: Worker, tell: Callable[[WorkQueue[str]], Awaitable[None]], worke
     virtual_time.run(main())
 
 
+LAST = -1.0
+"""Added to be worked on when no other key is ready."""
 adds = st.tuples(
-    st.sampled_from("abcd"), st.sampled_from((0.0, 0.0, 0.1, 1.0, 10.0)), st.sampled_from((0.0, 0.05, 2.0))
+    st.sampled_from("abcd"), st.sampled_from((0.0, 0.0, 0.1, 1.0, 10.0, LAST)), st.sampled_from((0.0, 0.05, 2.0))
 )
 
 
@@ -131,7 +133,10 @@ def test_no_key_is_lost_doubled_or_left_undone(
 
     async def tell(queue: WorkQueue[str]) -> None:
         for key, after, pause in told:
-            queue.add(key, after)
+            if after == LAST:
+                queue.add_last(key)
+            else:
+                queue.add(key, after)
             due.append((key, now()))
             await asyncio.sleep(pause)
 
@@ -174,6 +179,7 @@ def test_when_it_is_stopped_no_task_is_left_and_nothing_is_lost_for_the_next_run
         for key in "abc":
             queue.add(key)
         queue.add("d", 100.0)
+        queue.add_last("e")
         running = asyncio.create_task(queue.run())
         await asyncio.sleep(at)
         await stopped(running)
@@ -185,7 +191,7 @@ def test_when_it_is_stopped_no_task_is_left_and_nothing_is_lost_for_the_next_run
         await stopped(again)
 
     virtual_time.run(main())
-    assert {run.key for run in work.runs if run.end == "ok"} == set("abcd")
+    assert {run.key for run in work.runs if run.end == "ok"} == set("abcde")
 
 
 def test_a_key_added_while_it_is_processed_is_processed_once_more() -> None:
@@ -211,6 +217,23 @@ def test_keys_come_in_the_order_in_which_they_were_added() -> None:
 
     story(work, tell, workers=1)
     assert [run.key for run in work.runs] == ["b", "a", "d"]
+
+
+def test_keys_that_can_wait_come_when_no_other_is_ready_unless_they_are_added_again() -> None:
+    work = Worker(lasts=(1.0,))
+
+    async def tell(queue: WorkQueue[str]) -> None:
+        for key in "stuv":
+            queue.add_last(key)
+        queue.add("a")
+        await asyncio.sleep(1.5)  # s is worked on
+        queue.add_last("a")
+        queue.add("b")
+        queue.add("u")
+        queue.add("t", 0.1)
+
+    story(work, tell, workers=1)
+    assert [run.key for run in work.runs] == ["a", "s", "b", "u", "t", "v", "a"]
 
 
 def test_the_shortest_delay_wins_and_an_urgent_key_runs_at_once() -> None:
