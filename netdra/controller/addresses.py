@@ -22,8 +22,8 @@ from netdra.controller.assignments import WantedAddresses
 from netdra.controller.ledgers import NetworkLedgers
 from netdra.controller.network_shares import NetworkShares
 from netdra.controller.neutron_ports import node_of
-from netdra.controller.range_gauges import RangeGauges
 from netdra.controller.prospects import NodeLabels, Prospects, needs_labels
+from netdra.controller.range_gauges import RangeGauges
 from netdra.controller.releases import HELD_SECONDS, AddressReleases, now
 from netdra.controller.reminders import Reminders
 from netdra.controller.state import State
