@@ -1,6 +1,6 @@
 """Assigns addresses of PodNetworks to claims, and releases them with the claims (decisions D68, D74).
 
-Run by `netdra.controller.daemon` while this process leads. `netdra.controller.assignments` works out the desired
+Run by `netdra.controller.daemon` while this process leads. `netdra.rules.pod_addresses` works out the desired
 addresses, `netdra.controller.assigning` assigns those of a claim, `netdra.controller.releases` releases them.
 
 An address is assigned when its PodAddress is created: the API server refuses a second object of the name, so nothing is
@@ -16,7 +16,6 @@ from contextlib import AbstractContextManager, ExitStack
 
 from netdra.controller import assignments, conflicts
 from netdra.controller.assigning import AddressAssigner, claim_of
-from netdra.controller.assignments import WantedAddresses
 from netdra.controller.ledgers import NetworkLedgers
 from netdra.controller.network_shares import NetworkShares
 from netdra.controller.neutron_ports import node_of
@@ -43,6 +42,8 @@ from netdra.networks.errors import (
     NoFreeAddressError,
 )
 from netdra.networks.waiting import WaitingClaims
+from netdra.rules import pod_addresses
+from netdra.rules.pod_addresses import WantedAddresses
 from netdra.topology.users import pod_owner, topologies_of
 
 log = logging.getLogger(__name__)
@@ -269,7 +270,7 @@ class PodAddresses:
 
     async def _assign(self, key: str, claim: ResourceClaim) -> float | None:
         """Have the addresses of an allocated claim as they should be; returns when to look again."""
-        wanted = assignments.wanted(claim, self._state.topologies.objects)
+        wanted = pod_addresses.wanted(claim, self._state.topologies.objects)
         labels = await self._labels(wanted, node_of(claim))
         self._waiting.note_pod(key, _pod_of(claim))
         problems = await self._give_back(key, claim) or await self._assigner.assign(key, claim, wanted, labels)

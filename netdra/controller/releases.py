@@ -25,6 +25,7 @@ from netdra.model.pod_address import PodAddress, WatchedPodAddress, object_name
 from netdra.model.pod_network import PodNetwork
 from netdra.model.watched_claim import WatchedClaim
 from netdra.networks.departures import Intervals, has_left, interval
+from netdra.rules import pod_addresses
 
 EXPIRY_SECONDS = 5.0
 """Seconds between two looks for addresses of a network that were kept long enough."""
@@ -152,7 +153,7 @@ class AddressReleases:
             return bool(address.spec.owner.pod)
         if assignments.is_attached(claim, address):
             return False  # whatever the topology says now: a pod keeps the network that was prepared
-        wanted = assignments.wanted(claim, self._state.topologies.objects)
+        wanted = pod_addresses.wanted(claim, self._state.topologies.objects)
         return all((entry.network, entry.owner) != (address.spec.network, address.spec.owner) for entry in wanted)
 
     async def release(self, address: PodAddress, *, gives_back: bool = False) -> None:

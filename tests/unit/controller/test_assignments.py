@@ -12,7 +12,7 @@ from netdra.controller import assignments
 from netdra.model.meta import ObjectMeta
 from netdra.model.pod_address import AddressOwner, AddressRoute
 from netdra.networks.ledger import NetworkLedger
-from netdra.rules import pod_networks
+from netdra.rules import pod_addresses, pod_networks
 from tests.builders import topology
 from tests.unit.networks.builders import address, network, owner
 from tests.unit.topology.test_bind import claim, config, result
@@ -38,9 +38,9 @@ def of_pod(name: str, **annotations: str) -> Any:
     ("written", "expected", "kept"),
     [
         (allocated(), {"pod": "", "claim": "c"}, True),
-        (of_pod("web-0", **{assignments.POD_CLAIM_NAME: "net"}), {"pod": "web-0", "claim": "net"}, True),
+        (of_pod("web-0", **{pod_addresses.POD_CLAIM_NAME: "net"}), {"pod": "web-0", "claim": "net"}, True),
         (
-            of_pod("web-6d4cf5-x7k2p", **{assignments.POD_CLAIM_NAME: "net"}),
+            of_pod("web-6d4cf5-x7k2p", **{pod_addresses.POD_CLAIM_NAME: "net"}),
             {"pod": "web-6d4cf5-x7k2p", "claim": "net"},
             False,
         ),
@@ -48,7 +48,7 @@ def of_pod(name: str, **annotations: str) -> Any:
     ],
 )
 def test_an_owner_outlives_its_claim(written: Any, expected: dict[str, Any], *, kept: bool) -> None:
-    (wanted,) = assignments.wanted(written, {"lan": LAN})
+    (wanted,) = pod_addresses.wanted(written, {"lan": LAN})
 
     assert wanted.owner == AddressOwner(namespace="ns", topology="lan", step="nic", **expected)
     assert (wanted.network, wanted.requested) == ("storage", ("10.7.0.5",))
