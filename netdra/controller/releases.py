@@ -120,10 +120,16 @@ class AddressReleases:
         return address.name in self._given_back
 
     def is_detached(self, address: PodAddress) -> bool:
-        """Whether the node has reported, in the claim's status, that the pod no longer has the claim's network."""
+        """Whether the node has reported, in the claim's status, that the pod no longer has the claim's network.
+
+        That holds for the claim of one pod. A claim with a name of its own may be allocated on the node again, and its
+        next pod begin with the address, before this process knows; so its node reports on the address itself.
+        """
         spec = address.spec
         if spec.claim is None or not spec.node_name:
             return not spec.node_name
+        if not spec.owner.pod:
+            return False
         known = self._detached.get(key_of(spec.owner.namespace, spec.claim.name))
         return known == (spec.claim.uid, spec.node_name)
 
