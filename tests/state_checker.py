@@ -1,4 +1,4 @@
-"""A small explicit-state checker: every state that a model can reach, breadth first, and the shortest way to a fault."""
+"""A small explicit-state checker: every state that a model can reach, breadth first, and the way to a fault."""
 
 from __future__ import annotations
 
@@ -55,6 +55,11 @@ class Search(Generic[S]):
         self._steps, self._most = steps, most
         self._came: dict[S, S | None] = {first: None}
         self._before: dict[S, list[S]] = {}
+
+    @property
+    def states(self) -> Iterable[S]:
+        """Those that were visited."""
+        return self._came.keys()
 
     def check(self, wrong: Callable[[S], str], is_goal: Callable[[S], bool]) -> Verdict[S]:
         """Check that no state is wrong, and that a goal can be reached from each by acts that help.

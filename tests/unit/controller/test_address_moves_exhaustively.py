@@ -6,14 +6,16 @@ be overtaken by the other one, between any two of its requests. Broken controlle
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 
+from tests.state_checker import Search
 from tests.unit.controller import address_model
-from tests.unit.controller.address_model import Model, World, allocated_at_once, start
+from tests.unit.controller.address_model import NONE, Entry, Model, World, allocated_at_once, is_goal, start, wrong
 
 SCENES: dict[str, tuple[World, tuple[str, ...]]] = {
-    "two controllers": (start(1), ("force", "finish", "crash")),
-    "a claim is deleted": (start(1, controllers=1), ("delete",)),
+    "two controllers": (start(1), ("force", "delete", "finish", "crash")),
     "a node is lost": (start(1, controllers=1), ("cut",)),
     "two disturbances": (start(2, controllers=1), ("force", "finish")),
     "claims of templates": (start(1, of_pods=True, controllers=1), ("force", "finish")),
@@ -45,6 +47,23 @@ def test_the_checker_finds_the_fault_of_a_broken_controller(variant: str) -> Non
     verdict = model.check(first)
     assert problem in verdict.problem, verdict.problem
     print(model.story(verdict))
+
+
+@pytest.mark.parametrize("other", [Entry(0, 0, NONE, 1, fresh=True), Entry(0, 0, NONE), Entry(0, 0, 3, 1)])
+def test_a_decision_on_a_claim_depends_on_others_only_by_the_addresses_that_they_have(other: Entry) -> None:
+    """So a state of a controller in its work has no more of the others' addresses."""
+    search = Search(start(1, controllers=1), Model(disturbances=("delete",)).steps)
+    search.check(wrong, is_goal)
+    jobs = {worker.job for world in search.states for worker in world.workers if worker.job is not None}
+    decide = address_model.next_request.__wrapped__
+
+    def entry(number: int, owner: int) -> Entry:
+        return other._replace(number=number, owner=owner)
+
+    for job in jobs:
+        expected = decide(job.view, job.answers)
+        with mock.patch.object(address_model, "other_entry", entry):
+            assert decide(job.view, job.answers) == expected
 
 
 @pytest.mark.xfail(strict=True, reason="a pod's next sandbox may have the network before the node has written that")
