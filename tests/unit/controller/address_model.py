@@ -453,9 +453,10 @@ class Model:
 
     def steps(self, world: World) -> Iterator[Step[World]]:
         """Every act in a state; the states after them have canonical names."""
-        return (step._replace(state=canonical(step.state)) for step in self._plain_steps(world))
+        return (step._replace(state=canonical(step.state)) for step in self.plain_steps(world))
 
-    def _plain_steps(self, world: World) -> Iterator[Step[World]]:
+    def plain_steps(self, world: World) -> Iterator[Step[World]]:
+        """Every act in a state."""
         for label, after, *problem in self._acts(world):
             yield Step(label, after, *problem)
         if world.left:
@@ -471,7 +472,7 @@ class Model:
         """A counterexample, one act a line; each node and controller has one name in all of it."""
         world, lines = verdict.way[0], list[str]()
         for after in verdict.way[1:]:
-            step = next(step for step in self._plain_steps(world) if canonical(step.state) == after)
+            step = next(step for step in self.plain_steps(world) if canonical(step.state) == after)
             world, lines = step.state, [*lines, step.label]
         lines += [verdict.last] if verdict.last else []
         numbered = (f"{number:3}. {line}" for number, line in enumerate(lines, 1))
