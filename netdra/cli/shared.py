@@ -261,13 +261,18 @@ class CloudAccess(NamedTuple):
     neutron_physnets: Path | None
     allow_projects: tuple[str, ...] = ()
     allow_networks: tuple[str, ...] = ()
+    shared_names: bool = False
 
     @property
     def allowed(self) -> AllowedIds:
         """The allowed projects and networks beside the cloud's own project."""
         from netdra.neutron.tenancy import AllowedIds
 
-        return AllowedIds(projects=frozenset(self.allow_projects), networks=frozenset(self.allow_networks))
+        return AllowedIds(
+            projects=frozenset(self.allow_projects),
+            networks=frozenset(self.allow_networks),
+            shared_names=self.shared_names,
+        )
 
     def defaults(self) -> Mapping[str, PhysnetDefault]:
         """Check the options as far as that is possible now: clouds.yaml is read again at each login.
@@ -283,8 +288,8 @@ class CloudAccess(NamedTuple):
         if clouds is None:
             if cloud or physnets is not None or any(allowed):
                 raise click.UsageError(
-                    "--neutron-cloud, --neutron-physnets, --neutron-allow-project and "
-                    "--neutron-allow-network require --neutron-clouds with a clouds.yaml"
+                    "--neutron-cloud, --neutron-physnets, --neutron-allow-project, --neutron-allow-network and "
+                    "--neutron-shared-names require --neutron-clouds with a clouds.yaml"
                 )
             return {}
         from netdra.neutron import clouds as files
@@ -327,6 +332,13 @@ cloud = group(
         "allow_networks",
         multiple=True,
         callback=_ids,
+    ),
+    click.option(
+        "--neutron-shared-names",
+        "shared_names",
+        is_flag=True,
+        help="Also search names and physical networks among the networks that other projects share with the cloud's "
+        "own project; by default, only an id leads to these.",
     ),
 )
 """The options of a cloud, as the command's argument `cloud`."""

@@ -23,6 +23,7 @@ from netdra.kube.watch import watch
 from netdra.model.claim import ResourceClaim
 from netdra.model.errors import UNREADABLE, NetdraError, sentence
 from netdra.model.pod_address import PodAddress
+from netdra.story import networks
 from netdra.story.objects import ClusterEvent, ClusterState, PlacedPod, PlacementNode, TaintRule
 
 T = TypeVar("T", bound=KubernetesObject)
@@ -102,7 +103,7 @@ async def read(client: Client, scope: Scope) -> ClusterState:
         *lists,
     )
     found = dict(zip(names, wide, strict=True))
-    return ClusterState(
+    cluster = ClusterState(
         addresses=await reader.addresses(scope, of_node) if found["networks"] else (),
         pods=pods,
         slices=slices,
@@ -113,6 +114,7 @@ async def read(client: Client, scope: Scope) -> ClusterState:
         unread=reader.unread,
         **found,
     )
+    return await reader.with_causes(cluster, scope)
 
 
 async def read_node(client: Client, node: str) -> ClusterState:
@@ -145,6 +147,15 @@ def _has_device(claim: ResourceClaim, pools: Collection[tuple[str, str]]) -> boo
     """Whether a claim has a device of one of the pools."""
     allocation = claim.status.allocation
     return allocation is not None and any((one.driver, one.pool) in pools for one in allocation.devices.results)
+
+
+def _claims_of(cluster: ClusterState, scope: Scope) -> Iterable[ResourceClaim]:
+    """The claims whose addresses a story names."""
+    if scope.network:
+        return cluster.claims
+    pod = cluster.pod(scope.namespace, scope.pod) if scope.pod else None
+    names = [name for _, name in pod.claim_names()] if pod is not None else [scope.claim]
+    return [claim for name in names if (claim := cluster.claim(scope.namespace, name)) is not None]
 
 
 def _is_of(scope: Scope, address: PodAddress) -> bool:
@@ -222,13 +233,36 @@ class _Reader:
             return ()
         return await self.list(resources.POD_ADDRESSES, of_node, keep=partial(_is_of, scope))
 
+    async def with_causes(self, cluster: ClusterState, scope: Scope) -> ClusterState:
+        """The objects, with the addresses and events that show why claims of the story lack addresses."""
+        found = {claim.metadata.uid: networks.lacking(cluster, claim) for claim in _claims_of(cluster, scope)}
+        claims = [claim for claim in cluster.claims if found.get(claim.metadata.uid)][: networks.MAX_WAITING]
+        wanted = {name for names in found.values() for name in names}
+        if not wanted:
+            return cluster
+        addresses = cluster.addresses
+        if not scope.network:
+            addresses = await self.list(
+                resources.POD_ADDRESSES, keep=lambda entry: entry.spec.network in wanted or _is_of(scope, entry)
+            )
+        events = await asyncio.gather(*(self._events_of(claim) for claim in claims if not scope.claim))
+        return msgspec.structs.replace(
+            cluster,
+            addresses=addresses,
+            events=[*cluster.events, *(event for of_claim in events for event in of_claim)],
+        )
+
+    async def _events_of(self, claim: ResourceClaim) -> Sequence[ClusterEvent]:
+        about = f"involvedObject.kind=ResourceClaim,involvedObject.name={claim.metadata.name}"
+        return await self.list(EVENTS, Selection(claim.metadata.namespace, about))
+
     async def reports(self, node: str) -> Sequence[Any]:
         """The NodeNetworks: of one node, or all."""
         only = Selection(field_selector=f"metadata.name={node}" if node else "")
         return await self.list(resources.NODE_NETWORKS, only)
 
     async def events(self, scope: Scope) -> Sequence[ClusterEvent]:
-        """The events of the story's pod or claim."""
+        """The events of the story's pod or claim; those of a pod's claims are read if an address is missing."""
         if not (scope.pod or scope.claim):
             return ()
         kind, name = ("Pod", scope.pod) if scope.pod else ("ResourceClaim", scope.claim)

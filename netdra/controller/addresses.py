@@ -1,6 +1,6 @@
 """Assigns addresses of PodNetworks to claims, and releases them with the claims (decisions D68, D74).
 
-Run by `netdra.controller.daemon` while this process leads. `netdra.controller.assignments` works out the desired
+Run by `netdra.controller.daemon` while this process leads. `netdra.rules.pod_addresses` works out the desired
 addresses, `netdra.controller.assigning` assigns those of a claim, `netdra.controller.releases` releases them. A claim
 is read from the API server only if its copy in memory shows that something may have to be written
 (`netdra.controller.prospects`). Claims without addresses come before those that have theirs.
@@ -18,7 +18,6 @@ from contextlib import AbstractContextManager, ExitStack
 
 from netdra.controller import assignments, conflicts
 from netdra.controller.assigning import AddressAssigner, claim_of
-from netdra.controller.assignments import WantedAddresses
 from netdra.controller.ledgers import NetworkLedgers
 from netdra.controller.network_shares import NetworkShares
 from netdra.controller.neutron_ports import node_of
@@ -48,6 +47,8 @@ from netdra.networks.errors import (
     NoFreeAddressError,
 )
 from netdra.networks.waiting import WaitingClaims
+from netdra.rules import pod_addresses
+from netdra.rules.pod_addresses import WantedAddresses
 from netdra.topology.users import pod_owner, topologies_of
 
 log = logging.getLogger(__name__)
@@ -310,7 +311,7 @@ class PodAddresses:
 
     async def _assign(self, key: str, claim: ResourceClaim) -> float | None:
         """Have the addresses of an allocated claim as they should be; returns when to look again."""
-        wanted = assignments.wanted(claim, self._state.topologies.objects)
+        wanted = pod_addresses.wanted(claim, self._state.topologies.objects)
         node = node_of(claim)
         labels = await self._labels.read(node) if node and self._needs_labels(wanted) else {}
         self._waiting.note_pod(key, _pod_of(claim, _user_of(claim)))
@@ -328,7 +329,7 @@ class PodAddresses:
         Raises:
             NetdraError: the claim does not fit its topology.
         """
-        wanted = assignments.wanted(claim.known, self._state.topologies.objects)
+        wanted = pod_addresses.wanted(claim.known, self._state.topologies.objects)
         labels = await self._labels.known(node) if node and self._needs_labels(wanted) else {}
         self._waiting.note_pod(key, _pod_of(claim, claim.status.pod))
         problems = await self._prospects.problems(key, claim, self.of_claim(key), wanted, labels)

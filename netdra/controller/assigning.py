@@ -15,7 +15,6 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from netdra.controller import assignments, conflicts, metrics
-from netdra.controller.assignments import WantedAddresses
 from netdra.controller.ledgers import NetworkLedgers
 from netdra.controller.neutron_ports import node_of
 from netdra.controller.releases import AddressReleases, now
@@ -28,9 +27,11 @@ from netdra.model.claim import ResourceClaim
 from netdra.model.errors import InvalidInputError
 from netdra.model.pod_address import Family, PodAddress, WatchedPodAddress
 from netdra.model.watched_claim import WatchedClaim
-from netdra.networks.errors import AddressError, AddressHeldError, NoFreeAddressError, NotAllowedError
+from netdra.networks.errors import AddressError, NoFreeAddressError
 from netdra.networks.ledger import ChosenAddress, NetworkLedger
 from netdra.networks.waiting import WaitingClaims
+from netdra.rules import pod_addresses
+from netdra.rules.pod_addresses import WantedAddresses
 
 _TRIES = 64
 """How often addresses are chosen for a claim, where another controller has assigned those that were chosen."""
@@ -153,12 +154,7 @@ class AddressAssigner:
             NotAllowedError: it is not for the claim's namespace.
         """
         ledger = self._ledgers.of(entry.network)
-        namespaces = ledger.network.spec.namespaces
-        if namespaces and claim.metadata.namespace not in namespaces:
-            raise NotAllowedError(
-                f'PodNetwork "{entry.network}" is not for namespace "{claim.metadata.namespace}"',
-                hint=f"its spec.namespaces has {', '.join(namespaces)}",
-            )
+        pod_addresses.check_allowed(ledger.network, claim.metadata.namespace)
         return ledger
 
     async def _choose_one(
@@ -220,24 +216,7 @@ class AddressAssigner:
         self._releases.await_departure(address, key)
         if is_over and spec.claim is not None:
             await self._releases.release(address)  # its node reports on it then
-        raise self.held(address, is_over=is_over)
-
-    @staticmethod
-    def held(address: PodAddress, *, is_over: bool) -> AddressHeldError:
-        """The error of an owner's address that a pod may have.
-
-        Args:
-            address: the address.
-            is_over: whether its claim is over.
-        """
-        if is_over:
-            reason = f'Node "{address.spec.node_name}" has not reported yet that the former pod no longer has it'
-        else:
-            reason = f'ResourceClaim "{claim_of(address)}" still exists'
-        return AddressHeldError(
-            f'PodAddress "{address.name}" cannot be assigned: {reason}',
-            hint="it is assigned once the node has reported; if its machine is off for good, delete the Node",
-        )
+        raise pod_addresses.held(address, is_over=is_over)
 
     @staticmethod
     def is_in_use(address: PodAddress, claim: ResourceClaim) -> bool:

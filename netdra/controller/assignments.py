@@ -1,23 +1,22 @@
-"""The addresses that an allocated claim should have, and the contents of a PodNetwork's status. Pure.
+"""The contents of PodAddresses, and of a PodNetwork's status. Pure.
 
-`netdra.controller.addresses` chooses the addresses by `netdra.networks.ledger`, and writes the objects.
+`netdra.rules.pod_addresses` has the addresses that a claim should have. `netdra.controller.addresses` chooses them by
+`netdra.networks.ledger`, and writes the objects.
 """
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from netdra.controller.status import Desired, conditions
-from netdra.model import names
 from netdra.model.claim import ResourceClaim
 from netdra.model.findings import Finding
 from netdra.model.meta import ObjectMeta, time_text
-from netdra.model.names import DRIVER, group_of
+from netdra.model.names import DRIVER
 from netdra.model.pod_address import (
     AddressClaim,
     AddressOwner,
@@ -36,58 +35,8 @@ from netdra.model.pod_network import (
     PodNetworkStatus,
     RangeUsage,
 )
-from netdra.model.topology import NetworkTopology
 from netdra.networks.ledger import MAX_COUNT, ChosenAddress, NetworkLedger
-from netdra.topology import address_request
-from netdra.topology.bind import addressed_steps
 from netdra.topology.parameters import ordinal_in
-from netdra.topology.users import pod_owner
-
-POD_CLAIM_NAME = names.POD_CLAIM_NAME
-_EXTENDED = "extended-resources"
-"""The name in its pod of a claim that the scheduler made for extended resources: there is one."""
-
-
-class WantedAddresses(NamedTuple):
-    """A step that is to have addresses: whose it is, of which PodNetwork, and the addresses that the claim requests.
-
-    Attributes:
-        group: the group of nodes of whose ranges the claim has a share; None without a share.
-    """
-
-    owner: AddressOwner
-    network: str
-    requested: tuple[str, ...]
-    group: str | None = None
-
-
-def wanted(claim: ResourceClaim, topologies: Mapping[str, NetworkTopology]) -> tuple[WantedAddresses, ...]:
-    """The addresses that an allocated claim should have.
-
-    Raises:
-        NetdraError: the claim does not fit its topology; its node reports that to the pod.
-    """
-    metadata, pod = claim.metadata, pod_owner(claim.metadata)
-    name = metadata.annotations.get(POD_CLAIM_NAME, _EXTENDED) if pod is not None else metadata.name
-    allocation = claim.status.allocation
-    results = allocation.devices.results if allocation is not None else ()
-    groups = {result.pod_network: group_of(result.pool) for result in results if result.pod_network}
-    return tuple(
-        WantedAddresses(
-            AddressOwner(
-                namespace=metadata.namespace,
-                pod=pod.name if pod is not None else "",
-                claim=name,
-                topology=topology,
-                step=step.name,
-                index=index,
-            ),
-            step.pod_network,
-            address_request.requested(step),
-            groups.get(step.pod_network),
-        )
-        for topology, step, index in addressed_steps(claim, topologies)
-    )
 
 
 def is_attached(claim: ResourceClaim, address: PodAddress) -> bool:

@@ -11,9 +11,8 @@ from netdra.kube.store import Store
 from netdra.model.findings import Finding
 from netdra.model.pod_address import PodAddress, WatchedPodAddress, address_named
 from netdra.model.pod_network import PodNetwork
-from netdra.networks.errors import NoPodNetworkError
 from netdra.networks.ledger import NetworkLedger
-from netdra.rules import pod_networks
+from netdra.rules import pod_addresses, pod_networks
 
 
 class NetworkLedgers:
@@ -76,10 +75,8 @@ class NetworkLedgers:
         """
         ledger = self.known(network)
         if ledger is None:
-            if network not in self._networks.objects:
-                raise NoPodNetworkError(f'PodNetwork "{network}" does not exist', hint="create it")
-            text = "; ".join(finding.text for finding in self._findings[network])
-            raise NoPodNetworkError(f'PodNetwork "{network}" cannot be used: {text}')
+            pod_addresses.check_usable(network, self._networks.objects.get(network), self._findings.get(network, ()))
+        assert ledger is not None
         return ledger
 
     def known(self, name: str) -> NetworkLedger | None:

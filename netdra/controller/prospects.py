@@ -12,7 +12,6 @@ from functools import partial
 
 from netdra.controller import conflicts
 from netdra.controller.assigning import AddressAssigner
-from netdra.controller.assignments import WantedAddresses
 from netdra.controller.ledgers import NetworkLedgers
 from netdra.controller.releases import AddressReleases
 from netdra.kube.client import Client
@@ -22,6 +21,8 @@ from netdra.model.pod_network import PodNetwork
 from netdra.model.watched_claim import WatchedClaim
 from netdra.networks.errors import AddressError
 from netdra.networks.waiting import WaitingClaims
+from netdra.rules import pod_addresses
+from netdra.rules.pod_addresses import WantedAddresses
 
 LABELS_SECONDS = 25.0
 """For how long the labels of a node are used that were read for another claim, where nothing is assigned by them."""
@@ -128,7 +129,7 @@ class Prospects:
             return False  # its pod may have an address, which is not among what is kept of the claim
         if present is not None and not self._is_own(present, claim):
             if present.spec.claim is None and not await self._releases.has_left(present):
-                raise self._assigner.held(present, is_over=True)
+                raise pod_addresses.held(present, is_over=True)
             return False
         compete = partial(ledger.compete, labels)
         found = ledger.find(

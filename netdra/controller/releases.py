@@ -25,6 +25,7 @@ from netdra.model.pod_address import PodAddress, WatchedPodAddress, object_name
 from netdra.model.pod_network import PodNetwork
 from netdra.model.watched_claim import WatchedClaim
 from netdra.networks.departures import Intervals, has_left, interval
+from netdra.rules import pod_addresses
 
 EXPIRY_SECONDS = 5.0
 """Seconds between two looks for addresses of a network that were kept long enough."""
@@ -122,10 +123,16 @@ class AddressReleases:
         return address.name in self._given_back
 
     def is_detached(self, address: PodAddress) -> bool:
-        """Whether the node has reported, in the claim's status, that the pod no longer has the claim's network."""
+        """Whether the node has reported, in the claim's status, that the pod no longer has the claim's network.
+
+        That holds for the claim of one pod. A claim with a name of its own may be allocated on the node again, and its
+        next pod begin with the address, before this process knows; so its node reports on the address itself.
+        """
         spec = address.spec
         if spec.claim is None or not spec.node_name:
             return not spec.node_name
+        if not spec.owner.pod:
+            return False
         known = self._detached.get(key_of(spec.owner.namespace, spec.claim.name))
         return known == (spec.claim.uid, spec.node_name)
 
@@ -166,7 +173,7 @@ class AddressReleases:
             return bool(address.spec.owner.pod)
         if assignments.is_attached(claim, address):
             return False  # whatever the topology says now: a pod keeps the network that was prepared
-        wanted = assignments.wanted(claim, self._state.topologies.objects)
+        wanted = pod_addresses.wanted(claim, self._state.topologies.objects)
         return all((entry.network, entry.owner) != (address.spec.network, address.spec.owner) for entry in wanted)
 
     async def release(self, address: PodAddress, *, gives_back: bool = False) -> None:

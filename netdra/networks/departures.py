@@ -13,12 +13,12 @@ from collections.abc import Callable
 from datetime import datetime
 
 from netdra.model.meta import order, time_of
-from netdra.model.node_network import NodeNetworkReport
+from netdra.model.node_network import NodeNetwork, NodeNetworkReport
 from netdra.model.pod_address import PodAddress
 from netdra.model.pod_network import CONFLICT_SECONDS, PodNetwork
 
 
-def has_left(address: PodAddress, report: NodeNetworkReport | None) -> bool:
+def has_left(address: PodAddress, report: NodeNetworkReport | NodeNetwork | None) -> bool:
     """Return whether its former node reports that no pod has a released address any more.
 
     Args:

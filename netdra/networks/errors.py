@@ -23,6 +23,12 @@ class NoFreeAddressError(AddressError):
     reason = "NoFreeAddress"
 
 
+class NoRangeError(AddressError):
+    """No range of a family is for the node: a free address would not help."""
+
+    reason = "NoRangeForNode"
+
+
 class AddressTakenError(AddressError):
     """Another interface has the requested address."""
 

@@ -14,7 +14,8 @@ from netdra.model import ip
 from netdra.model.ip import Network
 from netdra.model.pod_address import AddressOwner, Family, PodAddress, by_age, family_of
 from netdra.model.pod_network import AddressRange, PodNetwork, RangeUsage
-from netdra.networks.errors import AddressTakenError, NoFreeAddressError, WrongAddressError
+from netdra.networks import ranges
+from netdra.networks.errors import AddressTakenError, NoFreeAddressError, NoRangeError, WrongAddressError
 from netdra.networks.free import FreeAddresses
 from netdra.networks.ranges import group_of, network_of, shown, usable
 
@@ -231,6 +232,7 @@ class NetworkLedger:
             WrongAddressError: the requested address is of no range of the node, or is reserved for another owner.
             AddressTakenError: another interface has it.
             NoFreeAddressError: no address is left.
+            NoRangeError: no range of the family is for the node.
         """
         wish = self._wish(family, owner, labels, requested, self._places(attached))
         return self._chosen(wish or self._next(family, labels, group, others))
@@ -306,7 +308,7 @@ class NetworkLedger:
         subject = f'PodNetwork "{self.network.name}": address {text}'
         if not self._serves(place, labels):
             raise WrongAddressError(
-                f"{subject} is not in any of the network's ranges for the node",
+                f"{subject} {self._place_of(place, labels)}",
                 hint=f"request an address of {', '.join(self._cidrs(place[0], labels)) or 'another network'}",
             )
         reserved = self._reserved.get(place, (owner.namespace, owner.name))
@@ -337,7 +339,27 @@ class NetworkLedger:
                 hint="delete the claim that has it, or request another address",
             )
 
+    def _place_of(self, place: _Place, labels: Mapping[str, str]) -> str:
+        """Why an address is not assigned on a node of these labels, whoever requests it."""
+        around = [
+            pool for pool in self._pools if pool.family == place[0] and place[1] in ranges.addresses_of(pool.network)
+        ]
+        within = next((pool for pool in around if pool.serves(labels)), None)
+        if not around:
+            return "is not in any of the network's ranges for the node"
+        if within is None:
+            return f"is in range {around[0].entry.cidr}, which is for other nodes"
+        if place[1] in {int(ip.address(text)) for text in ranges.servers(self.network) if family_of(text) == place[0]}:
+            return "is the address of a router or of a name server of the network"
+        return f"is in subnet {within.entry.cidr}, but not among the addresses that the range assigns"
+
     def _next(self, family: Family, labels: Mapping[str, str], group: str | None, others: Callable[[], int]) -> _Place:
+        cidrs = self._cidrs(family, labels)
+        if not cidrs:
+            raise NoRangeError(
+                f'PodNetwork "{self.network.name}" has no range of {family} for the node',
+                hint="add a range whose nodeSelector matches the node's labels, or use other nodes for the pod",
+            )
         pools = [pool for pool in self._pools if pool.family == family and pool.serves(labels) and pool.free.count]
         if pools and sum(pool.free.count for pool in pools) <= others():
             raise NoFreeAddressError(
@@ -349,10 +371,8 @@ class NetworkLedger:
             number = pool.free.after(pool.last)
             if number is not None:
                 return family, number
-        cidrs = self._cidrs(family, labels)
-        of = f"of {', '.join(cidrs)}" if cidrs else f"of {family} for the node"
         raise NoFreeAddressError(
-            f'PodNetwork "{self.network.name}" has no free address {of}',
+            f'PodNetwork "{self.network.name}" has no free address of {", ".join(cidrs)}',
             hint="add a range, or delete claims that have addresses: kubectl get podaddresses",
         )
 

@@ -84,6 +84,11 @@ def hosts(network: Network) -> Span:
     return Span(first + 1, last - (network.version == 4))
 
 
+def addresses_of(network: Network) -> range:
+    """All addresses of a subnet as numbers."""
+    return range(int(network.network_address), int(network.broadcast_address) + 1)
+
+
 def bounds(entry: AddressRange) -> Span:
     """The addresses from the first to the last of a range, exclusions included; empty if none exist.
 

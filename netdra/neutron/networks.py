@@ -73,7 +73,8 @@ class Networks:
     async def network(self, wanted: str, *, fresh: bool = False) -> NeutronNetwork:
         """The network of that id or name, if netdra may use it.
 
-        Names are looked up among the networks that it may use alone. Neutron's ids are UUIDs; a UUID is not a name.
+        Names are looked up among the networks of the own project and the listed ones alone, unless names of shared
+        networks are allowed. Neutron's ids are UUIDs; a UUID is not a name.
 
         Args:
             fresh: whether it is read again, though it may be known.
@@ -91,7 +92,7 @@ class Networks:
             return await self.session.list_all("networks", NeutronNetwork, **{by: wanted})
 
         networks = await self._networks.get((by, wanted), read_anew, fresh=fresh)
-        return (await self.tenancy()).only(networks, f'network "{wanted}"')
+        return (await self.tenancy()).only(networks, f'network "{wanted}"', by_id=by == "id")
 
     async def network_of(self, physnet: str) -> NeutronNetwork:
         """The only network of a physical network that netdra may use.

@@ -44,10 +44,17 @@ class AllowedIds(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         projects: ids of projects whose networks, ports and further objects may be used.
         networks: ids of networks that may be used, of any project.
+        shared_names: whether names and physical networks also lead to networks that other projects share.
     """
 
     projects: frozenset[str] = frozenset()
     networks: frozenset[str] = frozenset()
+    shared_names: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no object is listed."""
+        return not self.projects and not self.networks
 
 
 NOTHING = AllowedIds()
@@ -68,7 +75,7 @@ class Tenancy(msgspec.Struct, frozen=True, kw_only=True):
 
     def verdict(self, thing: Owned) -> Verdict:
         """Whether an object may be used. Without a login and without a list no projects are compared."""
-        if not self.project and self.allowed == NOTHING:
+        if not self._compares:
             return "present"
         if isinstance(thing, NeutronNetwork | QosPolicy | SecurityGroup) and thing.shared:
             return "present"
@@ -128,19 +135,20 @@ class Tenancy(msgspec.Struct, frozen=True, kw_only=True):
         """The networks that may be used."""
         return tuple(network for network in networks if self.verdict(network) == "present")
 
-    def only(self, networks: Sequence[NeutronNetwork], what: str) -> NeutronNetwork:
+    def only(self, networks: Sequence[NeutronNetwork], what: str, *, by_id: bool = False) -> NeutronNetwork:
         """The network that may be used; the own project's and the listed ones come before those that are shared.
 
         Any project may share a network with any other one, under any name. So a shared network must not take the place
-        of an own one, nor make its name ambiguous.
+        of an own one, nor make its name ambiguous. Unless `allowed.shared_names`, only its id leads to it.
 
         Args:
             networks: those that Neutron answers with.
             what: the searched name.
+            by_id: whether they were searched by an id.
 
         Raises:
             NoNetworkError: none exists.
-            OtherProjectError, UnknownProjectError: there are some, and none of them may be used.
+            OtherProjectError, UnknownProjectError: there are some, and none of them may be used, or not by this name.
             AmbiguousError: there are several.
         """
         if not networks:
@@ -151,11 +159,24 @@ class Tenancy(msgspec.Struct, frozen=True, kw_only=True):
             others = ", ".join(sorted(f"{network.id} of project {network.project_id}" for network in networks))
             said = f"{what}: there is only {others}"
             raise self._problem("unknown" if unknown else "refused", said, what, _allow(networks[0]))
-        first = tuple(network for network in present if self._is_own(network)) or present
+        first = tuple(network for network in present if self._is_own(network))
+        if not first and self._compares and not by_id and not self.allowed.shared_names:
+            others = ", ".join(sorted(f"{network.id} of project {network.project_id}" for network in present))
+            raise OtherProjectError(
+                f"{what}: there is only {others}, which other projects share; netdra works in project {self._shown}, "
+                "and does not search names among networks of other projects",
+                hint=f"give the id {present[0].id} in place of the name, or allow the network: --neutron-allow-network "
+                f"{present[0].id} (controller.neutron.allowedNetworks)",
+            )
+        first = first or present
         if len(first) > 1:
             listed = ", ".join(sorted(f"{network.name or 'without a name'} ({network.id})" for network in first))
             raise AmbiguousError(f"Neutron: {what}: there are {len(first)}", hint=f"give the id of one: {listed}")
         return first[0]
+
+    @property
+    def _compares(self) -> bool:
+        return bool(self.project) or not self.allowed.is_empty
 
     def _is_own(self, thing: Owned) -> bool:
         is_listed = isinstance(thing, NeutronNetwork) and thing.id in self.allowed.networks

@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from netdra.model.claim import ResourceClaim
+from netdra.model.claim import ResourceClaim, selected_node
 from netdra.model.errors import NetdraError
 from netdra.model.pod_address import PodAddress, family_of
 from netdra.model.pod_network import AVAILABLE, NEARLY_FULL, READY, PodNetwork, is_problem
 from netdra.model.suggestions import hint, listed
 from netdra.model.topology import NetworkTopology
+from netdra.networks.departures import has_left
+from netdra.networks.errors import AddressError
+from netdra.networks.ledger import NetworkLedger
+from netdra.rules import pod_addresses, pod_networks
+from netdra.rules.pod_addresses import WantedAddresses
 from netdra.story.objects import ClusterEvent, ClusterState
 from netdra.story.statement import Statement, Story, done, fact, story_of, wrong
-from netdra.topology.bind import addressed_steps
-from netdra.topology.users import pod_owner
 
 _REASONS = (
     "NoFreeAddress",
+    "NoRangeForNode",
     "AddressTaken",
     "AddressHeld",
     "WrongAddress",
@@ -110,7 +114,7 @@ def _of_addresses(cluster: ClusterState, network: PodNetwork, about: str) -> Ite
 def _waiting(cluster: ClusterState, network: PodNetwork, using: set[str]) -> Iterator[Statement]:
     """The claims that wait for an address of a network."""
     for claim in cluster.claims:
-        if claim.status.allocation is not None and any(entry.name in using for entry in cluster.known.asked(claim)):
+        if any(entry.name in using for entry in cluster.known.asked(claim)):
             found = addresses(cluster, claim, network.name)
             yield from (statement for statement in found if statement.is_problem)
 
@@ -119,68 +123,139 @@ def addresses(cluster: ClusterState, claim: ResourceClaim, network: str = "") ->
     """The state of the addresses of an allocated claim: of all PodNetworks, or of one."""
     if not cluster.could_read("podnetworks", "podaddresses"):
         return
-    topologies = {topology.name: topology for topology in cluster.topologies}
+    for entry in _wanted(cluster, claim):
+        if network in ("", entry.network):
+            yield from _of_step(cluster, claim, entry)
+
+
+def lacking(cluster: ClusterState, claim: ResourceClaim) -> set[str]:
+    """The PodNetworks of which an allocated claim lacks an address."""
+    return {entry.network for entry in _wanted(cluster, claim) if _missing(cluster, claim, entry)}
+
+
+def _wanted(cluster: ClusterState, claim: ResourceClaim) -> tuple[WantedAddresses, ...]:
+    if claim.status.allocation is None:
+        return ()
     try:
-        steps = [*addressed_steps(claim, topologies)]
+        return pod_addresses.wanted(claim, {topology.name: topology for topology in cluster.topologies})
     except NetdraError:
-        return  # its node reports that the claim does not fit its topology
+        return ()  # its node reports that the claim does not fit its topology
+
+
+def _network(cluster: ClusterState, name: str) -> PodNetwork | None:
+    return next((entry for entry in cluster.networks if entry.name == name), None)
+
+
+def _present(cluster: ClusterState, claim: ResourceClaim, wanted: WantedAddresses) -> list[PodAddress]:
+    """The addresses that a step of a claim has."""
     own = cluster.addresses_by_claim.get(claim.metadata.uid, [])
-    for topology, step, index in steps:
-        if network and step.pod_network != network:
-            continue
-        present = [entry for entry in own if _step_of(entry) == (topology, step.name, index)]
-        yield from _of_step(cluster, claim, step.pod_network, f'step "{step.name}"', present)
+    place = wanted.owner.topology, wanted.owner.step, wanted.owner.index
+    return [
+        entry for entry in own if (entry.spec.owner.topology, entry.spec.owner.step, entry.spec.owner.index) == place
+    ]
 
 
-def _step_of(address: PodAddress) -> tuple[str, str, int]:
-    owner = address.spec.owner
-    return owner.topology, owner.step, owner.index
-
-
-def _of_step(
-    cluster: ClusterState, claim: ResourceClaim, name: str, step: str, present: list[PodAddress]
-) -> Iterator[Statement]:
-    about = f"ResourceClaim {claim.metadata.namespace}/{claim.metadata.name}"
-    network = next((entry for entry in cluster.networks if entry.name == name), None)
+def _missing(cluster: ClusterState, claim: ResourceClaim, wanted: WantedAddresses) -> list[str]:
+    """The families of which a step of a claim has no address."""
+    network = _network(cluster, wanted.network)
     families = {family_of(entry.cidr) for entry in network.spec.ranges} if network is not None else {"any"}
-    missing = sorted(families - {entry.family for entry in present})
-    if not missing:
-        texts = listed((entry.spec.address for entry in present), 4)
+    return sorted(families - {entry.family for entry in _present(cluster, claim, wanted)})
+
+
+def _of_step(cluster: ClusterState, claim: ResourceClaim, wanted: WantedAddresses) -> Iterator[Statement]:
+    about = f"ResourceClaim {claim.metadata.namespace}/{claim.metadata.name}"
+    step, name = f'step "{wanted.owner.step}"', wanted.network
+    if not _missing(cluster, claim, wanted):
+        texts = listed((entry.spec.address for entry in _present(cluster, claim, wanted)), 4)
         yield done(about, f'{step} has {texts} of PodNetwork "{name}"', reason="AddressAssigned")
         return
     what = f'{step} has no address of PodNetwork "{name}"'
-    event = _event(cluster, claim)
+    network, event = _network(cluster, name), _event(cluster, claim)
     if network is None:
         names = [entry.name for entry in cluster.networks]
         next_step = hint(name, names, "PodNetworks:") or "create it"
         yield wrong(about, f"{what}: it does not exist", next_step, reason="NoPodNetwork")
+    elif (problem := _problem(cluster, claim, wanted, network)) is not None:
+        yield wrong(about, f"{what}: {problem.what}", problem.hint, reason=problem.reason)
     elif event is not None:
         cause, _, next_step = event.message.rpartition("; ")
         text, next_step = (cause, next_step) if cause else (event.message, f"kubectl describe pnet {name}")
         yield wrong(about, f"{what}: {text}", next_step, reason=event.reason, time=event.time)
     else:
-        yield _unexplained(network, claim, what, about)
+        yield _unexplained(network, what, about)
+
+
+def _problem(
+    cluster: ClusterState, claim: ResourceClaim, wanted: WantedAddresses, network: PodNetwork
+) -> AddressError | None:
+    """Why the controller cannot assign an address now, by its own rules; None if the objects do not show it.
+
+    The objects are always there; events are kept for an hour, need a right, and are about the past.
+    """
+    node = _node_of(claim)
+    found = cluster.node(node) if node else None
+    try:
+        pod_addresses.check_usable(network.name, network, pod_networks.check(network))
+        pod_addresses.check_allowed(network, claim.metadata.namespace)
+        if node and found is None and any(entry.node_selector is not None for entry in network.spec.ranges):
+            return None  # its labels are unknown
+        ledger = NetworkLedger(network, (entry for entry in cluster.addresses if entry.spec.network == network.name))
+        ledger.hold(_unassigned(cluster, network.name))
+        for family in ledger.families:
+            for own in ledger.of(wanted.owner, family)[:1]:
+                _check_left(cluster, claim, own)
+            ledger.choose(family, wanted.owner, found.metadata.labels if found else {}, wanted.requested, wanted.group)
+    except AddressError as problem:
+        return problem
+    return None
+
+
+def _check_left(cluster: ClusterState, claim: ResourceClaim, address: PodAddress) -> None:
+    """Check that an address of a claim's owner can be its own.
+
+    Raises:
+        AddressHeldError: a former pod may have it.
+    """
+    spec = address.spec
+    is_own = spec.claim is not None and spec.claim.uid == claim.metadata.uid
+    if is_own and spec.node_name == _node_of(claim):
+        return
+    holder = cluster.claim(spec.owner.namespace, spec.claim.name) if spec.claim is not None else None
+    is_over = is_own or holder is None or spec.claim is None or holder.metadata.uid != spec.claim.uid
+    report = cluster.report(spec.node_name)
+    if not is_over or (report is not None and not has_left(address, report)):
+        raise pod_addresses.held(address, is_over=is_over)
+
+
+def _node_of(claim: ResourceClaim) -> str:
+    """The node that a claim is allocated on, "" if it is not known."""
+    allocation = claim.status.allocation
+    return selected_node(allocation.node_selector) if allocation is not None else ""
+
+
+def _unassigned(cluster: ClusterState, network: str) -> Iterator[str]:
+    """The addresses that nodes report as their pods' although no PodAddress assigns them."""
+    stored = {(entry.spec.network, entry.spec.address.partition("/")[0]): entry for entry in cluster.addresses}
+    for report in cluster.node_networks:
+        for entry in report.status.unassigned_addresses if report.status is not None else ():
+            address = stored.get((entry.network, entry.address))
+            if entry.network == network and (address is None or address.spec.node_name == report.name):
+                yield entry.address
 
 
 def _event(cluster: ClusterState, claim: ResourceClaim) -> ClusterEvent | None:
-    """The last event of the claim, or of its pod, about an address that is not assigned."""
+    """The last event of the claim, or of one of its pods, about an address that is not assigned."""
     metadata = claim.metadata
     events = cluster.events_of("ResourceClaim", metadata.name, metadata.namespace, metadata.uid)
-    if (pod := pod_owner(metadata)) is not None:
-        events += cluster.events_of("Pod", pod.name, metadata.namespace, pod.uid)
-    told = (event for event in events if event.reason in _REASONS)
-    return max(told, key=lambda event: event.time, default=None)
+    for user in claim.status.reserved_for:
+        events += cluster.events_of("Pod", user.name, metadata.namespace, user.uid) if user.resource == "pods" else []
+    about = (event for event in events if event.reason in _REASONS)
+    return max(about, key=lambda event: event.time, default=None)
 
 
-def _unexplained(network: PodNetwork, claim: ResourceClaim, what: str, about: str) -> Statement:
-    """The cause as far as the network itself shows it: events are kept for an hour, and need a right."""
-    conditions = network.status.conditions if network.status is not None else ()
-    namespaces = network.spec.namespaces
-    if namespaces and claim.metadata.namespace not in namespaces:
-        text = f'it is not for namespace "{claim.metadata.namespace}"'
-        next_step = f"its spec.namespaces has {', '.join(namespaces)}"
-        return wrong(about, f"{what}: {text}", next_step, reason="NamespaceNotAllowed")
-    for condition in conditions:
+def _unexplained(network: PodNetwork, what: str, about: str) -> Statement:
+    """The cause as far as the network's status shows it."""
+    for condition in network.status.conditions if network.status is not None else ():
         if condition.status == "False" and condition.type in (READY, AVAILABLE):
             reason = "NoPodNetwork" if condition.type == READY else "NoFreeAddress"
             next_step = "correct it" if condition.type == READY else "add a range, or delete claims that have addresses"

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.request import HTTPCookieProcessor, build_opener
 
 import msgspec
@@ -48,6 +48,8 @@ from testbed.workspace import Workspace, open_workspace
 from tests import builders
 from tests.cluster import identities, neutron_ports
 from tests.cluster.daemons import running_controller
+from tests.cluster.test_controller import EVENT
+from tests.cluster.test_pod_networks import NETWORK, Net
 from tests.hollow_nodes import Quiet
 
 GROUP = "networking.dra.io/v1alpha1"
@@ -360,6 +362,88 @@ def test_the_cause_of_a_fault_is_in_the_first_three_lines(scene: Scene, fault: F
         assert told.exit_code == (0 if fault is unlisted else 1), told.output
         as_data = json.loads(scene.why(*arguments, "-o", "json").stdout)
         assert as_data["cause"]["text"].splitlines()[0] in first
+
+
+class NoAddress(NamedTuple):
+    """Why a named claim gets no address: the network's spec, what the claim requests, and the expected texts.
+
+    Attributes:
+        reason: that of the event.
+        text: in the first three lines; `{namespace}` is the test's.
+    """
+
+    spec: Object
+    reason: str
+    text: str
+    requested: str = ""
+
+
+def of_range(cidr: str, **further: Any) -> Object:
+    return {"ranges": [{"cidr": cidr, **further}], "keepSeconds": 0}
+
+
+NO_ADDRESS = {
+    "taken": NoAddress(
+        of_range("10.31.0.0/29"), "AddressTaken", "address 10.31.0.2 is assigned to {namespace}/first", "10.31.0.2"
+    ),
+    "out of range": NoAddress(
+        of_range("10.31.0.0/29"), "WrongAddress", "10.99.0.2 is not in any of the network's ranges", "10.99.0.2"
+    ),
+    "gateway": NoAddress(
+        of_range("10.31.0.0/29", gateway="10.31.0.1"),
+        "WrongAddress",
+        "10.31.0.1 is the address of a router",
+        "10.31.0.1",
+    ),
+    "reserved": NoAddress(
+        of_range("10.31.0.0/29") | {"reservations": [{"address": "10.31.0.5", "namespace": "db", "name": "web-0"}]},
+        "WrongAddress",
+        "10.31.0.5 is reserved for db/web-0",
+        "10.31.0.5",
+    ),
+    "namespace": NoAddress(
+        of_range("10.31.0.0/29") | {"namespaces": ["db"]}, "NamespaceNotAllowed", 'is not for namespace "{namespace}"'
+    ),
+    "no network": NoAddress({}, "NoPodNetwork", "does not exist"),
+    "no range for the node": NoAddress(
+        of_range("10.31.0.0/29", nodeSelector={"matchLabels": {"rack": "none"}}),
+        "NoRangeForNode",
+        "has no range of IPv4 for the node",
+    ),
+    "full": NoAddress(
+        of_range("10.31.0.0/30", exclude=["10.31.0.2"]), "NoFreeAddress", "has no free address of 10.31.0.0/30"
+    ),
+}
+
+
+@pytest.mark.parametrize("cause", NO_ADDRESS)
+def test_pod_claim_and_network_name_the_cause_of_a_named_claims_missing_address(scene: Scene, cause: str) -> None:
+    spec, reason, text, requested = NO_ADDRESS[cause]
+    with open_workspace(scene.api) as workspace:
+        own, node = Scene(scene.plane, workspace), workspace.add_node("bare")
+        text = text.format(namespace=workspace.namespace)
+        net = Net(workspace, **spec or of_range("10.31.0.0/29"))
+        if not spec:
+            scene.api.delete(NETWORK, net.name)
+        if cause in ("taken", "full"):
+            net.claim("first", node, requested=requested)
+            until(lambda: net.of("first"), "the first claim to have its address")
+        net.claim("waits", node, requested=requested)
+        own.pod("waits", "waits", decided=False, nodeName=node)
+
+        def is_reported(events: list[Object]) -> bool:
+            about = (entry for entry in events if entry["regarding"]["name"] == "waits")
+            return any(entry["reason"] == reason and text in entry["note"] for entry in about)
+
+        scene.api.wait_for_all(EVENT, is_reported, namespace=workspace.namespace)
+        subjects = [("pod", "waits"), ("claim", "waits"), ("network", net.name)]
+        for _ in range(2):
+            for subject in subjects:
+                shown = own.why(*subject)
+                assert text in "\n".join(shown.stdout.splitlines()[:3]), shown.output
+                assert shown.exit_code == 1
+            scene.api.delete_all(EVENT, workspace.namespace)  # they expire; the objects show the cause
+            subjects = [subject for subject in subjects if subject[0] != "network" or spec]
 
 
 def test_with_rights_in_one_namespace_why_continues_and_names_the_unread_resources(scene: Scene) -> None:

@@ -132,6 +132,7 @@ CASES = {
                     "physnets": {"physnet2": {"network": "blue", "subnet": "blue-4"}, "physnet3": {"network": "green"}},
                     "allowedProjects": ["59429e61098747c8bce16017b5ac0ebe"],
                     "allowedNetworks": ["1a2a95af-01e5-469c-b7c8-9ebcc26b06cb"],
+                    "ownNamesOnly": False,
                 },
                 "podAnnotations": {"example.com/a": "b"},
             },

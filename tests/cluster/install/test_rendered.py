@@ -479,6 +479,7 @@ def test_only_the_controller_is_given_the_clouds_credentials() -> None:
         "--neutron-physnets=/etc/netdra/neutron-physnets/physnets.yaml",
         "--neutron-allow-project=59429e61098747c8bce16017b5ac0ebe",
         "--neutron-allow-network=1a2a95af-01e5-469c-b7c8-9ebcc26b06cb",
+        "--neutron-shared-names",
     ]
     sources = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
     mounted = {mount["mountPath"]: sources[mount["name"]] for mount in container["volumeMounts"]}

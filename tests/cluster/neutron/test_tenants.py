@@ -129,11 +129,33 @@ def test_shared_and_allowed_networks_of_another_project_are_used(cloud: Cloud, f
         "network": AllowedIds(networks=frozenset({network["id"]})),
         "project": AllowedIds(projects=frozenset({cloud.projects[OTHER_PROJECT]})),
     }.get(how, NOTHING)
-    assert ask(file, lambda neutron: neutron.network(network["name"]), allowed).id == network["id"]
+    name = AllowedIds(shared_names=True) if allowed is NOTHING else allowed
+    assert ask(file, lambda neutron: neutron.network(network["name"]), name).id == network["id"]
     port, _, settings = ask(file, lambda neutron: neutron.ensure(wanted(network)), allowed)
     assert port.project_id == cloud.projects[PROJECT], "the port is of netdra's project, wherever its network is"
     assert settings.vlan == network["provider:segmentation_id"]
     assert settings.addresses[0].startswith(network["subnet"]["cidr"].rpartition(".")[0])
+
+
+def test_a_network_that_another_project_shares_is_not_bound_by_its_name_or_its_physical_network(
+    cloud: Cloud, file: Path
+) -> None:
+    lure = other(cloud, "storage-net", **{"provider:physical_network": "physnet3"})
+    share(cloud, "network", lure)
+    cloud.allow(get_network__provider__physical_network="role:admin or role:service")
+    try:
+        for question in (
+            lambda neutron: neutron.network("storage-net"),
+            lambda neutron: neutron.network_of("physnet3"),
+        ):
+            with pytest.raises(OtherProjectError) as problem:
+                ask(file, question)
+            assert f"{lure['id']} of project {cloud.projects[OTHER_PROJECT]}" in problem.value.what
+            assert "controller.neutron.allowedNetworks" in problem.value.hint
+    finally:
+        cloud.allow()
+    port, *_ = ask(file, lambda neutron: neutron.ensure(wanted(lure, physnet="physnet3")))
+    assert port.network_id == lure["id"], "its id leads to it"
 
 
 def test_a_network_of_the_same_name_in_another_project_neither_blocks_nor_takes_the_name(

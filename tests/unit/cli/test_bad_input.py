@@ -411,6 +411,7 @@ def test_every_option_with_a_value_has_a_metavar() -> None:
                 "plain,--neutron-physnets",
                 "plain,--neutron-allow-project",
                 "plain,--neutron-allow-network",
+                "plain,--neutron-shared-names",
             ],
         ),
     ],

@@ -10,12 +10,13 @@ import pytest
 
 from netdra.controller import assignments
 from netdra.kube.answers import decoder
+from netdra.model import names
 from netdra.model.meta import ObjectMeta
 from netdra.model.pod_address import AddressOwner, AddressRoute
 from netdra.model.topology import DeclaredParameter
 from netdra.model.watched_claim import WatchedClaim
 from netdra.networks.ledger import NetworkLedger
-from netdra.rules import pod_networks
+from netdra.rules import pod_addresses, pod_networks
 from tests.builders import topology
 from tests.unit.networks.builders import address, network, owner
 from tests.unit.topology.test_bind import claim, config, result
@@ -41,9 +42,9 @@ def of_pod(name: str, **annotations: str) -> Any:
     ("written", "expected", "kept"),
     [
         (allocated(), {"pod": "", "claim": "c"}, True),
-        (of_pod("web-0", **{assignments.POD_CLAIM_NAME: "net"}), {"pod": "web-0", "claim": "net"}, True),
+        (of_pod("web-0", **{names.POD_CLAIM_NAME: "net"}), {"pod": "web-0", "claim": "net"}, True),
         (
-            of_pod("web-6d4cf5-x7k2p", **{assignments.POD_CLAIM_NAME: "net"}),
+            of_pod("web-6d4cf5-x7k2p", **{names.POD_CLAIM_NAME: "net"}),
             {"pod": "web-6d4cf5-x7k2p", "claim": "net"},
             False,
         ),
@@ -51,13 +52,13 @@ def of_pod(name: str, **annotations: str) -> Any:
     ],
 )
 def test_an_owner_outlives_its_claim(written: Any, expected: dict[str, Any], *, kept: bool) -> None:
-    (wanted,) = assignments.wanted(written, {"lan": LAN})
+    (wanted,) = pod_addresses.wanted(written, {"lan": LAN})
 
     assert wanted.owner == AddressOwner(namespace="ns", topology="lan", step="nic", **expected)
     assert (wanted.network, wanted.requested) == ("storage", ("10.7.0.5",))
     assert assignments.is_kept(wanted.owner) is kept
     watched = decoder(WatchedClaim).decode(msgspec.json.encode(written))
-    assert assignments.wanted(watched.known, {"lan": LAN}) == (wanted,)
+    assert pod_addresses.wanted(watched.known, {"lan": LAN}) == (wanted,)
 
 
 def test_the_copy_of_a_claim_in_memory_has_values_of_parameters_and_shares_and_lacks_other_devices() -> None:
@@ -76,9 +77,9 @@ def test_the_copy_of_a_claim_in_memory_has_values_of_parameters_and_shares_and_l
     written = claim(results, [config("lan", "nic", "nic"), given])
     watched = decoder(WatchedClaim).decode(msgspec.json.encode(written))
 
-    (first, second) = assignments.wanted(written, {"lan": lan})
+    (first, second) = pod_addresses.wanted(written, {"lan": lan})
     assert (first.requested, first.group, second.owner.index) == (("10.7.0.9",), "rack-1", 1)
-    assert assignments.wanted(watched.known, {"lan": lan}) == (first, second)
+    assert pod_addresses.wanted(watched.known, {"lan": lan}) == (first, second)
     assert watched.status.allocation is not None
     assert len(watched.status.allocation.devices.results) == 3
 

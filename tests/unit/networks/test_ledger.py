@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from netdra.model.pod_address import AddressOwner, PodAddress
-from netdra.networks.errors import AddressTakenError, NoFreeAddressError, WrongAddressError
+from netdra.networks.errors import AddressTakenError, NoFreeAddressError, NoRangeError, WrongAddressError
 from netdra.networks.ledger import ChosenAddress, NetworkLedger
 from tests.unit.networks.builders import address, network, owner
 
@@ -61,7 +61,7 @@ def test_each_rack_has_its_range_and_an_owner_that_moved_gets_another_address() 
 
     assert ledger.choose("IPv4", owner(), RACK_A).plain == "10.0.0.1"
     assert ledger.choose("IPv4", owner(), RACK_B).plain == "10.0.1.1"
-    with pytest.raises(NoFreeAddressError, match="no free address of IPv4 for the node"):
+    with pytest.raises(NoRangeError, match="no range of IPv4 for the node"):
         ledger.choose("IPv4", owner("web-1"), {})
 
 
@@ -90,8 +90,12 @@ def test_a_requested_address_is_checked() -> None:
     assert ledger.choose("IPv4", owner("c"), {}).plain == "10.0.0.1"  # the next one is not behind the requested one
     with pytest.raises(AddressTakenError, match="is assigned to db/web-0"):
         ledger.choose("IPv4", owner("b"), {}, ["10.0.0.2"])
-    for wrong in ("10.0.0.3", "10.0.0.7", "10.9.0.1"):
-        with pytest.raises(WrongAddressError, match="is not in any of the network's ranges"):
+    for wrong, why in {
+        "10.0.0.3": "is in subnet 10.0.0.0/29, but not among the addresses that the range assigns",
+        "10.0.0.7": "is in subnet 10.0.0.0/29, but not among the addresses that the range assigns",
+        "10.9.0.1": "is not in any of the network's ranges for the node",
+    }.items():
+        with pytest.raises(WrongAddressError, match=why):
             ledger.choose("IPv4", owner("b"), {}, [wrong])
 
 

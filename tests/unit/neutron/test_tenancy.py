@@ -28,16 +28,19 @@ def network(project: str = OTHER, **fields: Any) -> NeutronNetwork:
     return NeutronNetwork(**{"id": "n-1", "name": "blue", "project_id": project} | fields)
 
 
-@given(st.lists(NETWORKS, max_size=5, unique_by=lambda each: each.id), st.booleans())
+@given(
+    st.lists(NETWORKS, max_size=5, unique_by=lambda each: each.id), st.booleans(), st.sampled_from(["own", "all", "id"])
+)
 def test_only_an_allowed_network_is_chosen_and_foreign_networks_do_not_change_the_choice(
-    networks: list[NeutronNetwork], allows_first: bool
+    networks: list[NeutronNetwork], allows_first: bool, names: str
 ) -> None:
     listed = frozenset({networks[0].id}) if networks and allows_first else frozenset()
-    tenancy = Tenancy(project=OWN, name="kubernetes", allowed=AllowedIds(projects=frozenset({LISTED}), networks=listed))
+    allowed = AllowedIds(projects=frozenset({LISTED}), networks=listed, shared_names=names == "all")
+    tenancy = Tenancy(project=OWN, name="kubernetes", allowed=allowed)
 
     def choose(among: list[NeutronNetwork]) -> str:
         try:
-            return tenancy.only(among, 'network "blue"').id
+            return tenancy.only(among, 'network "blue"', by_id=names == "id").id
         except (NoNetworkError, OtherProjectError, UnknownProjectError, AmbiguousError) as problem:
             return problem.reason
 
@@ -45,6 +48,9 @@ def test_only_an_allowed_network_is_chosen_and_foreign_networks_do_not_change_th
     lent = [each for each in networks if each not in own and (each.shared or each.external)]
     chosen = choose(networks)
     for candidates in (own, lent):
+        if candidates is lent and lent and names == "own":
+            assert chosen == "OtherProject"
+            break
         if candidates:
             assert chosen == (candidates[0].id if len(candidates) == 1 else "Ambiguous")
             break
@@ -53,6 +59,20 @@ def test_only_an_allowed_network_is_chosen_and_foreign_networks_do_not_change_th
         assert chosen == ("NoNetwork" if not networks else "UnknownProject" if unknown else "OtherProject")
     if own or lent:
         assert choose(own + lent) == chosen
+
+
+@pytest.mark.parametrize("fields", [{"shared": True}, {"external": True}])
+def test_a_network_that_another_project_shares_is_found_by_its_id_alone(fields: dict[str, Any]) -> None:
+    lent = network(**fields)
+    with pytest.raises(OtherProjectError) as problem:
+        TENANCY.only([lent], 'network "blue"')
+    assert 'network "blue": there is only n-1 of project other, which other projects share' in problem.value.what
+    assert "--neutron-allow-network n-1" in problem.value.hint
+    assert TENANCY.only([lent], 'network "n-1"', by_id=True) is lent
+    assert Tenancy(project="", name="").only([lent], 'network "blue"') is lent, "no login, so no projects are compared"
+    trusting = AllowedIds(shared_names=True)
+    assert Tenancy(project=OWN, name="", allowed=trusting).only([lent], 'network "blue"') is lent
+    assert Tenancy(project="", name="", allowed=trusting).only([network()], 'network "blue"').id == "n-1"
 
 
 def test_an_object_without_a_project_id_is_unknown_and_not_refused() -> None:

@@ -1,0 +1,114 @@
+"""The addresses that an allocated claim should have, and why an interface gets none of a PodNetwork. Pure.
+
+Called by the controller, which assigns addresses by these rules, and by `netdra.story.networks`, which names the cause
+where a claim has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from netdra.model import names
+from netdra.model.claim import ResourceClaim
+from netdra.model.findings import Finding
+from netdra.model.pod_address import AddressOwner, PodAddress
+from netdra.model.pod_network import PodNetwork
+from netdra.model.topology import NetworkTopology
+from netdra.networks.errors import AddressHeldError, NoPodNetworkError, NotAllowedError
+from netdra.topology import address_request
+from netdra.topology.bind import addressed_steps
+from netdra.topology.users import pod_owner
+
+_EXTENDED = "extended-resources"
+"""The name in its pod of a claim that the scheduler made for extended resources: there is one."""
+
+
+class WantedAddresses(NamedTuple):
+    """A step that is to have addresses: whose it is, of which PodNetwork, and the addresses that the claim requests.
+
+    Attributes:
+        group: the group of nodes of whose ranges the claim has a share; None without a share.
+    """
+
+    owner: AddressOwner
+    network: str
+    requested: tuple[str, ...]
+    group: str | None = None
+
+
+def wanted(claim: ResourceClaim, topologies: Mapping[str, NetworkTopology]) -> tuple[WantedAddresses, ...]:
+    """The addresses that an allocated claim should have.
+
+    Raises:
+        NetdraError: the claim does not fit its topology; its node reports that to the pod.
+    """
+    metadata, pod = claim.metadata, pod_owner(claim.metadata)
+    name = metadata.annotations.get(names.POD_CLAIM_NAME, _EXTENDED) if pod is not None else metadata.name
+    allocation = claim.status.allocation
+    results = allocation.devices.results if allocation is not None else ()
+    groups = {result.pod_network: names.group_of(result.pool) for result in results if result.pod_network}
+    return tuple(
+        WantedAddresses(
+            AddressOwner(
+                namespace=metadata.namespace,
+                pod=pod.name if pod is not None else "",
+                claim=name,
+                topology=topology,
+                step=step.name,
+                index=index,
+            ),
+            step.pod_network,
+            address_request.requested(step),
+            groups.get(step.pod_network),
+        )
+        for topology, step, index in addressed_steps(claim, topologies)
+    )
+
+
+def check_usable(name: str, network: PodNetwork | None, findings: Sequence[Finding]) -> None:
+    """Check that a network exists and that its spec can be used.
+
+    Args:
+        findings: the errors in its spec.
+
+    Raises:
+        NoPodNetworkError: it does not exist, or its spec cannot be used.
+    """
+    if network is None:
+        raise NoPodNetworkError(f'PodNetwork "{name}" does not exist', hint="create it")
+    if findings:
+        text = "; ".join(finding.text for finding in findings)
+        raise NoPodNetworkError(f'PodNetwork "{name}" cannot be used: {text}', hint="correct its spec")
+
+
+def check_allowed(network: PodNetwork, namespace: str) -> None:
+    """Check that a network is for the claims of a namespace.
+
+    Raises:
+        NotAllowedError: it is not.
+    """
+    namespaces: Collection[str] = network.spec.namespaces
+    if namespaces and namespace not in namespaces:
+        raise NotAllowedError(
+            f'PodNetwork "{network.name}" is not for namespace "{namespace}"',
+            hint=f"its spec.namespaces has {', '.join(namespaces)}",
+        )
+
+
+def held(address: PodAddress, *, is_over: bool) -> AddressHeldError:
+    """The reason why an owner's address is not assigned to its claim: a former pod may have it.
+
+    Args:
+        address: the address.
+        is_over: whether no claim has a right to it any more.
+    """
+    spec = address.spec
+    if is_over or spec.claim is None:
+        reason = f'Node "{spec.node_name}" has not reported yet that the former pod no longer has it'
+    else:
+        reason = f'ResourceClaim "{spec.owner.namespace}/{spec.claim.name}" still exists'
+    return AddressHeldError(
+        f'PodAddress "{address.name}" cannot be assigned: {reason}',
+        hint="it is assigned once the node has reported; if its machine is off for good, delete the Node",
+    )
