@@ -22,7 +22,7 @@ from netdra.admission import claims, messages, metrics, pods, searches
 from netdra.admission.cluster import NOTHING, Cluster, narrowed, read_claim
 from netdra.admission.copy import Copy
 from netdra.admission.messages import ALLOWED, AdmissionRequest, Verdict
-from netdra.admission.review import CLAIMS, CLASS, POLICY, is_reshaped, policies_of, review
+from netdra.admission.review import CLAIMS, CLASS, POLICY, is_reshaped, owned_class, policies_of, review
 from netdra.admission.serving import Clients
 from netdra.admission.turns import ClientTurns, NoTurnError
 from netdra.admission.workers import Workers, busy
@@ -112,7 +112,7 @@ class Webhook:
                 more = await self._foreseen(request, client) if verdict.allowed else ()
                 return replace(verdict, warnings=(*verdict.warnings, *more))
             if request.kind.kind == CLASS:
-                return await self._here(request, self._copy.cluster, client, size)
+                return await self._of_class(request, client, size)
             cluster = await self._with_lists(request, client, size)
             async with self._workers.turns.turn(client, size):
                 return await self._by_worker(request, cluster, trusted=trusted)
@@ -121,7 +121,9 @@ class Webhook:
             return Verdict((what,))
         except NoTurnError:
             # Claims and classes are let through where the webhook has no time, as where it is away.
-            return ALLOWED if request.kind.kind in {*CLAIMS, CLASS} else busy(request)
+            # Not so the classes that the controller makes: nothing else holds it to its topologies.
+            is_free = request.kind.kind in {*CLAIMS, CLASS} and owned_class(request) is None
+            return ALLOWED if is_free else busy(request)
 
     async def _here(self, request: AdmissionRequest, cluster: Cluster, client: str, size: int) -> Verdict:
         """A review in this process.
@@ -133,6 +135,20 @@ class Webhook:
             verdict = review(request, cluster)
             await asyncio.sleep(0)  # connections that have something to read come before the next turn
             return verdict
+
+    async def _of_class(self, request: AdmissionRequest, client: str, size: int) -> Verdict:
+        verdict = await self._here(request, self._copy.cluster, client, size)
+        device_class = owned_class(request)
+        if not verdict.allowed or device_class is None:
+            return verdict
+        async with self._lookups.turn(client, size):
+            try:
+                found = await self._copy.unlike(device_class)
+            except ApiError as problem:
+                return Verdict(
+                    (f'DeviceClass "{request.name}": cannot read its NetworkTopology; try again: {problem}',)
+                )
+        return Verdict(tuple(finding.text for finding in found))
 
     async def _with_lists(self, request: AdmissionRequest, client: str, size: int) -> Cluster:
         """The cluster, with the users of a topology that is about to get other steps, or ranges near a PodNetwork's.
