@@ -111,6 +111,17 @@ def owned_class(request: AdmissionRequest) -> DeviceClass | None:
     return device_class
 
 
+def is_of_another(request: AdmissionRequest, stored: NetworkTopology | None) -> bool:
+    """Whether the topology in a request has another uid than the stored one, so that the client cannot read that.
+
+    Args:
+        request: an update.
+        stored: the topology of the name; None if none is known.
+    """
+    old = _read_old(request, NetworkTopology)
+    return stored is not None and (old is None or old.metadata.uid != stored.metadata.uid)
+
+
 def is_reshaped(request: AdmissionRequest) -> bool:
     """Whether a topology is about to get other steps; only then its users matter."""
     if request.operation != "UPDATE" or request.too_deep:
