@@ -1,6 +1,6 @@
 """A client that reaches the webhook's port, without a certificate, learns nothing of namespaces, nodes or the cloud.
 
-Whatever it asks about, the answer is the same whether the object exists or not, and the webhook reads nothing for it.
+The answer is the same for objects that exist and for those that do not, and the webhook reads nothing for it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def reads(control_plane: ControlPlane, resource: str) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in of_kind if 'verb="GET"' in line or 'verb="LIST"' in line)
 
 
-def test_it_does_not_learn_whether_a_claim_of_a_namespace_exists_or_what_it_requests(
+def test_it_does_not_learn_whether_a_claim_of_a_namespace_exists_or_its_requests(
     control_plane: ControlPlane, workspace: Workspace, ask: Ask
 ) -> None:
     topology = workspace.name("pair")

@@ -75,7 +75,7 @@ def test_parameters_that_are_nested_too_deeply_are_refused_where_they_are_for_ne
 
 
 @pytest.mark.parametrize("lists", [False, True])
-def test_a_class_that_a_topology_owns_is_what_follows_from_the_topology_in_either_form(
+def test_a_class_that_a_topology_owns_must_follow_from_the_topology_in_either_form(
     topology: Callable[..., Any], lists: bool
 ) -> None:
     net = topology("net", "- {name: vf, type: sriov, extendedResourceName: example.com/vf}")
