@@ -53,6 +53,7 @@ class Wiring:
         settings: what this control plane is to be.
         data: etcd's folder.
         etcd, peer, apiserver: ports.
+        admission: the configuration of the API server's admission plugins.
         authority: the certificate that all clients' and servers' certificates are signed with.
         serving: what every component serves with.
         kubelet_client: what the API server shows to kubelets.
@@ -64,6 +65,7 @@ class Wiring:
     etcd: int
     peer: int
     apiserver: int
+    admission: Path
     authority: Path
     serving: KeyPair
     kubelet_client: KeyPair
@@ -103,6 +105,7 @@ def apiserver(wiring: Wiring) -> list[str]:
         "--endpoint-reconciler-type=none",
         "--authorization-mode=Node,RBAC",
         "--enable-admission-plugins=NodeRestriction",
+        f"--admission-control-config-file={wiring.admission}",
         "--allow-privileged=true",
         f"--service-cluster-ip-range={SERVICE_RANGE}",
         "--service-account-issuer=https://kubernetes.default.svc",

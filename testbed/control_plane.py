@@ -6,6 +6,7 @@ run side by side; every component is a `Process`, to be paused, killed or restar
 
 from __future__ import annotations
 
+import json
 import shutil
 import ssl
 import tempfile
@@ -21,6 +22,9 @@ from testbed.certificates import new_authority, new_signing_key
 from testbed.commands import Settings, Wiring
 from testbed.objects import SERVICE_ACCOUNT
 from testbed.process import Ports, Process, ProcessError, answers
+
+WEBHOOK_CLIENT = "kube-apiserver-webhooks"
+"""The common name of the certificate that the API server presents to webhooks."""
 
 
 class ControlPlane(Access):
@@ -133,16 +137,35 @@ class ControlPlane(Access):
             etcd=ports.take(),
             peer=ports.take(),
             apiserver=ports.take(),
+            admission=self.folder / "admission.json",
             authority=self.authority.own.certificate,
             serving=self.authority.server("netdra-testbed", dict.fromkeys(hosts)),
             kubelet_client=self.authority.client("kube-apiserver-kubelet-client", ADMIN_GROUPS),
             service_accounts=new_signing_key(self.authority.folder / "service-accounts.key"),
         )
 
+    def _present_certificate(self, wiring: Wiring) -> None:
+        """Have the API server present a client certificate to webhooks that ask for one (docs/webhook.md)."""
+        shown = self.authority.client(WEBHOOK_CLIENT, ())
+        user = {"client-certificate": str(shown.certificate), "client-key": str(shown.key)}
+        kubeconfig = wiring.admission.with_suffix(".kubeconfig")
+        kubeconfig.write_text(
+            json.dumps({"apiVersion": "v1", "kind": "Config", "users": [{"name": "*", "user": user}]})
+        )
+        of_webhooks = {
+            "apiVersion": "apiserver.config.k8s.io/v1",
+            "kind": "WebhookAdmissionConfiguration",
+            "kubeConfigFile": str(kubeconfig),
+        }
+        plugins = [{"name": "ValidatingAdmissionWebhook", "configuration": of_webhooks}]
+        configuration = {"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration"}
+        wiring.admission.write_text(json.dumps(configuration | {"plugins": plugins}))
+
     def _start(self, wiring: Wiring, ports: Ports) -> None:
         settings = self.settings
         self.server = settings.url(wiring.apiserver)
         self._add("etcd", commands.etcd(wiring), f"{settings.url(wiring.etcd, 'http')}/readyz")
+        self._present_certificate(wiring)
         self._add("kube-apiserver", commands.apiserver(wiring), f"{self.server}/readyz")
         self._run("etcd", "kube-apiserver")
         # Only now: at their first try these two want an API server, or exit, or wait for seconds.

@@ -26,12 +26,12 @@ from netdra.model.names import network_class, network_of_class
 from netdra.model.pod_network import PodNetwork
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
-from netdra.model.topology import NetworkTopology
+from netdra.model.topology import NetworkTopology, NetworkTopologySpec
 from netdra.rules.limits import is_claim_within
 from netdra.rules.networks import Range, ranges
 from netdra.rules.schemas import plugins
 from netdra.rules.taken_ranges import TakenRange
-from netdra.topology.classes import class_name, known_classes, parameters
+from netdra.topology.classes import class_name, every_form, known_classes, parameters
 from netdra.topology.selectors import choices, device_claim
 from netdra.vocabulary import AddedNames
 
@@ -125,6 +125,7 @@ class ClusterIndex:
         self.added = AddedNames()
         self.classes: dict[str, DeviceClass] = {}
         self._parts: dict[str, _TopologyParts] = {}
+        self._made: dict[str, tuple[NetworkTopologySpec, tuple[DeviceClass, ...]]] = {}
         self._using: defaultdict[str, set[str]] = defaultdict(set)
         self._networked: defaultdict[str, set[str]] = defaultdict(set)
         self._offering: defaultdict[str, set[str]] = defaultdict(set)
@@ -157,6 +158,7 @@ class ClusterIndex:
         """Take the change of a topology."""
         if old is not None and new is not None and old.spec == new.spec:
             return
+        self._made.pop(name, None)
         before = self._parts.pop(name, _NO_PARTS)
         after = _NO_PARTS if new is None else _parts_of(new)
         if new is not None:
@@ -176,6 +178,13 @@ class ClusterIndex:
                 self.classes[made] = self._parts[first].classes[made]
             else:
                 self.classes.pop(made, None)
+
+    def made(self, topology: NetworkTopology) -> tuple[DeviceClass, ...]:
+        """The DeviceClasses that follow from a stored topology, in each form that nodes may publish attributes in."""
+        known = self._made.get(topology.name)
+        if known is None or known[0] != topology.spec:
+            known = self._made[topology.name] = topology.spec, every_form(topology)
+        return known[1]
 
     def using(self, plugin: str) -> Collection[str]:
         """The topologies with steps of a plugin, or with it as a step's IPAM plugin."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -45,13 +45,15 @@ from netdra.kube.store import Change, Store
 from netdra.model.claim import ClaimState, DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.core import ServiceCIDR
 from netdra.model.custom_device import CustomDevice
+from netdra.model.findings import Finding
 from netdra.model.pod_network import PodNetwork
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.rules import shipped, taken_ranges
+from netdra.rules.classes import check_made
 from netdra.rules.taken_ranges import TakenRange
-from netdra.topology.classes import known_classes
+from netdra.topology.classes import every_form, known_classes, owner
 from netdra.topology.users import is_attached, topologies_of
 
 Classes = Mapping[str, DeviceClass]
@@ -302,6 +304,22 @@ class Copy:
         foreign = {name: item for name, item in self.classes.objects.items() if name not in asked}
         made = known_classes(topologies.values(), ())
         return replace(cluster, topologies=others | topologies, classes=made | foreign | present)
+
+    async def unlike(self, device_class: DeviceClass) -> Sequence[Finding]:
+        """The error of a class that a topology owns, and that does not follow from the topology.
+
+        Raises:
+            ApiError: the API server did not answer.
+        """
+        name = owner(device_class)
+        stored = self.topologies.objects.get(name)
+        found = (*check_made(device_class, self.index.made(stored) if stored is not None else ()),)
+        if not found:
+            return ()
+        current = await self._reads.get(TOPOLOGIES, name)  # the copy may be behind
+        if current is None or (stored is not None and current.spec == stored.spec):
+            return found
+        return (*check_made(device_class, every_form(current)),)
 
     async def claims(
         self, namespace: str, names: Iterable[tuple[bool, str]]

@@ -50,7 +50,7 @@ def named(workload: Workload) -> Iterator[tuple[bool, str]]:
 
 def warnings(
     workload: Workload,
-    claims: Sequence[ResourceClaim | ResourceClaimTemplate],
+    claims: Sequence[ResourceClaim | ResourceClaimTemplate] | None,
     cluster: Cluster,
     *,
     trusted: bool,
@@ -58,14 +58,15 @@ def warnings(
     """The warnings, the first ones if there are many.
 
     Args:
-        claims: those of the claims and templates that it names that are there.
+        claims: those of the claims and templates that it names that are there; None if they were not read.
         trusted: whether the request comes from the API server; other clients get no values of claims.
     """
     objects = Objects(
-        claims={(claim.kind, workload.metadata.namespace, claim.metadata.name): claim for claim in claims},
+        claims={(claim.kind, workload.metadata.namespace, claim.metadata.name): claim for claim in claims or ()},
         topologies=cluster.topologies,
         classes=cluster.classes,
         where="",
+        has_claims=claims is not None,
     )
     found = (wrong.finding.text for wrong in check(workload, objects) if trusted or not wrong.quotes)
     return tuple(islice(found, MAX_WARNINGS))

@@ -30,6 +30,7 @@ from netdra.rules import network_mtus, pod_networks, taken_ranges
 from netdra.rules.classes import check_class
 from netdra.rules.limits import is_class_within
 from netdra.topology import graph
+from netdra.topology.classes import owner
 
 T = TypeVar("T")
 CLAIMS = frozenset({ResourceClaim.__name__, ResourceClaimTemplate.__name__})
@@ -98,6 +99,27 @@ def _class(request: AdmissionRequest) -> Verdict:
     if not is_class_within(device_class.spec):
         return ALLOWED
     return Verdict(tuple(finding.text for finding in check_class(device_class)))
+
+
+def owned_class(request: AdmissionRequest) -> DeviceClass | None:
+    """The class that is written, if a topology owns it; None for any other object."""
+    if request.kind.kind != CLASS or request.operation not in {"CREATE", "UPDATE"}:
+        return None
+    device_class = _read_any(request.object, DeviceClass)
+    if device_class is None or not is_class_within(device_class.spec) or not owner(device_class):
+        return None
+    return device_class
+
+
+def is_of_another(request: AdmissionRequest, stored: NetworkTopology | None) -> bool:
+    """Whether the topology in a request has another uid than the stored one, so that the client cannot read that.
+
+    Args:
+        request: an update.
+        stored: the topology of the name; None if none is known.
+    """
+    old = _read_old(request, NetworkTopology)
+    return stored is not None and (old is None or old.metadata.uid != stored.metadata.uid)
 
 
 def is_reshaped(request: AdmissionRequest) -> bool:

@@ -22,7 +22,16 @@ from netdra.admission import claims, messages, metrics, pods, searches
 from netdra.admission.cluster import NOTHING, Cluster, narrowed, read_claim
 from netdra.admission.copy import Copy
 from netdra.admission.messages import ALLOWED, AdmissionRequest, Verdict
-from netdra.admission.review import CLAIMS, CLASS, POLICY, is_reshaped, policies_of, review
+from netdra.admission.review import (
+    CLAIMS,
+    CLASS,
+    POLICY,
+    is_of_another,
+    is_reshaped,
+    owned_class,
+    policies_of,
+    review,
+)
 from netdra.admission.serving import Clients
 from netdra.admission.turns import ClientTurns, NoTurnError
 from netdra.admission.workers import Workers, busy
@@ -36,7 +45,6 @@ from netdra.ops.http import Answer, HTTPRequest, listening, plain
 from netdra.ops.metrics import Values, measured
 from netdra.ops.process import Process
 from netdra.ops.server import PROBES, probed
-from netdra.rules.taken_ranges import unnamed
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +120,10 @@ class Webhook:
                 more = await self._foreseen(request, client) if verdict.allowed else ()
                 return replace(verdict, warnings=(*verdict.warnings, *more))
             if request.kind.kind == CLASS:
-                return await self._here(request, self._copy.cluster, client, size)
+                return await self._of_class(request, client, size)
+            if client and self._is_guess(request):
+                what = f'NetworkTopology "{request.name}": its uid is not that of the stored object; try again'
+                return Verdict((what,))
             cluster = await self._with_lists(request, client, size)
             async with self._workers.turns.turn(client, size):
                 return await self._by_worker(request, cluster, trusted=trusted)
@@ -121,7 +132,18 @@ class Webhook:
             return Verdict((what,))
         except NoTurnError:
             # Claims and classes are let through where the webhook has no time, as where it is away.
-            return ALLOWED if request.kind.kind in {*CLAIMS, CLASS} else busy(request)
+            # Not so the classes that the controller makes: nothing else holds it to its topologies.
+            is_free = request.kind.kind in {*CLAIMS, CLASS} and owned_class(request) is None
+            return ALLOWED if is_free else busy(request)
+
+    def _is_guess(self, request: AdmissionRequest) -> bool:
+        """Whether a client without a certificate asks for the users of a topology that it cannot read.
+
+        Each client of the port can name a topology, but the API server sends the stored one, with its uid.
+        """
+        if request.kind.kind != NetworkTopology.__name__ or not is_reshaped(request):
+            return False
+        return is_of_another(request, self._copy.topologies.objects.get(request.name))
 
     async def _here(self, request: AdmissionRequest, cluster: Cluster, client: str, size: int) -> Verdict:
         """A review in this process.
@@ -134,6 +156,20 @@ class Webhook:
             await asyncio.sleep(0)  # connections that have something to read come before the next turn
             return verdict
 
+    async def _of_class(self, request: AdmissionRequest, client: str, size: int) -> Verdict:
+        verdict = await self._here(request, self._copy.cluster, client, size)
+        device_class = owned_class(request)
+        if not verdict.allowed or device_class is None:
+            return verdict
+        async with self._lookups.turn(client, size):
+            try:
+                found = await self._copy.unlike(device_class)
+            except ApiError as problem:
+                return Verdict(
+                    (f'DeviceClass "{request.name}": cannot read its NetworkTopology; try again: {problem}',)
+                )
+        return Verdict(tuple(finding.text for finding in found))
+
     async def _with_lists(self, request: AdmissionRequest, client: str, size: int) -> Cluster:
         """The cluster, with the users of a topology that is about to get other steps, or ranges near a PodNetwork's.
 
@@ -141,8 +177,8 @@ class Webhook:
             ApiError: the API server did not answer.
             NoTurnError: too many others wait.
         """
-        if request.kind.kind == PodNetwork.__name__ and not request.too_deep:
-            return await self._with_taken(request, client, size)
+        if request.kind.kind == PodNetwork.__name__ and not request.too_deep and not client:
+            return await self._with_taken(request, size)
         if request.kind.kind != NetworkTopology.__name__ or not is_reshaped(request):
             return self._copy.cluster
         async with self._lists.turn(client, size):
@@ -150,14 +186,12 @@ class Webhook:
         # A client that only reaches the port must not learn the claims' names.
         return replace(cluster, users=tuple("" for _ in cluster.users)) if client else cluster
 
-    async def _with_taken(self, request: AdmissionRequest, client: str, size: int) -> Cluster:
+    async def _with_taken(self, request: AdmissionRequest, size: int) -> Cluster:
         cluster = self._copy.cluster
         with suppress(*UNREADABLE):
             network = msgspec.json.decode(request.object, type=PodNetwork)
-            async with self._lists.turn(client, size):
-                taken = await self._copy.taken(network)
-            # A client that only reaches the port must not learn the names of nodes and networks.
-            return replace(cluster, taken=(*map(unnamed, taken),) if client else taken)
+            async with self._lists.turn("", size):
+                return replace(cluster, taken=await self._copy.taken(network))
         return cluster
 
     async def _by_worker(self, request: AdmissionRequest, cluster: Cluster, *, trusted: bool) -> Verdict:
@@ -236,8 +270,11 @@ class Webhook:
                 workload = pods.read(request)
                 if workload is None:
                     return ALLOWED
-                async with self._lookups.turn(client, size):
-                    there = await self._copy.claims(request.namespace, pods.named(workload))
+                # Any client that reaches the port can name a namespace: only the API server learns what is there.
+                there = None
+                if not client:
+                    async with self._lookups.turn(client, size):
+                        there = await self._copy.claims(request.namespace, pods.named(workload))
                 async with self._turns.turn(client, size):
                     return Verdict(warnings=pods.warnings(workload, there, self._copy.cluster, trusted=not client))
         except (TimeoutError, ApiError, InvalidInputError, NoTurnError, *UNREADABLE) as problem:

@@ -23,6 +23,7 @@ from netdra.kube.errors import AlreadyExistsError, NotFoundError, RefusedError
 from netdra.kube.events import Recorder
 from netdra.kube.resources import POD_ADDRESSES
 from netdra.kube.store import Store, key_of
+from netdra.model import ip
 from netdra.model.claim import ResourceClaim
 from netdra.model.errors import InvalidInputError
 from netdra.model.pod_address import Family, PodAddress, WatchedPodAddress
@@ -168,7 +169,13 @@ class AddressAssigner:
         ledger = self._ledgers.of(entry.network)
         own = sorted(ledger.of(entry.owner, family), key=lambda address: not self._is_own(address, claim))
         present = own[0] if own else None
-        if present is not None and conflicts.is_conflicting(claim, present):
+        # The device's node found the other machine: a report counts for the address that was assigned for that node.
+        if (
+            present is not None
+            and present.spec.node_name == node_of(claim)
+            and conflicts.is_conflicting(claim, present)
+        ):
+            ledger.check_conflict(present)
             await self._set_aside(present, ledger)
             own, present = [], None
         if present is not None and self._is_own(present, claim) and self.is_in_use(present, claim):
@@ -183,13 +190,19 @@ class AddressAssigner:
             labels,
             entry.requested,
             entry.group,
-            conflicts.attached(claim),
+            self._attached(key, claim, entry.network),
             lambda: self._waiting.before(key, entry.network, compete),
         )
         address = assignments.address_of(ledger, chosen, entry.owner, claim.metadata, node_of(claim))
         is_same = present is not None and present.name == address.name
         same, former = (present, None) if is_same else (None, present)
         return _Choice(entry.network, chosen, address, same, former, tuple(own[1:]))
+
+    def _attached(self, key: str, claim: ResourceClaim, network: str) -> tuple[str, ...]:
+        """The addresses of a claim's pods by its status, without those that nodes report as another claim's."""
+        listed = conflicts.attached(claim)
+        others = self._releases.of_others(network, key) if listed else frozenset()
+        return tuple(text for text in listed if ip.address(text) not in others)
 
     @staticmethod
     def _is_own(address: PodAddress, claim: ResourceClaim) -> bool:

@@ -17,7 +17,7 @@ from netdra.model.meta import OwnerReference
 from netdra.model.names import GROUP_VERSION
 from netdra.model.pod_network import PodNetwork
 from netdra.model.topology import NetworkTopology
-from netdra.topology.classes import device_classes
+from netdra.topology.classes import device_classes, owner
 
 KIND = NetworkTopology.__name__
 
@@ -73,18 +73,6 @@ def changes(topology: NetworkTopology, present: Mapping[str, DeviceClass], featu
 def is_generated(device_class: DeviceClass) -> bool:
     """Whether the controller made a class, for a topology or a PodNetwork that may be gone."""
     return bool(owner(device_class) or owner(device_class, PodNetwork.__name__))
-
-
-def owner(device_class: DeviceClass, kind: str = KIND) -> str:
-    """The topology, or the object of another kind of netdra's, that owns a class by its metadata, or ""."""
-    for reference in device_class.metadata.owner_references:
-        if (
-            reference.controller
-            and reference.kind == kind
-            and reference.api_version.partition("/")[0] == GROUP_VERSION.partition("/")[0]
-        ):
-            return reference.name
-    return ""
 
 
 def owner_reference(topology: NetworkTopology) -> OwnerReference:

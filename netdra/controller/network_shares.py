@@ -19,7 +19,6 @@ from typing import NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from netdra.controller import metrics
-from netdra.controller.classes import owner
 from netdra.controller.reminders import Reminders
 from netdra.controller.state import State
 from netdra.controller.writing import claim_references
@@ -41,6 +40,7 @@ from netdra.networks import shares
 from netdra.networks.ledger import NetworkLedger
 from netdra.networks.shares import Available
 from netdra.ops.metrics import counted
+from netdra.topology.classes import owner
 from netdra.topology.users import pod_owner
 
 log = logging.getLogger(__name__)

@@ -20,6 +20,8 @@ from netdra.kube.errors import ConflictError, NotFoundError
 from netdra.kube.queue import WorkQueue
 from netdra.kube.resources import NODE_READINESS, POD_ADDRESSES, RESOURCE_CLAIMS
 from netdra.kube.store import Change, Store, key_of
+from netdra.model import ip
+from netdra.model.ip import Address
 from netdra.model.node_network import UnassignedAddress
 from netdra.model.pod_address import PodAddress, WatchedPodAddress, object_name
 from netdra.model.pod_network import PodNetwork
@@ -235,6 +237,17 @@ class AddressReleases:
             for entry in report.status.unassigned_addresses if report.status is not None else ():
                 if entry.network == network and self._counts(node, entry):
                     yield entry.address
+
+    def of_others(self, network: str, key: str) -> frozenset[Address]:
+        """The addresses of a network that nodes report as pods' of other claims, without PodAddresses.
+
+        Args:
+            key: the claim whose addresses are left out, as `<namespace>/<name>`.
+        """
+        reports = (report.status for report in self._state.nodes.objects.values() if report.status is not None)
+        entries = [entry for status in reports for entry in status.unassigned_addresses if entry.network == network]
+        own = {ip.address(entry.address) for entry in entries if entry.claim == key}
+        return frozenset(ip.address(entry.address) for entry in entries) - own
 
     def _counts(self, node: str, entry: UnassignedAddress) -> bool:
         """Whether a node's report of an address counts: a node must not withhold addresses of other nodes' claims.

@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from netdra.controller import failures
-from netdra.controller.classes import owner
 from netdra.controller.failures import DeviceFailure
 from netdra.exposure.ranks import RankIndex
 from netdra.kube.client import Client
@@ -54,7 +53,7 @@ from netdra.model.topology import NetworkTopology
 from netdra.model.watched_claim import WatchedClaim
 from netdra.rules import contract
 from netdra.rules.runnable import NamedPlugins
-from netdra.topology.classes import class_name
+from netdra.topology.classes import class_name, owner
 from netdra.topology.users import topologies_of
 
 R = TypeVar("R")

@@ -21,6 +21,8 @@ from netdra.networks.ranges import group_of, network_of, shown, usable
 
 MAX_COUNT = 2**63 - 1
 """The greatest number that a status can have."""
+MAX_CONFLICTS = 16
+"""How many addresses of a network are set aside at a time because of reports about one claim."""
 _Place = tuple[Family, int]
 
 
@@ -74,6 +76,7 @@ class NetworkLedger:
         self._reserved: dict[_Place, tuple[str, str]] = {}
         self._reserved_for: dict[tuple[str, str], list[_Place]] = {}
         self._claims: Counter[str] = Counter()
+        self._aside: Counter[tuple[str, ...]] = Counter()
         self._held: dict[tuple[str, str, str], set[_Place]] = {}
         self._unassigned: frozenset[_Place] = frozenset()
         self._withheld: dict[_Place, AddressOwner] = {}
@@ -262,6 +265,25 @@ class NetworkLedger:
         """Whether nodes of these labels use a range in common."""
         return any(pool.serves(labels) and pool.serves(other) for pool in self._pools)
 
+    def check_conflict(self, address: PodAddress) -> None:
+        """Check that a report of another machine may set an address aside: reports of a tenant's claims are bounded.
+
+        Raises:
+            AddressTakenError: too many addresses are set aside already for the claim's reports, or for its namespace's.
+        """
+        owner = address.spec.owner
+        half = max(1, sum(pool.free.total for pool in self._pools if pool.family == address.family) // 2)
+        for count, most, of in (
+            (self._aside[_holding(owner)], MAX_CONFLICTS, f"{owner.namespace}/{owner.name}"),
+            (self._aside[owner.namespace, address.family], half, f'claims of namespace "{owner.namespace}"'),
+        ):
+            if count >= most:
+                raise AddressTakenError(
+                    f'PodNetwork "{self.network.name}": address {address.spec.address.partition("/")[0]} is used by '
+                    f"another machine, and is not replaced: {count} addresses were replaced for {of} within an hour",
+                    hint="find these machines, or exclude their addresses: kubectl get podaddresses",
+                )
+
     def has(self, address: PodAddress) -> bool:
         """Whether an address is of one of the network's ranges."""
         return self._pool_of((address.family, address.number)) is not None
@@ -288,7 +310,8 @@ class NetworkLedger:
             if self._serves(own, labels):
                 return own
         withheld = (place for place, other in self._withheld.items() if other == owner)
-        for place in (*attached, *withheld):
+        # A claim's status is no right to an address that is reserved or withheld for another owner.
+        for place in (*(place for place in attached if self._is_for(place, owner)), *withheld):
             if place[0] == family and place not in self._taken and self._serves(place, labels):
                 return place
         for place in self._reserved_for.get((owner.namespace, owner.name), ()):
@@ -376,6 +399,11 @@ class NetworkLedger:
             hint="add a range, or delete claims that have addresses: kubectl get podaddresses",
         )
 
+    def _is_for(self, place: _Place, owner: AddressOwner) -> bool:
+        """Whether an address is neither reserved nor withheld for another owner."""
+        name = owner.namespace, owner.name
+        return self._reserved.get(place, name) == name and self._withheld.get(place, owner) == owner
+
     def _cidrs(self, family: Family, labels: Mapping[str, str]) -> list[str]:
         return [pool.entry.cidr for pool in self._pools if pool.family == family and pool.serves(labels)]
 
@@ -395,6 +423,7 @@ class NetworkLedger:
         if isinstance(holder, AddressOwner) or not holder.spec.conflict_since:
             others = (other for other in self._by_owner.get(owner, ()) if other != place)
             self._by_owner[owner] = (place, *others)
+        self._count_aside(holder, 1)
         if isinstance(holder, PodAddress) and _is_kept(holder):
             self._held.setdefault(_holding(owner), set()).add(place)
         if isinstance(holder, PodAddress) and holder.spec.claim is not None:
@@ -409,6 +438,7 @@ class NetworkLedger:
         if holder is None:
             return
         owner = holder.spec.owner if isinstance(holder, PodAddress) else holder
+        self._count_aside(holder, -1)
         left = tuple(other for other in self._by_owner.get(owner, ()) if other != place)
         if left:
             self._by_owner[owner] = left
@@ -427,6 +457,15 @@ class NetworkLedger:
             if place in self._reserved:
                 pool.counts["reserved"] += 1
             self._put_back(place)
+
+    def _count_aside(self, holder: PodAddress | AddressOwner, change: int) -> None:
+        """Count an address that is set aside for the claim or pod whose node reported it, and for its namespace."""
+        if isinstance(holder, AddressOwner) or not holder.spec.conflict_since:
+            return
+        for reporter in (_holding(holder.spec.owner), (holder.spec.owner.namespace, holder.family)):
+            self._aside[reporter] += change
+            if not self._aside[reporter]:
+                del self._aside[reporter]
 
     def _put_back(self, place: _Place) -> None:
         """Count an address as free again, unless something else still holds it."""

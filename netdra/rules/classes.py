@@ -5,7 +5,7 @@ Called at admission and by `netdra validate`. Pure. Classes without parameters f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -19,7 +19,7 @@ from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology, NetworkTopologySpec, Step
 from netdra.rules.topologies import check_topology
 from netdra.topology import plain
-from netdra.topology.classes import only_topology, parameters
+from netdra.topology.classes import only_topology, owner, parameters
 
 
 def check_class(device_class: DeviceClass) -> tuple[Finding, ...]:
@@ -32,6 +32,26 @@ def check_class(device_class: DeviceClass) -> tuple[Finding, ...]:
     except InvalidInputError as problem:
         return (Finding(what=problem.what, hint=problem.hint, path=next(_wrong(device_class), ("spec", "config"))),)
     return ()
+
+
+def check_made(device_class: DeviceClass, made: Iterable[DeviceClass]) -> Iterator[Finding]:
+    """The error of a class that names a topology as its owner, and is not what the controller makes of the topology.
+
+    Args:
+        device_class: the class.
+        made: the classes that follow from the topology, in each form that nodes may publish attributes in.
+    """
+    named = [entry.spec for entry in made if entry.metadata.name == device_class.metadata.name]
+    # An API server with the feature gate DRAExtendedResource off drops the extended resource's name.
+    dropped = [msgspec.structs.replace(spec, extended_resource_name=None) for spec in named]
+    if device_class.spec not in (*named, *dropped):
+        topology = owner(device_class)
+        yield Finding(
+            f'DeviceClass "{device_class.metadata.name}": differs from the class that follows from its owner, '
+            f'NetworkTopology "{topology}"',
+            hint="change the topology; netdra's controller writes its DeviceClasses",
+            path=("spec",),
+        )
 
 
 def check_config(device_class: DeviceClass, schemas: Sequence[CNIPluginSchema]) -> Iterator[Finding]:

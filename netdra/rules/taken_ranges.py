@@ -34,9 +34,6 @@ _HINTS: dict[RangeUse, str] = {
 }
 
 
-_UNNAMED: dict[RangeUse, str] = {"pods": "a node", "services": "the cluster", "neutron": "a network of Neutron"}
-
-
 class TakenRange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A range that is used for something else.
 
@@ -84,11 +81,6 @@ def of_port(port: NeutronPort) -> Iterator[TakenRange]:
             vlan=status.settings.vlan or None,
             physnet=port.spec.physnet,
         )
-
-
-def unnamed(taken: TakenRange) -> TakenRange:
-    """A range without the name of its owner."""
-    return msgspec.structs.replace(taken, owner=_UNNAMED[taken.use])
 
 
 def near(network: PodNetwork, taken: Iterable[TakenRange]) -> tuple[TakenRange, ...]:

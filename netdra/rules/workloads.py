@@ -58,12 +58,14 @@ class Objects(msgspec.Struct, frozen=True):
         claims: claims and templates by kind, namespace and name; the namespace is "" where none is written.
         topologies, classes: by name.
         where: what these objects are, as messages name them; "" if they are all that the cluster has.
+        has_claims: whether claims were read at all; if not, none is reported as missing.
     """
 
     claims: Mapping[tuple[str, str, str], Claim]
     topologies: Mapping[str, NetworkTopology]
     classes: Mapping[str, DeviceClass]
     where: str = IN_FILES
+    has_claims: bool = True
 
     def find(self, kind: str, namespace: str, name: str) -> Claim | None:
         """The object that a pod means: one of its namespace; one without a namespace is created where the pod is."""
@@ -234,7 +236,7 @@ def _claim(workload: Workload, entry: PodClaim, place: Path, objects: Objects) -
     name = entry.resource_claim_name or entry.resource_claim_template_name or ""
     namespace = workload.metadata.namespace
     found = objects.find(kind, namespace, name)
-    if found is not None:
+    if found is not None or not objects.has_claims:
         return found, ()
     elsewhere = sorted(place for other, place, named in objects.claims if (other, named) == (kind, name))
     others = [named for other, _, named in objects.claims if other == kind]

@@ -66,6 +66,18 @@ def known_classes(topologies: Iterable[NetworkTopology], given: Iterable[DeviceC
     return made | {device_class.metadata.name: device_class for device_class in given}
 
 
+def every_form(topology: NetworkTopology) -> tuple[DeviceClass, ...]:
+    """The DeviceClasses of a topology in each form in which nodes publish attributes; none of an unsound topology."""
+    try:
+        return tuple(
+            device_class
+            for lists in (False, True)
+            for device_class in device_classes(topology, Features(list_attributes=lists))
+        )
+    except InvalidInputError:
+        return ()
+
+
 def plain_claim(topology: NetworkTopology) -> ResourceClaim:
     """A claim for one device of each of the topology's root steps, without constraints."""
     requests = tuple(
@@ -101,6 +113,18 @@ def check_name(topology: str, step: str) -> None:
 def topology_label(topology: str) -> str:
     """A topology's name as a label's value: itself, or a likeness with a digest where it is too long for one."""
     return topology if len(topology) <= _MAX_LABEL_VALUE else names.label(topology)
+
+
+def owner(device_class: DeviceClass, kind: str = NetworkTopology.__name__) -> str:
+    """The topology, or the object of another kind of netdra's, that owns a class by its metadata, or ""."""
+    for reference in device_class.metadata.owner_references:
+        if (
+            reference.controller
+            and reference.kind == kind
+            and reference.api_version.partition("/")[0] == names.GROUP_VERSION.partition("/")[0]
+        ):
+            return reference.name
+    return ""
 
 
 def parameters(opaque: OpaqueDeviceConfiguration | None, origin: str) -> TopologyParameters | None:

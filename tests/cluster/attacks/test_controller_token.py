@@ -111,6 +111,13 @@ def test_it_makes_the_classes_of_pod_networks_as_they_are(stolen: Path, workspac
     assert refused(f"podnetwork.{name}", cel) == ""
     text = "only as it makes them of topologies and PodNetworks"
     assert text in refused(name, cel)
+    for wider in (
+        f"{cel} || true",
+        cel.replace(f'"{name}"', '"other"'),
+        f"{cel} ",
+        f'{cel[:-1]}" || true || "a" == "a"',
+    ):
+        assert text in refused(f"podnetwork.{name}", wider), wider
     assert text in refused(f"podnetwork.{name}", 'device.driver == "dra.networking"')
     opaque = {"driver": "dra.networking", "parameters": {"kind": "DeviceParameters"}}
     assert text in refused(f"podnetwork.{name}", cel, config=[{"opaque": opaque}])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -10,8 +11,13 @@ import pytest
 
 from netdra.admission.cluster import Cluster
 from netdra.admission.messages import ALLOWED, AdmissionRequest, Kind, read
-from netdra.admission.review import review
-from netdra.topology.classes import device_classes
+from netdra.admission.review import owned_class, review
+from netdra.controller.classes import changes
+from netdra.model import documents
+from netdra.model.claim import CELDeviceSelector, DeviceSelector
+from netdra.model.device import Features
+from netdra.rules.classes import check_made
+from netdra.topology.classes import device_classes, every_form
 
 Request = Callable[..., AdmissionRequest]
 
@@ -66,3 +72,43 @@ def test_parameters_that_are_nested_too_deeply_are_refused_where_they_are_for_ne
         f'"object": {{"metadata": {{"name": "deep"}}, "spec": {{"config": [{config}]}}}}}}}}'
     )
     assert review(read(body.encode()), Cluster()).allowed == allowed
+
+
+@pytest.mark.parametrize("lists", [False, True])
+def test_a_class_that_a_topology_owns_must_follow_from_the_topology_in_either_form(
+    topology: Callable[..., Any], lists: bool
+) -> None:
+    net = topology("net", "- {name: vf, type: sriov, extendedResourceName: example.com/vf}")
+    (made,) = changes(net, {}, Features(list_attributes=lists)).create
+    assert [*check_made(made, every_form(net))] == []
+    unnamed = msgspec.structs.replace(made.spec, extended_resource_name=None)
+    assert [*check_made(msgspec.structs.replace(made, spec=unnamed), every_form(net))] == []
+    cel = made.spec.selectors[0].cel
+    assert cel is not None
+    wider = DeviceSelector(cel=CELDeviceSelector(expression=f"{cel.expression} || true"))
+    for wrong in (
+        msgspec.structs.replace(made.spec, selectors=(wider,)),
+        msgspec.structs.replace(made.spec, selectors=(*made.spec.selectors, wider)),
+        msgspec.structs.replace(made.spec, selectors=()),
+        msgspec.structs.replace(made.spec, config=()),
+        msgspec.structs.replace(made.spec, extended_resource_name="nvidia.com/gpu"),
+    ):
+        (finding,) = check_made(msgspec.structs.replace(made, spec=wrong), every_form(net))
+        assert finding.what == (
+            'DeviceClass "net-vf": differs from the class that follows from its owner, NetworkTopology "net"'
+        )
+    assert [*check_made(made, ())] != []
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_of_a_class_the_owner_is_read_also_if_it_is_nested_too_deeply(topology: Callable[..., Any], deep: bool) -> None:
+    (made,) = changes(topology("net", "- {name: vf, type: sriov}"), {}, Features()).create
+    written = documents.plain(made)
+    text = json.dumps(written)
+    if deep:
+        text = text.replace('"step": "vf"', f'"step": "vf", "more": {"[" * 5000}{"]" * 5000}')
+    kind = '"kind": {"group": "resource.k8s.io", "version": "v1", "kind": "DeviceClass"}'
+    body = f'{{"request": {{"uid": "1", "operation": "CREATE", "name": "net-vf", {kind}, "object": {text}}}}}'
+    asked = read(body.encode())
+    assert asked.too_deep is deep
+    assert owned_class(asked) is not None

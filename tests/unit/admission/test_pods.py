@@ -102,3 +102,14 @@ def test_a_long_list_of_warnings_is_cut() -> None:
     workload = pods.read(request("Pod", of_pod(resourceClaims=claims)))
     assert workload is not None
     assert len(pods.warnings(workload, [], CLUSTER, trusted=True)) == pods.MAX_WARNINGS
+
+
+def test_claims_that_were_not_read_change_no_warning() -> None:
+    for spec in (of_pod(), of_pod(hostNetwork=True)):
+        workload = pods.read(request("Pod", spec))
+        assert workload is not None
+        assert pods.warnings(workload, None, CLUSTER, trusted=False) == ()
+    unlisted = pods.read(request("Pod", of_pod(containers=[{"name": "main"}])))
+    assert unlisted is not None
+    (warning,) = pods.warnings(unlisted, None, CLUSTER, trusted=False)
+    assert 'no container lists claim "net"' in warning

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -256,3 +257,37 @@ def test_routers_and_name_servers_are_not_assigned() -> None:
 def test_a_requested_text_that_is_not_an_address_is_rejected(text: str) -> None:
     with pytest.raises(WrongAddressError, match="is not an IP address"):
         NetworkLedger(network("10.7.0.0/29")).choose("IPv4", owner(), {}, [text])
+
+
+def test_an_address_in_a_claims_status_that_is_reserved_or_withheld_for_another_owner_is_not_assigned() -> None:
+    reserved = {"address": "10.7.0.2", "namespace": "bank", "name": "db"}
+    lost = address("10.7.0.3/29", owner("lost"))
+    ledger = NetworkLedger(network("10.7.0.0/29", reservations=[reserved]), [lost])
+    ledger.put(lost, None)
+    ledger.withhold(lost)
+    attached = ("10.7.0.2", "10.7.0.3")
+    assert ledger.choose("IPv4", owner("thief"), {}, attached=attached).plain == "10.7.0.1"
+    assert ledger.choose("IPv4", owner("lost"), {}, attached=attached).plain == "10.7.0.3"
+    bank = owner(pod="", namespace="bank", claim="db")
+    assert ledger.choose("IPv4", bank, {}, attached=attached).plain == "10.7.0.2"
+
+
+def set_aside(pod: str, last: int) -> PodAddress:
+    made = address(f"10.7.0.{last}/26", owner(pod), claim="")
+    return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, conflict_since="2026-11-27T10:00:00Z"))
+
+
+def test_reports_about_a_claim_and_about_a_namespace_set_a_bounded_number_of_addresses_aside() -> None:
+    ledger = NetworkLedger(network("10.7.0.0/26"), [set_aside("web-0", last) for last in range(1, 16)])
+    ledger.check_conflict(address("10.7.0.40/26", owner("web-0")))
+    ledger.put(None, set_aside("web-0", 16))
+    with pytest.raises(AddressTakenError, match=r"16 addresses were replaced for db/web-0 within an hour"):
+        ledger.check_conflict(address("10.7.0.40/26", owner("web-0")))
+    ledger.check_conflict(address("10.7.0.40/26", owner("web-1")))
+    for last in range(17, 32):
+        ledger.put(None, set_aside("web-1", last))
+    with pytest.raises(AddressTakenError, match='31 addresses were replaced for claims of namespace "db"'):
+        ledger.check_conflict(address("10.7.0.40/26", owner("web-2")))
+    ledger.check_conflict(address("10.7.0.40/26", owner("web-2", namespace="other")))
+    ledger.put(set_aside("web-1", 20), None)
+    ledger.check_conflict(address("10.7.0.40/26", owner("web-2")))
