@@ -7,7 +7,8 @@ PodAddress.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from msgspec.structs import replace
 from netdra.controller import assignments, conflicts, metrics
 from netdra.controller.assignments import WantedAddresses
 from netdra.controller.ledgers import NetworkLedgers
+from netdra.controller.network_finalizers import deleting
 from netdra.controller.neutron_ports import node_of
 from netdra.controller.releases import AddressReleases, now
 from netdra.kube.client import Client
@@ -24,12 +26,20 @@ from netdra.kube.errors import AlreadyExistsError, NotFoundError, RefusedError
 from netdra.kube.events import Recorder
 from netdra.kube.resources import POD_ADDRESSES
 from netdra.kube.store import Store, key_of
+from netdra.model import names
 from netdra.model.claim import ResourceClaim
-from netdra.model.errors import InvalidInputError
+from netdra.model.errors import InvalidInputError, NetdraError
 from netdra.model.pod_address import Family, PodAddress, WatchedPodAddress
-from netdra.networks.errors import AddressError, AddressHeldError, NoFreeAddressError, NotAllowedError
+from netdra.model.pod_network import REQUIRED
+from netdra.networks.errors import (
+    AddressError,
+    AddressHeldError,
+    NoFreeAddressError,
+    NotAllowedError,
+    RequestMissingError,
+)
 from netdra.networks.ledger import ChosenAddress, NetworkLedger
-from netdra.networks.waiting import WaitingClaims
+from netdra.networks.waiting import WaitingClaims, limit_queue
 
 _TRIES = 64
 """How often addresses are chosen for a claim, where another controller has assigned those that were chosen."""
@@ -62,10 +72,15 @@ class AddressAssigner:
         ledgers: NetworkLedgers,
         releases: AddressReleases,
         waiting: WaitingClaims,
+        protect: Callable[[str], Awaitable[None]],
     ) -> None:
-        """Begin."""
+        """Begin.
+
+        Args:
+            protect: have a network, by its name, not go while it is used; called before an address is assigned.
+        """
         self._client, self._recorder, self._addresses = client, recorder, addresses
-        self._ledgers, self._releases, self._waiting = ledgers, releases, waiting
+        self._ledgers, self._releases, self._waiting, self._protect = ledgers, releases, waiting, protect
         self._chosen: dict[str, list[tuple[str, ChosenAddress]]] = {}
         self.outdated: set[str] = set()
 
@@ -90,21 +105,42 @@ class AddressAssigner:
             if problems:
                 await self._undo(key, choices, created)
                 return problems
+            if problems := await self._protected(key, choices, created):
+                return problems
             if await self._write(key, claim, choices, created):
                 return {}
         await self._undo(key, (), created)
         text = "other controllers assign all addresses that are chosen"
         return {entry.network: AddressError(f'PodNetwork "{entry.network}": {text}') for entry in wanted}
 
+    async def _protected(
+        self, key: str, choices: Sequence[_Choice], created: Iterable[PodAddress]
+    ) -> dict[str, AddressError]:
+        """Have the networks of new addresses protected; returns which of them are being deleted.
+
+        Raises:
+            NetdraError: one cannot be protected just now; nothing is assigned.
+        """
+        try:
+            for network in dict.fromkeys(choice.network for choice in choices if choice.present is None):
+                await self._protect(network)
+        except NetdraError as problem:
+            await self._undo(key, choices, created)
+            if not isinstance(problem, AddressError):
+                raise
+            return {network: problem}
+        return {}
+
     async def _choose(
-        self, key: str, claim: ResourceClaim, wanted: Iterable[WantedAddresses], labels: Mapping[str, str]
+        self, key: str, claim: ResourceClaim, wanted: Sequence[WantedAddresses], labels: Mapping[str, str]
     ) -> tuple[list[_Choice], dict[str, AddressError]]:
         """Choose an address of each family for each step; without those that the pod has already."""
         choices: list[_Choice] = []
         problems: dict[str, AddressError] = {}
+        steps = Counter(entry.network for entry in wanted)
         for entry in wanted:
             try:
-                for family in self._ledger_for(claim, entry).families:
+                for family in self._ledger_for(claim, entry, steps[entry.network]).families:
                     choice = await self._choose_one(key, claim, entry, family, labels)
                     choices += [choice] if choice is not None else []
             except AddressError as problem:
@@ -144,19 +180,34 @@ class AddressAssigner:
                 await self._releases.release(choice.former)
         return True
 
-    def _ledger_for(self, claim: ResourceClaim, entry: WantedAddresses) -> NetworkLedger:
-        """The addresses of a network for a claim.
+    def _ledger_for(self, claim: ResourceClaim, entry: WantedAddresses, steps: int) -> NetworkLedger:
+        """The addresses of a network for a step of a claim, which has as many on it.
 
         Raises:
-            NoPodNetworkError: it does not exist, or its spec cannot be used.
+            NoPodNetworkError: it does not exist, its spec cannot be used, or it is being deleted.
             NotAllowedError: it is not for the claim's namespace.
+            RequestMissingError: it requires that the claim requests its addresses.
         """
         ledger = self._ledgers.of(entry.network)
-        namespaces = ledger.network.spec.namespaces
-        if namespaces and claim.metadata.namespace not in namespaces:
+        spec = ledger.network.spec
+        if not spec.allows(claim.metadata.namespace):
             raise NotAllowedError(
                 f'PodNetwork "{entry.network}" is not for namespace "{claim.metadata.namespace}"',
-                hint=f"its spec.namespaces has {', '.join(namespaces)}",
+                hint=f"its spec.namespaces has {', '.join(spec.namespaces)}",
+            )
+        if any(
+            self._is_own(address, claim) for family in ledger.families for address in ledger.of(entry.owner, family)
+        ):
+            return ledger  # what was assigned stays
+        if ledger.network.metadata.deletion_timestamp:
+            raise deleting(entry.network)
+        requested = assignments.requested(claim)[entry.network]
+        if spec.requests == REQUIRED and requested < steps:
+            raise RequestMissingError(
+                f'PodNetwork "{entry.network}" requires that a claim requests its addresses: this one requests those '
+                f"of {requested} of {steps} steps",
+                hint=f"create the claim again with a request of DeviceClass {names.network_class(entry.network)}: "
+                "netdra render --template prints it",
             )
         return ledger
 
@@ -179,6 +230,13 @@ class AddressAssigner:
             return None  # whatever the ranges say now
         if present is not None:
             await self._check_left(key, present, claim)
+        queue = limit_queue(entry.network, entry.owner.namespace)
+        ledger.check_limit(
+            family,
+            entry.owner,
+            conflicts.attached(claim),
+            lambda: self._waiting.before(key, queue, lambda _: True),
+        )
         compete = partial(ledger.compete, labels)
         chosen = ledger.choose(
             family,

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
@@ -28,6 +29,7 @@ from netdra.model.pod_address import (
 )
 from netdra.model.pod_network import AVAILABLE, READY, REPORT, PodNetwork, PodNetworkStatus
 from netdra.model.topology import NetworkTopology
+from netdra.networks import shares
 from netdra.networks.ledger import MAX_COUNT, ChosenAddress, NetworkLedger
 from netdra.topology import address_request
 from netdra.topology.bind import addressed_steps
@@ -35,6 +37,8 @@ from netdra.topology.parameters import ordinal_in
 from netdra.topology.users import pod_owner
 
 POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
+MAX_USERS = 5
+"""How many claims are named that the deletion of a PodNetwork waits for."""
 _EXTENDED = "extended-resources"
 """The name in its pod of a claim that the scheduler made for extended resources: there is one."""
 
@@ -79,6 +83,15 @@ def wanted(claim: ResourceClaim, topologies: Mapping[str, NetworkTopology]) -> t
         )
         for topology, step, index in addressed_steps(claim, topologies)
     )
+
+
+def requested(claim: ResourceClaim) -> Counter[str]:
+    """For how many steps a claim has shares of the addresses of each PodNetwork."""
+    steps = Counter[str]()
+    for result in claim.status.allocation.devices.results if claim.status.allocation is not None else ():
+        if result.pod_network:
+            steps[result.pod_network] += shares.steps_of(result.consumed_capacity)
+    return steps
 
 
 def is_attached(claim: ResourceClaim, address: PodAddress) -> bool:
@@ -152,7 +165,11 @@ def is_current(ledger: NetworkLedger, address: PodAddress) -> bool:
 
 
 def network_status(
-    network: PodNetwork, ledger: NetworkLedger | None, findings: Sequence[Finding], now: datetime
+    network: PodNetwork,
+    ledger: NetworkLedger | None,
+    findings: Sequence[Finding],
+    now: datetime,
+    users: Sequence[str] = (),
 ) -> PodNetworkStatus:
     """The status of a PodNetwork.
 
@@ -160,17 +177,21 @@ def network_status(
         ledger: its addresses; None if its spec cannot be used.
         findings: the errors in its spec.
         now: the time, with its zone.
+        users: the claims that have addresses of it, in order, if it is being deleted.
     """
     before = network.status or PodNetworkStatus()
     generation = network.metadata.generation
+    ready = Desired(READY, holds=True, reason="Accepted", message="the ranges can be used")
     if ledger is None:
         message = "; ".join(str(finding.text) for finding in findings)
-        desired = [Desired(READY, holds=False, reason="Invalid", message=message)]
+        ready = Desired(READY, holds=False, reason="Invalid", message=message)
+    if network.metadata.deletion_timestamp:
+        ready = Desired(READY, holds=False, reason="Deleting", message=_deletion(users))
+    if ledger is None:
         return PodNetworkStatus(
-            observed_generation=generation, conditions=conditions(desired, before.conditions, generation, now)
+            observed_generation=generation, conditions=conditions([ready], before.conditions, generation, now)
         )
     usage = ledger.usage
-    ready = Desired(READY, holds=True, reason="Accepted", message="the ranges can be used")
     return PodNetworkStatus(
         observed_generation=generation,
         conditions=conditions((ready, _available(ledger)), before.conditions, generation, now),
@@ -180,6 +201,14 @@ def network_status(
         used=sum(entry.used for entry in usage),
         reserved=sum(entry.reserved for entry in usage),
     )
+
+
+def _deletion(users: Sequence[str]) -> str:
+    """For which claims the deletion of a network waits."""
+    count = f"{len(users)} claims have" if len(users) != 1 else "1 claim has"
+    more = f" and {len(users) - MAX_USERS} more" if len(users) > MAX_USERS else ""
+    named = f" ({', '.join(users[:MAX_USERS])}{more})" if users else ""
+    return f"deletion waits: {count} addresses of the network{named}; no other claim gets one"
 
 
 def _available(ledger: NetworkLedger) -> Desired:

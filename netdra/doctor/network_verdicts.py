@@ -87,7 +87,10 @@ def _networks(networks: tuple[PodNetwork, ...]) -> Iterator[Diagnosis]:
         for condition in conditions:
             if condition.status != "False":
                 continue
-            if condition.type == READY:
+            if condition.type == READY and network.metadata.deletion_timestamp:
+                seen = f'PodNetwork "{network.name}": {condition.message}'
+                yield _finding(NETWORKS, "warning", seen, "delete the pods and claims that have addresses of it")
+            elif condition.type == READY:
                 seen = f'PodNetwork "{network.name}" cannot be used: {condition.message}'
                 yield _finding(NETWORKS, "warning", seen, f"correct it: kubectl edit podnetwork {network.name}")
             elif condition.type == AVAILABLE:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 
+from netdra.model import names as names_of
 from netdra.model.claim import ResourceClaim
 from netdra.model.errors import NetdraError
 from netdra.model.pod_address import PodAddress, family_of
-from netdra.model.pod_network import AVAILABLE, READY, PodNetwork
+from netdra.model.pod_network import AVAILABLE, READY, REQUIRED, PodNetwork
 from netdra.model.suggestions import hint, listed
 from netdra.model.topology import NetworkTopology
 from netdra.story.objects import ClusterEvent, ClusterState
@@ -23,6 +25,8 @@ _REASONS = (
     "WrongAddress",
     "NoPodNetwork",
     "NamespaceNotAllowed",
+    "NamespaceLimit",
+    "RequestMissing",
     "NotAssigned",
 )
 """Reasons of the events about addresses that are not assigned."""
@@ -47,6 +51,8 @@ def network_story(cluster: ClusterState, name: str) -> Story:
 def _state(network: PodNetwork) -> str:
     conditions = network.status.conditions if network.status is not None else ()
     failing = next((condition for condition in conditions if condition.status == "False"), None)
+    if network.metadata.deletion_timestamp:
+        return "is being deleted"
     if failing is not None:
         return "has a range without a free address" if failing.type == AVAILABLE else "cannot be used"
     return "is Ready" if conditions else "is not checked yet"
@@ -61,6 +67,9 @@ def _statements(cluster: ClusterState, network: PodNetwork) -> Iterator[Statemen
         time, reason = condition.last_transition_time, condition.reason
         if condition.status == "True":
             yield done(about, f"{condition.type}: {condition.message}", reason=reason, time=time)
+        elif condition.type == READY and network.metadata.deletion_timestamp:
+            next_step = "delete the pods and claims that have addresses of it"
+            yield _warning(about, condition.message, next_step, reason, time)
         elif condition.type == READY:
             yield wrong(about, f"it cannot be used: {condition.message}", "correct its spec", reason=reason, time=time)
         else:
@@ -69,11 +78,31 @@ def _statements(cluster: ClusterState, network: PodNetwork) -> Iterator[Statemen
     for entry in status.ranges if status is not None else ():
         text = f"range {entry.cidr}: {entry.used} of {entry.total} addresses used, {entry.reserved} reserved"
         yield fact(about, text)
+    yield from _of_limits(cluster, network, about)
     using = [entry for entry in cluster.topologies if _uses(entry, network.name)]
     names = listed((entry.name for entry in using), 4)
     yield fact(about, f"used by NetworkTopologies {names}" if using else "no NetworkTopology uses it")
     yield from _of_addresses(cluster, network, about)
     yield from islice(_waiting(cluster, network, {entry.name for entry in using}), MAX_WAITING)
+
+
+def _of_limits(cluster: ClusterState, network: PodNetwork, about: str) -> Iterator[Statement]:
+    """What the network asks of claims and namespaces, and which of these have all that they can have."""
+    spec = network.spec
+    if spec.namespaces:
+        yield fact(about, f"for namespaces {listed(spec.namespaces, 4)}")
+    if spec.requests == REQUIRED:
+        yield fact(about, f"claims must request addresses by DeviceClass {names_of.network_class(network.name)}")
+    if spec.per_namespace is None:
+        return
+    yield fact(about, f"a namespace gets addresses for {spec.per_namespace} steps at most")
+    own = (entry for entry in cluster.addresses if entry.spec.network == network.name and entry.spec.lease is None)
+    counts = Counter((entry.spec.owner.namespace, entry.family) for entry in own if not entry.spec.conflict_since)
+    full = sorted({namespace for (namespace, _), count in counts.items() if count >= spec.per_namespace})
+    if full:
+        next_step = "delete claims of these namespaces, or raise limits.perNamespace"
+        text = f"{len(full)} namespaces have all addresses that they can have: {listed(full, 4)}"
+        yield _warning(about, text, next_step, "NamespaceLimit")
 
 
 def _warning(about: str, text: str, next_step: str, reason: str, time: str = "") -> Statement:
@@ -175,6 +204,9 @@ def _unexplained(network: PodNetwork, claim: ResourceClaim, what: str, about: st
         text = f'it is not for namespace "{claim.metadata.namespace}"'
         next_step = f"its spec.namespaces has {', '.join(namespaces)}"
         return wrong(about, f"{what}: {text}", next_step, reason="NamespaceNotAllowed")
+    if network.metadata.deletion_timestamp:
+        next_step = "use another PodNetwork, or create it again after its deletion"
+        return wrong(about, f"{what}: it is being deleted", next_step, reason="NoPodNetwork")
     for condition in conditions:
         if condition.status == "False" and condition.type in (READY, AVAILABLE):
             reason = "NoPodNetwork" if condition.type == READY else "NoFreeAddress"
