@@ -127,7 +127,7 @@ def _trouble(address: PodAddress, networks: set[str], facts: NetworkFacts, now: 
     assert not isinstance(facts.nodes, Unseen)
     spec = address.spec
     if spec.network not in networks:
-        return "lease" if spec.lease is not None else "network"
+        return "lease" if spec.lease is not None else "network" if spec.claim is not None else ""
     node = spec.node_name
     if spec.claim is None:
         return "held" if facts.nodes.get(node, False) else ""
