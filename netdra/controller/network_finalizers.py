@@ -36,7 +36,7 @@ class NetworkFinalizers:
         self._turn = asyncio.Lock()
 
     def note(self, change: Change[PodNetwork]) -> None:
-        """Take a change of a PodNetwork: the copy may be older than what was written last."""
+        """Take a change of a PodNetwork: the copy may be older than the last write."""
         if change.old is not None and (change.new is None or change.new.metadata.uid != change.old.metadata.uid):
             self._written.pop(change.old.metadata.uid, None)
         if change.new is not None and self._written.get(change.new.metadata.uid) == _is_protected(change.new):

@@ -103,7 +103,7 @@ class NetworkLimits(
     Attributes:
         per_namespace: The number of steps of one namespace's claims that can have addresses, e.g. `20`. Each step has
             an address of each family. Addresses that are kept or in quarantine for the namespace count, too. If absent,
-            there is no limit.
+            the number is not limited.
     """
 
     per_namespace: Annotated[int, msgspec.Meta(ge=1, le=MOST_PER_NAMESPACE)] | None = None
@@ -129,7 +129,7 @@ class PodNetworkSpec(
         requests: Whether a claim must request its addresses by the DeviceClass `podnetwork.<name>`, e.g. `Required`: a
             claim without the request, or for fewer steps than it has on the network, gets no address. So a
             ResourceQuota of that class applies to all claims. If absent, `Optional`.
-        limits: The limits of the network, e.g. `{perNamespace: 20}`. If absent, there are none.
+        limits: The limits of the network, e.g. `{perNamespace: 20}`. If absent, none.
         keep_seconds: The time in seconds for which the address of a StatefulSet's replica, or of a claim that was not
             created for a pod, stays reserved after the claim was deleted, e.g. `3600`. The next claim of the same owner
             gets it. `0` releases it at once, as addresses of other claims are. If absent, 300.

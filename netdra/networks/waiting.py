@@ -20,7 +20,7 @@ class WaitingClaims:
     """The claims that wait for a free address of a network, for all networks.
 
     Claims of a namespace that has all addresses that it can have are in a queue of their own (`limit_queue`), which
-    stands for a network here: nobody else waits for them.
+    stands for a network here: claims of other namespaces do not wait for them.
     """
 
     def __init__(self) -> None:

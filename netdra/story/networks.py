@@ -87,7 +87,7 @@ def _statements(cluster: ClusterState, network: PodNetwork) -> Iterator[Statemen
 
 
 def _of_limits(cluster: ClusterState, network: PodNetwork, about: str) -> Iterator[Statement]:
-    """What the network asks of claims and namespaces, and which of these have all that they can have."""
+    """The rules of the network for claims and namespaces, and the namespaces that have all that they can have."""
     spec = network.spec
     if spec.namespaces:
         yield fact(about, f"for namespaces {listed(spec.namespaces, 4)}")

@@ -1,4 +1,4 @@
-"""Who may take addresses of a PodNetwork, and how many; and its deletion, which waits for users (decision D76)."""
+"""The limits of a PodNetwork for namespaces and claims, and its deletion, which waits for its users (decision D76)."""
 
 from __future__ import annotations
 
