@@ -159,7 +159,7 @@ def test_a_network_shows_its_limits_and_the_namespaces_that_have_all_they_can_ha
     assert "1 namespaces have all addresses that they can have: apps" in text
 
 
-def test_a_network_that_is_being_deleted_says_for_whom_it_waits() -> None:
+def test_a_network_that_is_being_deleted_names_the_claims_that_the_deletion_waits_for() -> None:
     status = condition("Ready", "'deletion waits: 1 claim has addresses of the network (apps/net)'")
     deleted = network(status=status).replace("name: storage", "name: storage, deletionTimestamp: now")
     found = network_story(cluster(deleted, address("10.77.0.5/16")), "storage")
