@@ -13,13 +13,16 @@ from contextlib import suppress
 
 from netdra.controller.writing import FINALIZER, finalize_network
 from netdra.kube.client import Client
-from netdra.kube.errors import RefusedError
+from netdra.kube.errors import ConflictError, RefusedError
 from netdra.kube.resources import POD_NETWORKS
 from netdra.kube.store import Change, Store
 from netdra.model.pod_network import PodNetwork
 from netdra.networks.errors import NoPodNetworkError
 
 log = logging.getLogger(__name__)
+
+_TRIES = 5
+"""How often a finalizer is written if the network changes meanwhile: the address that was chosen is kept."""
 
 
 class NetworkFinalizers:
@@ -74,18 +77,24 @@ class NetworkFinalizers:
         return self._written.get(network.metadata.uid, _is_protected(network))
 
     async def _write(self, name: str, *, wanted: bool) -> None:
-        network = await self._client.get(POD_NETWORKS, name)
-        if wanted and network.metadata.deletion_timestamp:
-            raise deleting(name)
-        if _is_protected(network) != wanted:
+        for left in reversed(range(_TRIES)):
+            network = await self._client.get(POD_NETWORKS, name)
+            if wanted and network.metadata.deletion_timestamp:
+                raise deleting(name)
             try:
-                await finalize_network(self._client, network, wanted=wanted)
+                if _is_protected(network) != wanted:
+                    await finalize_network(self._client, network, wanted=wanted)
+            except ConflictError:  # its status was written meanwhile
+                if not left:
+                    raise
+                continue
             except RefusedError as problem:
                 if not wanted:
                     raise
                 # The rights of an older chart: addresses are assigned, and the deletion does not wait.
                 log.warning('the finalizer of PodNetwork "%s" cannot be written: %s', name, problem)
-        self._written[network.metadata.uid] = wanted
+            self._written[network.metadata.uid] = wanted
+            return
 
 
 def deleting(name: str) -> NoPodNetworkError:
