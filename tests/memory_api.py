@@ -98,6 +98,14 @@ class MemoryApi(Client):
         await asyncio.sleep(0)
         raise NotFoundError(f"apply {resource.plural}", Status(code=404))
 
+    async def merge(self, resource: Resource[T], name: str, patch: Mapping[str, Any], namespace: str = "") -> T:
+        await asyncio.sleep(0)
+        stored = self._stored(resource.plural, (namespace, name))
+        metadata = {**stored["metadata"], **patch["metadata"]}
+        if metadata["resourceVersion"] != stored["metadata"]["resourceVersion"]:
+            raise ConflictError(f"{resource.plural} {name}", Status(code=409))
+        return _typed(resource, self.put(resource.plural, {**stored, "metadata": metadata}))
+
     def _check(self, plural: str, seen: KubernetesObject) -> None:
         """Compare the version of an object that is written with the stored one."""
         stored = self._stored(plural, (seen.metadata.namespace, seen.metadata.name))

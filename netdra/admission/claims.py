@@ -41,9 +41,11 @@ def review(request: AdmissionRequest, cluster: Cluster) -> Verdict:
     if not _is_ours(wanted, cluster):
         return Verdict((), tuple(finding.text for finding in _guesses(claim, cluster)))
     claim = _named(claim)
-    if errors := tuple(finding.text for finding in check_claim(claim, cluster.topologies, cluster.classes)):
-        return Verdict(errors)
-    remarks = [*warnings(claim, cluster), *missing_networks(claim, cluster.pod_networks)]
+    findings = check_claim(claim, cluster.topologies, cluster.classes)
+    findings += tuple(refused(claim, cluster, request.namespace))
+    if findings:
+        return Verdict(tuple(finding.text for finding in findings))
+    remarks = [*warnings(claim, cluster, request.namespace), *missing_networks(claim, cluster.pod_networks)]
     return Verdict(warnings=tuple(finding.text for finding in remarks))
 
 
@@ -70,8 +72,9 @@ def _named(claim: ResourceClaim | ResourceClaimTemplate) -> ResourceClaim | Reso
 def decisive(request: AdmissionRequest, cluster: Cluster) -> frozenset[str]:
     """The DeviceClasses of a claim whose content decides why it is refused.
 
-    These are the classes with configuration for netdra; and other classes whose request is named like a root step of
-    the topologies that the claim is for, because only such a class could be the one that the claim lacks.
+    These are the classes with configuration for netdra, and those of PodNetworks; and other classes whose request is
+    named like a root step of the topologies that the claim is for, because only such a class could be the one that the
+    claim lacks.
 
     Raises:
         msgspec.DecodeError, UnicodeDecodeError: the claim cannot be read.
@@ -81,7 +84,8 @@ def decisive(request: AdmissionRequest, cluster: Cluster) -> frozenset[str]:
     meant = {topology for name in ours for topology in topologies_of_class(cluster.classes[name])}
     chosen = (cluster.topologies[name].spec.steps for name in meant if name in cluster.topologies)
     roots = {step.name for steps in chosen for step in steps if step.is_root}
-    return frozenset(ours | {name for wish, name in _named_classes(wanted) if wish in roots})
+    shared = {name for name in _classes(wanted) if network_of_class(name)}
+    return frozenset(ours | shared | {name for wish, name in _named_classes(wanted) if wish in roots})
 
 
 def _is_ours(wanted: DeviceClaim, cluster: Cluster) -> bool:
@@ -160,8 +164,16 @@ def _places(wanted: DeviceClaim, name: str, path: Path) -> Iterator[Path]:
                 yield (*path, "requests", at, "firstAvailable", number, "deviceClassName")
 
 
-def warnings(claim: ResourceClaim | ResourceClaimTemplate, cluster: Cluster) -> Iterator[Finding]:
-    """The warnings for the author of a claim without errors."""
+def refused(claim: ResourceClaim | ResourceClaimTemplate, cluster: Cluster, namespace: str = "") -> Iterator[Finding]:
+    """The errors in a claim's requests for addresses of PodNetworks, as `network_requests.refused`."""
+    wanted, path = device_claim(claim)
+    named, place = f'{claim.kind} "{claim.metadata.name}"', namespace or claim.metadata.namespace
+    objects = cluster.topologies, cluster.classes, cluster.pod_networks
+    yield from network_requests.refused(named, wanted, path, place, *objects)
+
+
+def warnings(claim: ResourceClaim | ResourceClaimTemplate, cluster: Cluster, namespace: str = "") -> Iterator[Finding]:
+    """The warnings for the author of a claim without errors; of a namespace, "" for the one in its metadata."""
     wanted, path = device_claim(claim)
     named = f'{claim.kind} "{claim.metadata.name}"'
     for at, request in enumerate(wanted.requests):
@@ -174,6 +186,8 @@ def warnings(claim: ResourceClaim | ResourceClaimTemplate, cluster: Cluster) -> 
             yield Finding(what=what, path=(*path, "requests", at, "exactly", "adminAccess"))
     yield from check_repeated(claim, _asked(wanted, cluster))
     yield from network_requests.warnings(named, wanted, path, cluster.topologies, cluster.classes)
+    objects = cluster.topologies, cluster.classes, cluster.pod_networks
+    yield from network_requests.limited(named, wanted, path, namespace or claim.metadata.namespace, *objects)
     yield from of_single_vfs(claim, cluster.policies.values())
     yield from of_left_out_facts(claim, cluster.policies.values())
     yield from _guesses(claim, cluster)

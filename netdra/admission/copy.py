@@ -46,6 +46,7 @@ from netdra.model.claim import ClaimState, DeviceClass, ResourceClaim, ResourceC
 from netdra.model.core import ServiceCIDR
 from netdra.model.custom_device import CustomDevice
 from netdra.model.findings import Finding
+from netdra.model.names import network_of_class
 from netdra.model.pod_network import PodNetwork
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
@@ -279,7 +280,7 @@ class Copy:
         return replace(self.cluster, reported=reported)
 
     async def confirmed(self, classes: Iterable[str]) -> Cluster:
-        """The cluster, with these DeviceClasses and their topologies as the API server has them now.
+        """The cluster, with these DeviceClasses, their topologies and PodNetworks as the API server has them now.
 
         It is `cluster` itself, as it was when this was called, if that is up to date.
 
@@ -289,21 +290,35 @@ class Copy:
         cluster, asked = self.cluster, tuple(classes)
         # In one go with the topologies that the copy has for these classes, because the claim's author waits.
         supposed = _named(asked, cluster.classes)
+        shared = _networks_of(asked, _some(cluster.topologies, supposed))
         stored = tuple(
             _all_without_status(objects)
-            for objects in (_some(self.classes.objects, asked), _some(cluster.topologies, supposed))
+            for objects in (
+                _some(self.classes.objects, asked),
+                _some(cluster.topologies, supposed),
+                _some(cluster.pod_networks, shared),
+            )
         )
-        present, topologies = await asyncio.gather(
-            self._current(DEVICE_CLASSES, asked), self._current(TOPOLOGIES, supposed)
+        present, topologies, networks = await asyncio.gather(
+            self._current(DEVICE_CLASSES, asked),
+            self._current(TOPOLOGIES, supposed),
+            self._current(POD_NETWORKS, shared),
         )
-        if tuple(_all_without_status(objects) for objects in (present, topologies)) == stored:
+        if tuple(_all_without_status(objects) for objects in (present, topologies, networks)) == stored:
             return cluster
         named = _named(asked, {**cluster.classes, **present})
         topologies |= await self._current(TOPOLOGIES, named - supposed)
+        networks |= await self._current(POD_NETWORKS, _networks_of(asked, topologies) - shared)
         others = {name: topology for name, topology in cluster.topologies.items() if name not in named | supposed}
         foreign = {name: item for name, item in self.classes.objects.items() if name not in asked}
         made = known_classes(topologies.values(), ())
-        return replace(cluster, topologies=others | topologies, classes=made | foreign | present)
+        other_networks = {name: network for name, network in cluster.pod_networks.items() if name not in shared}
+        return replace(
+            cluster,
+            topologies=others | topologies,
+            classes=made | foreign | present,
+            pod_networks=other_networks | networks,
+        )
 
     async def unlike(self, device_class: DeviceClass) -> Sequence[Finding]:
         """The error of a class that a topology owns, and that does not follow from the topology.
@@ -374,6 +389,12 @@ def _all_without_status(objects: Mapping[str, Any]) -> dict[str, Any]:
 def _some(objects: Mapping[str, T], names: Iterable[str]) -> dict[str, T]:
     """The objects of these names, as far as they exist."""
     return {name: objects[name] for name in names if name in objects}
+
+
+def _networks_of(classes: Iterable[str], topologies: Mapping[str, NetworkTopology]) -> frozenset[str]:
+    """The PodNetworks of these DeviceClasses, and those that steps of topologies are on."""
+    steps = (step.pod_network for topology in topologies.values() for step in topology.spec.steps)
+    return frozenset({*map(network_of_class, classes), *steps} - {""})
 
 
 def _named(classes: Iterable[str], by_name: Classes) -> frozenset[str]:

@@ -518,6 +518,7 @@ def _warned(
         custom_devices=devices,
         classes=known_classes(written.values(), classes),
         added=added(policies.values(), devices.values()),
+        pod_networks={network.name: network for _, network in _of(objects, PodNetwork)},
     )
     warned: list[tuple[_Object, Iterator[Finding]]] = [
         *((item, topologies.warnings(value, cluster)) for item, value in _of(let_through, NetworkTopology)),
@@ -556,6 +557,8 @@ def _on_networks(objects: Sequence[_Object], let_through: Sequence[_Object], whe
 
 def _claims(objects: Sequence[_Object], topologies: Mapping[str, NetworkTopology]) -> Iterator[tuple[_Object, Finding]]:
     """The errors of claims, templates and classes, and of claims with their topologies."""
+    from netdra.admission import claims
+    from netdra.admission.cluster import Cluster
     from netdra.networks import shares
     from netdra.rules.claims import check_claim
     from netdra.rules.classes import check_class
@@ -567,8 +570,9 @@ def _claims(objects: Sequence[_Object], topologies: Mapping[str, NetworkTopology
         wrong = check_class(given)
         yield from ((item, finding) for finding in wrong)
         sound += [] if wrong else [given]
-    networks = shares.device_classes(network for _, network in _of(objects, PodNetwork))
-    classes = known_classes(topologies.values(), [*networks, *sound])
+    networks = {network.name: network for _, network in _of(objects, PodNetwork)}
+    classes = known_classes(topologies.values(), [*shares.device_classes(networks.values()), *sound])
+    cluster = Cluster(topologies=topologies, classes=classes, pod_networks=networks)
     values: list[tuple[_Object, Written]] = [*_of(objects, ResourceClaim), *_of(objects, ResourceClaimTemplate)]
     for item, value in values:
         if isinstance(value, ResourceClaim | ResourceClaimTemplate) and (finding := claim_rules.too_many(value)):
@@ -578,6 +582,7 @@ def _claims(objects: Sequence[_Object], topologies: Mapping[str, NetworkTopology
         yield from ((item, finding) for finding in check_selectors(value))
         if not isinstance(value, DeviceClass):
             yield from ((item, finding) for finding in check_claim(value, topologies, classes))
+            yield from ((item, finding) for finding in claims.refused(value, cluster))
 
 
 def _placed(item: _Object, texts: Iterable[str]) -> Iterator[Finding]:

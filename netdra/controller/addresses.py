@@ -19,6 +19,7 @@ from contextlib import AbstractContextManager, ExitStack
 from netdra.controller import assignments, conflicts
 from netdra.controller.assigning import AddressAssigner, claim_of
 from netdra.controller.ledgers import NetworkLedgers
+from netdra.controller.network_finalizers import NetworkFinalizers
 from netdra.controller.network_shares import NetworkShares
 from netdra.controller.neutron_ports import node_of
 from netdra.controller.prospects import NodeLabels, Prospects, needs_labels
@@ -44,9 +45,10 @@ from netdra.model.watched_claim import WatchedClaim
 from netdra.networks.errors import (
     AddressError,
     AddressHeldError,
+    NamespaceLimitError,
     NoFreeAddressError,
 )
-from netdra.networks.waiting import WaitingClaims
+from netdra.networks.waiting import WaitingClaims, limit_queue
 from netdra.rules import pod_addresses
 from netdra.rules.pod_addresses import WantedAddresses
 from netdra.topology.users import pod_owner, topologies_of
@@ -96,8 +98,9 @@ class PodAddresses:
             in_hand,
         )
         self._ledgers = NetworkLedgers(self._networks, self._addresses, self._of_network, self._releases.unassigned)
+        self._finalizers = NetworkFinalizers(client, self._networks, self._is_used)
         self._assigner = AddressAssigner(
-            client, recorder, self._addresses, self._ledgers, self._releases, self._waiting
+            client, recorder, self._addresses, self._ledgers, self._releases, self._waiting, self._finalizers.protect
         )
         self._prospects = Prospects(self._assigner, self._ledgers, self._releases, self._waiting)
         self._labels, self._reminders = NodeLabels(client), Reminders()
@@ -171,15 +174,20 @@ class PodAddresses:
                 self._look_at(key)
 
     def _on_network_change(self, change: Change[PodNetwork]) -> None:
+        self._finalizers.note(change)
         if change.old is not None and change.new is not None and change.old.spec == change.new.spec:
             ledger = self._ledgers.made(change.key)
             if ledger is not None:
                 ledger.network = change.new
-            return
-        self._ledgers.forget(change.key)
+            if change.old.metadata.finalizers != change.new.metadata.finalizers:
+                self.statuses.add(change.key)
+            if change.old.metadata.deletion_timestamp == change.new.metadata.deletion_timestamp:
+                return
+        else:
+            self._ledgers.forget(change.key)
         self.statuses.add(change.key)
         self.shares.recount(change.key)
-        for key in self._blocked.pop(change.key, {}):
+        for key in (*self._blocked.pop(change.key, {}), *self._waiting.of_limits(change.key)):
             self.claims.add(key)
         self._look_at_waiting(change.key)
         self._look_at_outdated(change.key)
@@ -215,6 +223,7 @@ class PodAddresses:
                 self._withhold(before)
             else:
                 self._look_at_waiting(network, WORKERS)
+                self._look_at_waiting(limit_queue(network, before.spec.owner.namespace), WORKERS)
                 self._look_at_blocked(network)
         self._count(network)
 
@@ -317,7 +326,7 @@ class PodAddresses:
         self._waiting.note_pod(key, _pod_of(claim, _user_of(claim)))
         problems = await self._give_back(key, claim) or await self._assigner.assign(key, claim, wanted, labels)
         self._report(key, claim, problems)
-        again = self._wait(key, problems, labels)
+        again = self._wait(key, claim.metadata.namespace, problems, labels)
         await self._release_unwanted(key, claim, wanted)
         if again is not None:
             self.claims.add(key, again)
@@ -335,24 +344,30 @@ class PodAddresses:
         problems = await self._prospects.problems(key, claim, self.of_claim(key), wanted, labels)
         if problems is None or (problems and self._reminders.is_due(key, _in_short(claim.metadata.uid, problems))):
             return False
-        again = self._wait(key, problems, labels)
+        again = self._wait(key, claim.metadata.namespace, problems, labels)
         if again is not None:
             self.claims.add(key, again)
         return True
 
-    def _wait(self, key: str, problems: Mapping[str, AddressError], labels: Mapping[str, str]) -> float | None:
+    def _wait(
+        self, key: str, namespace: str, problems: Mapping[str, AddressError], labels: Mapping[str, str]
+    ) -> float | None:
         """Have a claim wait for the addresses that it lacks; returns after how many seconds it is checked again."""
         full = [network for network, problem in problems.items() if isinstance(problem, NoFreeAddressError)]
-        if not full:
+        limited = [network for network, problem in problems.items() if isinstance(problem, NamespaceLimitError)]
+        if not full and not limited:
             self._waiting.leave(key)
         else:
-            self._waiting.wait(key, full, labels)
+            self._waiting.wait(key, (*full, *(limit_queue(network, namespace) for network in limited)), labels)
+            for network in limited:
+                if self._waiting.withdraw(key, network):  # others must not wait for it
+                    self._look_at_waiting(network, WORKERS)
             for other in self._waiting.later(key):
-                if any(address.spec.network in full for address in self.of_claim(other)):
+                if any(address.spec.network in (*full, *limited) for address in self.of_claim(other)):
                     self.claims.add(other)  # it may have to give its addresses back
             for network in full:
                 self._ledgers.hold(network)  # some reports of nodes count for a time
-        for network in problems.keys() - {*full}:
+        for network in problems.keys() - {*full, *limited}:
             self._blocked.setdefault(network, {})[key] = None
         if not problems:
             return None
@@ -364,13 +379,22 @@ class PodAddresses:
         problems: dict[str, AddressError] = {}
         for address in self.of_claim(key):
             network = address.spec.network
-            if self._waiting.must_give_back(key, network) and not assignments.is_attached(claim, address):
-                await self._releases.release(address, gives_back=True)
-                problems[network] = NoFreeAddressError(
-                    f'PodNetwork "{network}" has no free address: the pod waits for addresses of its other claims, and '
-                    "its own address goes to a pod that has waited longer",
-                    hint="add a range, or delete claims that have addresses: kubectl get podaddresses",
+            is_needed = self._waiting.must_give_back(key, network)
+            queue = limit_queue(network, claim.metadata.namespace)
+            if not is_needed and not self._waiting.must_give_back(key, queue):
+                continue
+            if assignments.is_attached(claim, address):
+                continue
+            await self._releases.release(address, gives_back=True)
+            text = "the pod waits for addresses of its other claims, and this one goes to a pod that has waited longer"
+            hint = "delete claims that have addresses: kubectl get podaddresses"
+            problems[network] = (
+                NoFreeAddressError(
+                    f'PodNetwork "{network}" has no free address: {text}', hint=f"add a range, or {hint}"
                 )
+                if is_needed
+                else NamespaceLimitError(f'PodNetwork "{network}" has a limit for namespaces: {text}', hint=hint)
+            )
         return problems
 
     async def _release_unwanted(self, key: str, claim: ResourceClaim, wanted: Iterable[WantedAddresses]) -> None:
@@ -414,13 +438,28 @@ class PodAddresses:
             return None
         with self._in_hand():
             ledger = self._ledgers.known(name)
-            status = assignments.network_status(network, ledger, self._ledgers.findings(name), now())
+            users = self._users(name) if network.metadata.deletion_timestamp else ()
+            status = assignments.network_status(network, ledger, self._ledgers.findings(name), now(), users)
             self._gauges.note(name, status.ranges, ledger.free if ledger is not None else ())
             try:
+                if await self._finalizers.update(name):
+                    return None
                 await write_status(self._client, self._recorder, POD_NETWORKS, network, status)
             except (ConflictError, NotFoundError):
                 return AGAIN
         return None
+
+    def _users(self, network: str) -> list[str]:
+        """The claims that have addresses of a network, in order."""
+        addresses = self._of_network.get(network, {}).values()
+        return sorted({claim_of(address) for address in addresses if address.spec.claim is not None})
+
+    def _is_used(self, network: str) -> bool:
+        """Whether a claim has an address of a network, or one was chosen for a claim."""
+        ledger = self._ledgers.known(network)
+        if ledger is not None:
+            return ledger.is_used
+        return any(address.spec.claim is not None for address in self._of_network.get(network, {}).values())
 
     def of_claim(self, key: str) -> list[PodAddress]:
         """The PodAddresses of a claim, `<namespace>/<name>`."""

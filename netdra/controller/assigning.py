@@ -7,7 +7,8 @@ PodAddress.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
@@ -25,12 +26,12 @@ from netdra.kube.resources import POD_ADDRESSES
 from netdra.kube.store import Store, key_of
 from netdra.model import ip
 from netdra.model.claim import ResourceClaim
-from netdra.model.errors import InvalidInputError
-from netdra.model.pod_address import Family, PodAddress, WatchedPodAddress
+from netdra.model.errors import InvalidInputError, NetdraError
+from netdra.model.pod_address import AddressOwner, Family, PodAddress, WatchedPodAddress
 from netdra.model.watched_claim import WatchedClaim
 from netdra.networks.errors import AddressError, NoFreeAddressError
 from netdra.networks.ledger import ChosenAddress, NetworkLedger
-from netdra.networks.waiting import WaitingClaims
+from netdra.networks.waiting import WaitingClaims, limit_queue
 from netdra.rules import pod_addresses
 from netdra.rules.pod_addresses import WantedAddresses
 
@@ -65,10 +66,15 @@ class AddressAssigner:
         ledgers: NetworkLedgers,
         releases: AddressReleases,
         waiting: WaitingClaims,
+        protect: Callable[[str], Awaitable[None]],
     ) -> None:
-        """Begin."""
+        """Begin.
+
+        Args:
+            protect: have a network, by its name, not go while it is used; called before an address is assigned.
+        """
         self._client, self._recorder, self._addresses = client, recorder, addresses
-        self._ledgers, self._releases, self._waiting = ledgers, releases, waiting
+        self._ledgers, self._releases, self._waiting, self._protect = ledgers, releases, waiting, protect
         self._chosen: dict[str, list[tuple[str, ChosenAddress]]] = {}
         self.outdated: set[str] = set()
 
@@ -93,21 +99,42 @@ class AddressAssigner:
             if problems:
                 await self._undo(key, choices, created)
                 return problems
+            if problems := await self._protected(key, choices, created):
+                return problems
             if await self._write(key, claim, choices, created):
                 return {}
         await self._undo(key, (), created)
         text = "other controllers assign all addresses that are chosen"
         return {entry.network: AddressError(f'PodNetwork "{entry.network}": {text}') for entry in wanted}
 
+    async def _protected(
+        self, key: str, choices: Sequence[_Choice], created: Iterable[PodAddress]
+    ) -> dict[str, AddressError]:
+        """Have the networks of new addresses protected; returns which of them are being deleted.
+
+        Raises:
+            NetdraError: one cannot be protected just now; nothing is assigned.
+        """
+        try:
+            for network in dict.fromkeys(choice.network for choice in choices if choice.present is None):
+                await self._protect(network)
+        except NetdraError as problem:
+            await self._undo(key, choices, created)
+            if not isinstance(problem, AddressError):
+                raise
+            return {network: problem}
+        return {}
+
     async def _choose(
-        self, key: str, claim: ResourceClaim, wanted: Iterable[WantedAddresses], labels: Mapping[str, str]
+        self, key: str, claim: ResourceClaim, wanted: Sequence[WantedAddresses], labels: Mapping[str, str]
     ) -> tuple[list[_Choice], dict[str, AddressError]]:
         """Choose an address of each family for each step; without those that the pod has already."""
         choices: list[_Choice] = []
         problems: dict[str, AddressError] = {}
+        steps = Counter(entry.network for entry in wanted)
         for entry in wanted:
             try:
-                for family in self.ledger_for(claim, entry).families:
+                for family in self.ledger_for(claim, entry, steps[entry.network]).families:
                     choice = await self._choose_one(key, claim, entry, family, labels)
                     choices += [choice] if choice is not None else []
             except AddressError as problem:
@@ -147,15 +174,20 @@ class AddressAssigner:
                 await self._releases.release(choice.former)
         return True
 
-    def ledger_for(self, claim: ResourceClaim | WatchedClaim, entry: WantedAddresses) -> NetworkLedger:
-        """The addresses of a network for a claim.
+    def ledger_for(self, claim: ResourceClaim | WatchedClaim, entry: WantedAddresses, steps: int) -> NetworkLedger:
+        """The addresses of a network for a step of a claim, which has as many on it.
 
         Raises:
-            NoPodNetworkError: it does not exist, or its spec cannot be used.
+            NoPodNetworkError: it does not exist, its spec cannot be used, or it is being deleted.
             NotAllowedError: it is not for the claim's namespace.
+            RequestMissingError: it requires that the claim requests its addresses.
         """
         ledger = self._ledgers.of(entry.network)
         pod_addresses.check_allowed(ledger.network, claim.metadata.namespace)
+        if not any(
+            self._is_own(address, claim) for family in ledger.families for address in ledger.of(entry.owner, family)
+        ):  # what was assigned stays
+            pod_addresses.check_new(ledger.network, claim, steps)
         return ledger
 
     async def _choose_one(
@@ -183,6 +215,7 @@ class AddressAssigner:
             return None  # whatever the ranges say now
         if present is not None:
             await self._check_left(key, present, claim)
+        self.check_limit(key, ledger, family, entry.owner, conflicts.attached(claim))
         compete = partial(ledger.compete, labels)
         chosen = ledger.choose(
             family,
@@ -204,8 +237,26 @@ class AddressAssigner:
         others = self._releases.of_others(network, key) if listed else frozenset()
         return tuple(text for text in listed if ip.address(text) not in others)
 
+    def check_limit(
+        self, key: str, ledger: NetworkLedger, family: Family, owner: AddressOwner, attached: Collection[str] = ()
+    ) -> None:
+        """Check that an interface may get an address that it does not have, by the limit of its namespace.
+
+        Args:
+            key: the claim.
+            ledger: the network's addresses.
+            family: that of the address.
+            owner: the interface.
+            attached: the addresses that the claim's pod has, by its status, without prefix lengths.
+
+        Raises:
+            NamespaceLimitError: the namespace has all that it can have.
+        """
+        queue = limit_queue(ledger.network.name, owner.namespace)
+        ledger.check_limit(family, owner, attached, lambda: self._waiting.before(key, queue, lambda _: True))
+
     @staticmethod
-    def _is_own(address: PodAddress, claim: ResourceClaim) -> bool:
+    def _is_own(address: PodAddress, claim: ResourceClaim | WatchedClaim) -> bool:
         return address.spec.claim is not None and address.spec.claim.uid == claim.metadata.uid
 
     async def _check_left(self, key: str, address: PodAddress, claim: ResourceClaim) -> None:

@@ -38,6 +38,9 @@ from netdra.model.pod_network import (
 from netdra.networks.ledger import MAX_COUNT, ChosenAddress, NetworkLedger
 from netdra.topology.parameters import ordinal_in
 
+MAX_USERS = 5
+"""How many claims are named that the deletion of a PodNetwork waits for."""
+
 
 def is_attached(claim: ResourceClaim, address: PodAddress) -> bool:
     """Whether the claim's status reports that a pod has an address."""
@@ -110,7 +113,11 @@ def is_current(ledger: NetworkLedger, address: PodAddress) -> bool:
 
 
 def network_status(
-    network: PodNetwork, ledger: NetworkLedger | None, findings: Sequence[Finding], now: datetime
+    network: PodNetwork,
+    ledger: NetworkLedger | None,
+    findings: Sequence[Finding],
+    now: datetime,
+    users: Sequence[str] = (),
 ) -> PodNetworkStatus:
     """The status of a PodNetwork.
 
@@ -118,17 +125,21 @@ def network_status(
         ledger: its addresses; None if its spec cannot be used.
         findings: the errors in its spec.
         now: the time, with its zone.
+        users: the claims that have addresses of it, in order, if it is being deleted.
     """
     before = network.status or PodNetworkStatus()
     generation = network.metadata.generation
+    ready = Desired(READY, holds=True, reason="Accepted", message="the ranges can be used")
     if ledger is None:
         message = "; ".join(str(finding.text) for finding in findings)
-        desired = [Desired(READY, holds=False, reason="Invalid", message=message)]
+        ready = Desired(READY, holds=False, reason="Invalid", message=message)
+    if network.metadata.deletion_timestamp:
+        ready = Desired(READY, holds=False, reason="Deleting", message=_deletion(users))
+    if ledger is None:
         return PodNetworkStatus(
-            observed_generation=generation, conditions=conditions(desired, before.conditions, generation, now)
+            observed_generation=generation, conditions=conditions([ready], before.conditions, generation, now)
         )
     usage = tuple(_usage(network, ledger, before.ranges))
-    ready = Desired(READY, holds=True, reason="Accepted", message="the ranges can be used")
     return PodNetworkStatus(
         observed_generation=generation,
         conditions=conditions(
@@ -173,6 +184,14 @@ def _nearly_full(network: PodNetwork, usage: Sequence[RangeUsage]) -> Desired:
     ranges = f"range {few[0]} is" if len(few) == 1 else f"ranges {', '.join(few)} are"
     why = f"{ranges} nearly full; {limit}. Add a range, or release addresses"
     return Desired(NEARLY_FULL, holds=True, reason="RangeNearlyFull", message=why)
+
+
+def _deletion(users: Sequence[str]) -> str:
+    """For which claims the deletion of a network waits."""
+    count = f"{len(users)} claims have" if len(users) != 1 else "1 claim has"
+    more = f" and {len(users) - MAX_USERS} more" if len(users) > MAX_USERS else ""
+    named = f" ({', '.join(users[:MAX_USERS])}{more})" if users else ""
+    return f"deletion waits: {count} addresses of the network{named}; no other claim gets one"
 
 
 def _available(ledger: NetworkLedger) -> Desired:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from math import inf
 from typing import NamedTuple, TypeVar
@@ -35,13 +35,15 @@ from netdra.model.claim import DeviceClass
 from netdra.model.errors import sentence
 from netdra.model.pod_network import PodNetwork
 from netdra.model.resource import ResourceSlice, ResourceSliceSpec
+from netdra.model.topology import NetworkTopology
 from netdra.model.watched_claim import WatchedClaim, WatchedClaimMeta
 from netdra.networks import shares
+from netdra.networks.errors import NoFreeAddressError, NotAllowedError
 from netdra.networks.ledger import NetworkLedger
 from netdra.networks.shares import Available
 from netdra.ops.metrics import counted
 from netdra.topology.classes import owner
-from netdra.topology.users import pod_owner
+from netdra.topology.users import pod_owner, topologies_of
 
 log = logging.getLogger(__name__)
 
@@ -57,11 +59,13 @@ ACTION = "AssignAddress"
 
 
 class _Share(NamedTuple):
-    """A claim's share of the addresses of one group of nodes."""
+    """A claim's share of the addresses of one group of nodes, and the topologies that the claim uses."""
 
     claim: str
+    namespace: str
     group: str
     steps: int
+    topologies: frozenset[str]
 
 
 class _Request(NamedTuple):
@@ -114,6 +118,7 @@ class NetworkShares:
             following.enter_context(self._slices.following(self._on_slice_change))
             following.enter_context(state.claims.following(self._on_claim_change))
             following.enter_context(state.classes.following(self._on_class_change))
+            following.enter_context(state.topologies.following(self._on_topology_change))
             for key, claim in state.claims.objects.items():
                 self._note(key, None, claim)
             async with asyncio.TaskGroup() as tasks:
@@ -131,6 +136,14 @@ class NetworkShares:
     def _on_class_change(self, change: Change[DeviceClass]) -> None:
         network = names.network_of_class(change.key)
         if network in self._networks.objects:
+            self.recount(network)
+
+    def _on_topology_change(self, change: Change[NetworkTopology]) -> None:
+        before, after = (
+            {step.pod_network for step in topology.spec.steps} if topology is not None else set[str]()
+            for topology in (change.old, change.new)
+        )
+        for network in (before ^ after) & self._networks.objects.keys():
             self.recount(network)
 
     def _on_claim_change(self, change: Change[WatchedClaim]) -> None:
@@ -152,7 +165,7 @@ class NetworkShares:
             return None
         with self._in_hand():
             network, ledger = self._networks.objects.get(name), self._ledger(name)
-            counts = _counted(ledger, self._shares_of(name), self._requests_of(name)) if ledger is not None else {}
+            counts = _counted(ledger, self._useful(name), self._requests_of(name)) if ledger is not None else {}
             try:
                 await self._write(name, network, counts)
             except (AlreadyExistsError, ConflictError, NotFoundError) as problem:
@@ -232,33 +245,55 @@ class NetworkShares:
     def _shares_of(self, name: str) -> list[_Share]:
         return [share for entries in self._allocated.get(name, {}).values() for share in entries]
 
+    def _useful(self, name: str) -> Iterator[tuple[_Share, bool]]:
+        """The shares of a network, and whether a step of the claim is on it: otherwise it gets no address."""
+        on_network = {
+            topology.name
+            for topology in self._state.topologies.objects.values()
+            if any(step.pod_network == name for step in topology.spec.steps)
+        }
+        for share in self._shares_of(name):
+            yield share, not on_network.isdisjoint(share.topologies)
+
     def _requests_of(self, name: str) -> list[_Request]:
         return [*self._requested.get(name, {}).values()]
 
     def _report(self, name: str, counts: Mapping[str, Available]) -> None:
-        """Report to pods that are not scheduled that their network is full, once and then now and then."""
-        most = max((count.left for count in counts.values()), default=0)
-        requests = self._requested.get(name, {})
-        waiting = {key: entry for key, entry in requests.items() if entry.steps > most}
-        if not requests:
+        """Report to pods that are not scheduled why they get no address, once and then now and then."""
+        network, requests = self._networks.objects.get(name), self._requested.get(name, {})
+        if network is None or not requests:
             self._reminders.pop(name, None)
-        if not waiting:
+            return
+        most = max((count.left for count in counts.values()), default=0)
+        excluded = {key: entry for key, entry in requests.items() if not network.spec.allows(entry.metadata.namespace)}
+        waiting = {key: entry for key, entry in requests.items() if entry.steps > most and key not in excluded}
+        if not excluded and not waiting:
             return
         reminders = self._reminders.setdefault(name, Reminders())
         reminders.keep(requests)
+        for key, entry in excluded.items():
+            problem = NotAllowedError.reason
+            if reminders.is_due(key, (entry.metadata.uid, problem)):
+                reminders.note(key, (entry.metadata.uid, problem))
+                what = f'PodNetwork "{name}" is not for namespace "{entry.metadata.namespace}"'
+                self._warn(
+                    entry, problem, sentence(what, f"its spec.namespaces has {', '.join(network.spec.namespaces)}")
+                )
         free = "no free address" if not most else f"free addresses for {most} more steps"
         hint = "the pod stays Pending until addresses are released, or a range is added to the PodNetwork"
         for key, entry in waiting.items():
-            if not reminders.is_due(key, entry.metadata.uid):
+            if not reminders.is_due(key, (entry.metadata.uid, NoFreeAddressError.reason)):
                 continue
-            reminders.note(key, entry.metadata.uid)
+            reminders.note(key, (entry.metadata.uid, NoFreeAddressError.reason))
             wanted = f", and the claim requests {entry.steps}" if entry.steps > 1 else ""
-            note = sentence(f'PodNetwork "{name}" has {free}{wanted}', hint)
-            for regarding in claim_references(entry.metadata):
-                self._recorder.emit(
-                    Occurrence(regarding=regarding, type="Warning", reason="NoFreeAddress", action=ACTION, note=note)
-                )
+            self._warn(entry, NoFreeAddressError.reason, sentence(f'PodNetwork "{name}" has {free}{wanted}', hint))
         self.work.add(name, REPORT_SECONDS)
+
+    def _warn(self, request: _Request, reason: str, note: str) -> None:
+        for regarding in claim_references(request.metadata):
+            self._recorder.emit(
+                Occurrence(regarding=regarding, type="Warning", reason=reason, action=ACTION, note=note)
+            )
 
 
 def _replace(index: dict[str, dict[str, T]], key: str, before: Iterable[str], after: Mapping[str, T]) -> None:
@@ -272,23 +307,45 @@ def _replace(index: dict[str, dict[str, T]], key: str, before: Iterable[str], af
         index.setdefault(network, {})[key] = entry
 
 
-def _counted(ledger: NetworkLedger, given: list[_Share], requests: list[_Request]) -> dict[str, Available]:
-    """The available addresses of each group of nodes."""
+def _counted(
+    ledger: NetworkLedger, given: Iterable[tuple[_Share, bool]], requests: list[_Request]
+) -> dict[str, Available]:
+    """The available addresses of each group of nodes.
+
+    The scheduler subtracts all allocated shares, so they are part of the capacity. Addresses are promised only to those
+    that will get some: not to claims of a namespace that the network excludes or that are beyond its limit, nor to
+    claims that have no step on it (decision D76).
+
+    Args:
+        given: the allocated shares, each with whether a step of the claim is on the network.
+        requests: those of claims that are not allocated.
+    """
+    network = ledger.network
     free, awaited = dict(enumerate(ledger.free)), _awaited(ledger, requests)
-    consumed, promised = Counter[str](), Counter[str]()
-    for share in given:
+    consumed, wanted = Counter[str](), Counter[tuple[str, str]]()
+    for share, is_useful in given:
         consumed[share.group] += share.steps
-        promised[share.group] += max(0, share.steps - ledger.steps_of(share.claim))
-    return {
+        if is_useful and network.spec.allows(share.namespace) and not ledger.steps_of(share.claim):
+            wanted[share.group, share.namespace] += share.steps
+    promised = Counter[str]()
+    for (group_key, namespace), steps in wanted.items():
+        left = ledger.left_for(namespace)
+        promised[group_key] += steps if left is None else min(steps, left)
+    counts = {
         group.key: shares.available(group, free, awaited, consumed[group.key], promised[group.key])
-        for group in shares.groups(ledger.network)
+        for group in shares.groups(network)
     }
+    if network.metadata.deletion_timestamp:
+        return {key: Available(count.consumed, 0) for key, count in counts.items()}
+    return counts
 
 
 def _awaited(ledger: NetworkLedger, requests: list[_Request]) -> Counter[int]:
     """How many addresses of each range are kept or reserved for claims that wait for their allocation."""
     awaited, seen = Counter[int](), set[tuple[str, int]]()
     for request in requests:
+        if not ledger.network.spec.allows(request.metadata.namespace):
+            continue
         pod, left = pod_owner(request.metadata), Counter[str]()
         owner = request.metadata.namespace, pod.name if pod is not None else "", request.metadata.name
         for at, family, number in ledger.awaiting(*owner):
@@ -309,7 +366,8 @@ def _shares(claim: WatchedClaim | None) -> dict[str, tuple[_Share, ...]]:
         network = result.pod_network
         if not network:
             continue
-        share = _Share(claim.metadata.uid, names.group_of(result.pool), shares.steps_of(result.consumed_capacity))
+        metadata, steps = claim.metadata, shares.steps_of(result.consumed_capacity)
+        share = _Share(metadata.uid, metadata.namespace, names.group_of(result.pool), steps, topologies_of(claim))
         found[network] = (*found.get(network, ()), share)
     return found
 

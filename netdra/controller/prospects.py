@@ -7,6 +7,7 @@ copies never decide on a write: that is decided by the claim as it is stored.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import partial
 
@@ -88,10 +89,11 @@ class Prospects:
         if self._may_release(key, claim, own, wanted):
             return None
         problems: dict[str, AddressError] = {}
+        steps = Counter(entry.network for entry in wanted)
         is_complete = True
         for entry in wanted:
             try:
-                for family in self._assigner.ledger_for(claim, entry).families:
+                for family in self._assigner.ledger_for(claim, entry, steps[entry.network]).families:
                     is_complete &= await self._has(key, claim, entry, family, labels)
             except AddressError as problem:
                 problems[entry.network] = problem
@@ -131,6 +133,8 @@ class Prospects:
             if present.spec.claim is None and not await self._releases.has_left(present):
                 raise pod_addresses.held(present, is_over=True)
             return False
+        if present is None:
+            self._assigner.check_limit(key, ledger, family, entry.owner)
         compete = partial(ledger.compete, labels)
         found = ledger.find(
             family,

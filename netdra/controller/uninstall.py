@@ -20,7 +20,7 @@ from netdra.controller.installers import PLUGIN_LABEL
 from netdra.controller.neutron_ownership import LEASE as NEUTRON_LEASE
 from netdra.controller.plugins import DAEMON_SETS, finalize
 from netdra.controller.plugins import FINALIZER as INSTALLED
-from netdra.controller.writing import FINALIZER, finalize_port, finalize_topology
+from netdra.controller.writing import FINALIZER, finalize_network, finalize_port, finalize_topology
 from netdra.kube.client import Client, Selection
 from netdra.kube.errors import NotFoundError
 from netdra.kube.resources import (
@@ -31,6 +31,7 @@ from netdra.kube.resources import (
     NEUTRON_PORTS,
     NODE_NETWORKS,
     POD_ADDRESSES,
+    POD_NETWORKS,
     POLICY_ROLLOUTS,
     RESOURCE_SLICES,
     SCHEMAS,
@@ -201,8 +202,8 @@ async def clean(client: Client, installation: Installation) -> AsyncIterator[Rem
 
     DeviceClasses of topologies, schemas of former versions, usages, rollouts, addresses, reports and slices of
     nodes, the lease and the webhook's certificate are deleted, the DaemonSets of CNIPlugins, and the EndpointSlices of
-    PodNetworks. Topologies, CNIPlugins and NeutronPorts lose their finalizers. An object or a kind that is gone
-    already is skipped.
+    PodNetworks. Topologies, PodNetworks, CNIPlugins and NeutronPorts lose their finalizers. An object or a kind that is
+    gone already is skipped.
 
     Raises:
         ApiError: an object cannot be removed just now.
@@ -241,6 +242,9 @@ async def _released(client: Client) -> AsyncIterator[Removed]:
     for topology in await _present(client.list(TOPOLOGIES)):
         if FINALIZER in topology.metadata.finalizers and await _done(finalize_topology(client, topology, wanted=False)):
             yield Removed(kind="finalizer of NetworkTopology", name=topology.name)
+    for network in await _present(client.list(POD_NETWORKS)):
+        if FINALIZER in network.metadata.finalizers and await _done(finalize_network(client, network, wanted=False)):
+            yield Removed(kind="finalizer of PodNetwork", name=network.name)
     for plugin in await _present(client.list(CNI_PLUGINS)):
         if INSTALLED in plugin.metadata.finalizers and await _done(finalize(client, plugin, wanted=False)):
             yield Removed(kind="finalizer of CNIPlugin", name=plugin.name)

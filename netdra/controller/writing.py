@@ -16,12 +16,13 @@ from netdra.controller.classes import ClassWrites
 from netdra.kube.client import Client
 from netdra.kube.errors import AlreadyExistsError, RefusedError
 from netdra.kube.events import ObjectReference, Occurrence, Recorder
-from netdra.kube.resources import DEVICE_CLASSES, NEUTRON_PORTS, SCHEMAS, TOPOLOGIES, Resource
+from netdra.kube.resources import DEVICE_CLASSES, NEUTRON_PORTS, POD_NETWORKS, SCHEMAS, TOPOLOGIES, Resource
 from netdra.model import documents, names
 from netdra.model.claim import ResourceClaimConsumerReference
 from netdra.model.meta import Condition, ObjectMeta, OwnerReference
 from netdra.model.neutron_port import FINALIZER as IN_NEUTRON
 from netdra.model.neutron_port import NeutronPort
+from netdra.model.pod_network import PodNetwork
 from netdra.model.resource import API_VERSION
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
@@ -292,6 +293,18 @@ async def finalize_topology(client: Client, topology: NetworkTopology, *, wanted
     finalizers = [*others, FINALIZER] if wanted else others
     version = topology.metadata.resource_version
     await client.merge(TOPOLOGIES, topology.name, {"metadata": {"finalizers": finalizers, "resourceVersion": version}})
+
+
+async def finalize_network(client: Client, network: PodNetwork, *, wanted: bool) -> None:
+    """Set the finalizer of a PodNetwork of which claims have addresses, or remove it.
+
+    Raises:
+        ApiError: the object was changed meanwhile, or cannot be written just now.
+    """
+    others = [name for name in network.metadata.finalizers if name != FINALIZER]
+    finalizers = [*others, FINALIZER] if wanted else others
+    patch = {"metadata": {"finalizers": finalizers, "resourceVersion": network.metadata.resource_version}}
+    await client.merge(POD_NETWORKS, network.name, patch)
 
 
 async def finalize_port(client: Client, port: NeutronPort, *, wanted: bool) -> None:

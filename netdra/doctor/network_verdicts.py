@@ -86,7 +86,10 @@ def _networks(networks: tuple[PodNetwork, ...]) -> Iterator[Diagnosis]:
             yield _finding(NETWORKS, "warning", seen, "check that netdra's controller runs")
         problems = {condition.type: condition for condition in conditions if is_problem(condition)}
         for condition in problems.values():
-            if condition.type == READY:
+            if condition.type == READY and network.metadata.deletion_timestamp:
+                seen = f'PodNetwork "{network.name}": {condition.message}'
+                yield _finding(NETWORKS, "warning", seen, "delete the pods and claims that have addresses of it")
+            elif condition.type == READY:
                 seen = f'PodNetwork "{network.name}" cannot be used: {condition.message}'
                 yield _finding(NETWORKS, "warning", seen, f"correct it: kubectl edit podnetwork {network.name}")
             elif condition.type == AVAILABLE:
@@ -126,7 +129,7 @@ def _trouble(address: PodAddress, networks: set[str], facts: NetworkFacts, now: 
     assert not isinstance(facts.nodes, Unseen)
     spec = address.spec
     if spec.network not in networks:
-        return "lease" if spec.lease is not None else "network"
+        return "lease" if spec.lease is not None else "network" if spec.claim is not None else ""
     node = spec.node_name
     if spec.claim is None:
         return "held" if facts.nodes.get(node, False) else ""

@@ -60,7 +60,7 @@ _WIDE: Mapping[str, tuple[_Row, ...]] = {
     "controller": (
         ("", "nodes", ("get",)),
         (_DRA, "resourceclaims", READ),
-        (_OURS, "podnetworks", READ),
+        (_OURS, "podnetworks", (*READ, "patch")),
         (_OURS, "podnetworks/status", ("patch",)),
         (_OURS, "podaddresses", (*READ, "create", "update", "delete")),
         (_DRA, "resourceslices", ("list", "watch", "create", "update", "delete")),

@@ -35,6 +35,9 @@ OnDuplicate = Literal["Ignore", "Report", "Reassign"]
 IGNORE: OnDuplicate = "Ignore"
 REPORT: OnDuplicate = "Report"
 REASSIGN: OnDuplicate = "Reassign"
+Requests = Literal["Optional", "Required"]
+REQUIRED: Requests = "Required"
+MOST_PER_NAMESPACE = 1_000_000_000
 CONFLICT_SECONDS = 3600
 """For how long an address is not assigned that another machine on the wire was found to have."""
 
@@ -95,6 +98,20 @@ class Reservation(
     name: str
 
 
+class NetworkLimits(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
+):
+    """The limits of a network.
+
+    Attributes:
+        per_namespace: The number of steps of one namespace's claims that can have addresses, e.g. `20`. Each step has
+            an address of each family. Addresses that are kept or in quarantine for the namespace count, too. If absent,
+            the number is not limited.
+    """
+
+    per_namespace: Annotated[int, msgspec.Meta(ge=1, le=MOST_PER_NAMESPACE)] | None = None
+
+
 class PodNetworkSpec(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
 ):
@@ -112,6 +129,10 @@ class PodNetworkSpec(
             `storage`. If absent, any physical network.
         vlan: The VLAN that the steps must use, e.g. `100`. If absent, any VLAN.
         namespaces: The namespaces whose claims get addresses, e.g. `[db, web]`. If absent, all.
+        requests: Whether a claim must request its addresses by the DeviceClass `podnetwork.<name>`, e.g. `Required`: a
+            claim without the request, or for fewer steps than it has on the network, gets no address. So a
+            ResourceQuota of that class applies to all claims. If absent, `Optional`.
+        limits: The limits of the network, e.g. `{perNamespace: 20}`. If absent, none.
         keep_seconds: The time in seconds for which the address of a StatefulSet's replica, or of a claim that was not
             created for a pod, stays reserved after the claim was deleted, e.g. `3600`. The next claim of the same owner
             gets it. `0` releases it at once, as addresses of other claims are. If absent, 300.
@@ -136,11 +157,22 @@ class PodNetworkSpec(
     physnet: Annotated[str, msgspec.Meta(max_length=64)] = ""
     vlan: Annotated[int, msgspec.Meta(ge=1, le=4094)] | None = None
     namespaces: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_NAMESPACES)] = ()
+    requests: Requests | None = None
+    limits: NetworkLimits | None = None
     keep_seconds: Annotated[int, msgspec.Meta(ge=0, le=MOST_KEEP_SECONDS)] | None = None
     quarantine_seconds: Annotated[int, msgspec.Meta(ge=0, le=MOST_QUARANTINE_SECONDS)] | None = None
     on_duplicate: OnDuplicate | None = None
     nearly_full_percent: Annotated[int, msgspec.Meta(ge=1, le=100)] | None = None
     reservations: Annotated[tuple[Reservation, ...], msgspec.Meta(max_length=MAX_RESERVATIONS)] = ()
+
+    @property
+    def per_namespace(self) -> int | None:
+        """How many steps of a namespace can have addresses; None without a limit."""
+        return self.limits.per_namespace if self.limits is not None else None
+
+    def allows(self, namespace: str) -> bool:
+        """Whether claims of a namespace get addresses."""
+        return not self.namespaces or namespace in self.namespaces
 
     @property
     def keep(self) -> int:

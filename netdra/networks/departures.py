@@ -15,7 +15,7 @@ from datetime import datetime
 from netdra.model.meta import order, time_of
 from netdra.model.node_network import NodeNetwork, NodeNetworkReport
 from netdra.model.pod_address import PodAddress
-from netdra.model.pod_network import CONFLICT_SECONDS, PodNetwork
+from netdra.model.pod_network import CONFLICT_SECONDS, KEEP_SECONDS, PodNetwork
 
 
 def has_left(address: PodAddress, report: NodeNetworkReport | NodeNetwork | None) -> bool:
@@ -49,7 +49,7 @@ def interval(address: PodAddress, network: PodNetwork | None, *, keeps: bool) ->
     if address.spec.conflict_since:
         return CONFLICT_SECONDS
     if network is None:
-        return 0.0
+        return KEEP_SECONDS if keeps else 0.0  # it may be created again
     return max(network.spec.quarantine, network.spec.keep if keeps else 0)
 
 

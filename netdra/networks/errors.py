@@ -57,3 +57,15 @@ class NotAllowedError(AddressError):
     """The PodNetwork is not for the claim's namespace."""
 
     reason = "NamespaceNotAllowed"
+
+
+class NamespaceLimitError(AddressError):
+    """The claim's namespace has as many addresses as the PodNetwork allows."""
+
+    reason = "NamespaceLimit"
+
+
+class RequestMissingError(AddressError):
+    """The PodNetwork requires that a claim requests its addresses, and the claim does not."""
+
+    reason = "RequestMissing"

@@ -7,15 +7,21 @@ assigned from then on, until its PodAddress is seen or `forget` is called: two w
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from netdra.model import ip
 from netdra.model.ip import Network
 from netdra.model.pod_address import AddressOwner, Family, PodAddress, by_age, family_of
 from netdra.model.pod_network import AddressRange, PodNetwork, RangeUsage
 from netdra.networks import ranges
-from netdra.networks.errors import AddressTakenError, NoFreeAddressError, NoRangeError, WrongAddressError
+from netdra.networks.errors import (
+    AddressTakenError,
+    NamespaceLimitError,
+    NoFreeAddressError,
+    NoRangeError,
+    WrongAddressError,
+)
 from netdra.networks.free import FreeAddresses
 from netdra.networks.ranges import group_of, network_of, shown, usable
 
@@ -24,6 +30,7 @@ MAX_COUNT = 2**63 - 1
 MAX_CONFLICTS = 16
 """How many addresses of a network are set aside at a time because of reports about one claim."""
 _Place = tuple[Family, int]
+K = TypeVar("K", bound=Hashable)
 
 
 class ChosenAddress(NamedTuple):
@@ -77,6 +84,7 @@ class NetworkLedger:
         self._reserved_for: dict[tuple[str, str], list[_Place]] = {}
         self._claims: Counter[str] = Counter()
         self._aside: Counter[tuple[str, ...]] = Counter()
+        self._of_namespace: Counter[tuple[str, Family]] = Counter()
         self._held: dict[tuple[str, str, str], set[_Place]] = {}
         self._unassigned: frozenset[_Place] = frozenset()
         self._withheld: dict[_Place, AddressOwner] = {}
@@ -128,6 +136,52 @@ class NetworkLedger:
     def steps_of(self, claim: str) -> int:
         """How many steps of a claim, by its uid, have all of their addresses."""
         return self._claims[claim] // max(len(self.families), 1)
+
+    @property
+    def is_used(self) -> bool:
+        """Whether a claim has an address, or one was chosen for a claim."""
+        return bool(self._claims) or any(isinstance(holder, AddressOwner) for holder in self._taken.values())
+
+    def left_for(self, namespace: str) -> int | None:
+        """How many more steps of a namespace can have addresses; None if the network has no limit for namespaces."""
+        limit = self.network.spec.per_namespace
+        if limit is None:
+            return None
+        return max(0, limit - max((self._count(namespace, family) for family in self.families), default=0))
+
+    def check_limit(
+        self, family: Family, owner: AddressOwner, attached: Collection[str] = (), others: Callable[[], int] = lambda: 0
+    ) -> None:
+        """Return if an interface may get an address of a family that it does not have, by the limit of its namespace.
+
+        Args:
+            attached: the addresses that the claim's pod has, by its status, without prefix lengths.
+            others: how many claims of the namespace wait for its limit and come first.
+
+        Raises:
+            NamespaceLimitError: the namespace has all that it can have.
+        """
+        limit = self.network.spec.per_namespace
+        if limit is None:
+            return
+        withheld = (place for place, other in self._withheld.items() if other == owner)
+        own = (*self._by_owner.get(owner, ()), *withheld, *self._places(attached))
+        if any(place[0] == family for place in own):
+            return
+        count = self._count(owner.namespace, family)
+        waiting = others()
+        if count + waiting < limit:
+            return
+        first = f", and {waiting} claims have waited longer" if waiting and count < limit else ""
+        raise NamespaceLimitError(
+            f'PodNetwork "{self.network.name}": namespace "{owner.namespace}" has addresses for {count} of {limit} '
+            f"steps{first}",
+            hint="delete claims of the namespace, or wait until the addresses of deleted ones are released",
+        )
+
+    def _count(self, namespace: str, family: Family) -> int:
+        withheld = (place for place, owner in self._withheld.items() if owner.namespace == namespace)
+        return self._of_namespace[namespace, family] + sum(place[0] == family for place in withheld)
 
     def awaiting(self, namespace: str, pod: str, claim: str) -> Iterator[tuple[int, Family, int]]:
         """The addresses that are not free, and that the next claim of an owner gets: kept for it, or reserved by name.
@@ -428,6 +482,8 @@ class NetworkLedger:
             self._held.setdefault(_holding(owner), set()).add(place)
         if isinstance(holder, PodAddress) and holder.spec.claim is not None:
             self._claims[holder.spec.claim.uid] += 1
+        if _counts_for_namespace(holder):
+            self._of_namespace[owner.namespace, place[0]] += 1
         if (pool := self._pool_of(place)) is not None:
             pool.free.take(place[1])
             pool.counts["reserved"] -= place in self._reserved
@@ -449,9 +505,9 @@ class NetworkLedger:
             if not held:
                 del self._held[_holding(owner)]
         if isinstance(holder, PodAddress) and holder.spec.claim is not None:
-            self._claims[holder.spec.claim.uid] -= 1
-            if not self._claims[holder.spec.claim.uid]:
-                del self._claims[holder.spec.claim.uid]
+            _decrease(self._claims, holder.spec.claim.uid)
+        if _counts_for_namespace(holder):
+            _decrease(self._of_namespace, (owner.namespace, place[0]))
         if (pool := self._pool_of(place)) is not None:
             pool.counts[_state(holder)] -= 1
             if place in self._reserved:
@@ -474,8 +530,20 @@ class NetworkLedger:
             pool.free.put_back(place[1])
 
 
+def _decrease(counts: Counter[K], key: K) -> None:
+    """Count one less; nothing is left of a key at zero."""
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]
+
+
 def _state(holder: PodAddress | AddressOwner) -> str:
     return "used" if isinstance(holder, AddressOwner) or holder.spec.claim is not None else "reserved"
+
+
+def _counts_for_namespace(holder: PodAddress | AddressOwner) -> bool:
+    """Whether an address counts for the limit of its owner's namespace: all that others cannot get because of it do."""
+    return isinstance(holder, AddressOwner) or (holder.spec.lease is None and not holder.spec.conflict_since)
 
 
 def _is_kept(address: PodAddress) -> bool:

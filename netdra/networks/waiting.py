@@ -11,8 +11,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
 
 
+def limit_queue(network: str, namespace: str) -> str:
+    """The queue of a namespace's claims that wait for the limit of a network; no network's name has a slash."""
+    return f"{network}/{namespace}"
+
+
 class WaitingClaims:
-    """The claims that wait for a free address of a network, for all networks."""
+    """The claims that wait for a free address of a network, for all networks.
+
+    Claims of a namespace that has all addresses that it can have are in a queue of their own (`limit_queue`), which
+    stands for a network here: claims of other namespaces do not wait for them.
+    """
 
     def __init__(self) -> None:
         """Begin without any."""
@@ -48,9 +57,17 @@ class WaitingClaims:
         """A claim waits no longer."""
         self._tickets.pop(claim, None)
         for network in [name for name, waiting in self._networks.items() if claim in waiting]:
-            del self._networks[network][claim]
-            if not self._networks[network]:
-                del self._networks[network]
+            self.withdraw(claim, network)
+
+    def withdraw(self, claim: str, network: str) -> bool:
+        """A claim does not wait for a network any more; returns whether it did. It keeps its place."""
+        waiting = self._networks.get(network, {})
+        if claim not in waiting:
+            return False
+        del waiting[claim]
+        if not waiting:
+            del self._networks[network]
+        return True
 
     def forget(self, claim: str) -> None:
         """A claim is gone, or not allocated."""
@@ -60,6 +77,11 @@ class WaitingClaims:
     def of(self, network: str) -> list[str]:
         """The claims that wait for a network, the first one first."""
         return sorted(self._networks.get(network, ()), key=self._place)
+
+    def of_limits(self, network: str) -> list[str]:
+        """The claims that wait for the limits of a network."""
+        queues = (waiting for name, waiting in self._networks.items() if name.startswith(limit_queue(network, "")))
+        return [claim for waiting in queues for claim in waiting]
 
     def before(self, claim: str, network: str, compete: Callable[[Mapping[str, str]], bool]) -> int:
         """How many claims of other pods wait for a network, and longer than a claim or its pod.

@@ -23,6 +23,7 @@ from netdra.model.claim import (
 from netdra.model.errors import InvalidInputError
 from netdra.model.findings import Finding, Path
 from netdra.model.meta import ObjectMeta
+from netdra.model.pod_network import REQUIRED, PodNetwork
 from netdra.model.topology import NetworkTopology
 from netdra.networks import shares
 from netdra.rules import pod_networks
@@ -30,6 +31,7 @@ from netdra.topology.classes import parameters, plain_claim
 from netdra.topology.selectors import choices
 
 _RENDER = "netdra render --template prints it"
+_NOT_ALLOWED = "an administrator can add the namespace to spec.namespaces of the PodNetwork"
 
 
 def networks_of(
@@ -106,6 +108,70 @@ def warnings(
             what += f"{steps} on this network"
             key = names.qualified(names.ADDRESSES)
             yield Finding(what, f'set capacity.requests["{key}"] of the request to {steps}', path)
+
+
+def refused(
+    named: str,
+    wanted: DeviceClaim,
+    path: Path,
+    namespace: str,
+    topologies: Mapping[str, NetworkTopology],
+    classes: Mapping[str, DeviceClass],
+    networks: Mapping[str, PodNetwork],
+) -> Iterator[Finding]:
+    """Requests for addresses that a PodNetwork does not allow, and those that it requires: no address is assigned.
+
+    Args:
+        named, wanted, path, topologies, classes: as of `check`.
+        namespace: the claim's; "" if it is not known.
+        networks: the PodNetworks by name.
+    """
+    requested = Counter[str]()
+    for at, request in enumerate(wanted.requests):
+        for name in dict.fromkeys(names.network_of_class(choice.device_class_name) for choice in choices(request)):
+            network = networks.get(name)
+            if network is not None and namespace and not network.spec.allows(namespace):
+                what = f'{named}, request "{request.name}" requests addresses of PodNetwork "{name}", which is not for '
+                what += f'namespace "{namespace}"'
+                yield Finding(what, _NOT_ALLOWED, (*path, "requests", at))
+        if name := _network(request):
+            requested[name] += _steps(request.exactly) if request.exactly is not None else 1
+    for name, steps in (networks_of(wanted, topologies, classes) or Counter[str]()).items():
+        network = networks.get(name)
+        if network is not None and network.spec.requests == REQUIRED and requested[name] < steps:
+            what = (
+                f'{named} requests addresses of PodNetwork "{name}" for {requested[name]} of its {steps} steps on this '
+            )
+            what += "network, which requires the request"
+            yield Finding(what, f"add a request of DeviceClass {names.network_class(name)}: {_RENDER}", path)
+
+
+def limited(
+    named: str,
+    wanted: DeviceClaim,
+    path: Path,
+    namespace: str,
+    topologies: Mapping[str, NetworkTopology],
+    classes: Mapping[str, DeviceClass],
+    networks: Mapping[str, PodNetwork],
+) -> Iterator[Finding]:
+    """Steps that get no address, as their PodNetwork is now; for warnings, and with the arguments of `refused`."""
+    for name, steps in (networks_of(wanted, topologies, classes) or Counter[str]()).items():
+        network = networks.get(name)
+        if network is None:
+            continue
+        requests = {names.network_of_class(each.device_class_name) for one in wanted.requests for each in choices(one)}
+        if namespace and not network.spec.allows(namespace) and name not in requests:
+            what = (
+                f'{named} has steps on PodNetwork "{name}", which is not for namespace "{namespace}", so they get no '
+            )
+            yield Finding(f"{what}address", _NOT_ALLOWED, path)
+        limit = network.spec.per_namespace
+        if limit is not None and steps > limit:
+            what = (
+                f'{named} has {steps} steps on PodNetwork "{name}", but a namespace gets addresses for {limit} steps '
+            )
+            yield Finding(f"{what}at most", "an administrator can raise limits.perNamespace of the PodNetwork", path)
 
 
 def missing(

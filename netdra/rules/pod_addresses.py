@@ -6,16 +6,19 @@ where a claim has none.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from netdra.model import names
 from netdra.model.claim import ResourceClaim
 from netdra.model.findings import Finding
 from netdra.model.pod_address import AddressOwner, PodAddress
-from netdra.model.pod_network import PodNetwork
+from netdra.model.pod_network import REQUIRED, PodNetwork
 from netdra.model.topology import NetworkTopology
-from netdra.networks.errors import AddressHeldError, NoPodNetworkError, NotAllowedError
+from netdra.model.watched_claim import WatchedClaim
+from netdra.networks import shares
+from netdra.networks.errors import AddressHeldError, NoPodNetworkError, NotAllowedError, RequestMissingError
 from netdra.topology import address_request
 from netdra.topology.bind import addressed_steps
 from netdra.topology.users import pod_owner
@@ -88,12 +91,49 @@ def check_allowed(network: PodNetwork, namespace: str) -> None:
     Raises:
         NotAllowedError: it is not.
     """
-    namespaces: Collection[str] = network.spec.namespaces
-    if namespaces and namespace not in namespaces:
+    if not network.spec.allows(namespace):
         raise NotAllowedError(
             f'PodNetwork "{network.name}" is not for namespace "{namespace}"',
-            hint=f"its spec.namespaces has {', '.join(namespaces)}",
+            hint=f"its spec.namespaces has {', '.join(network.spec.namespaces)}",
         )
+
+
+def requested(claim: ResourceClaim | WatchedClaim) -> Counter[str]:
+    """For how many steps a claim has shares of the addresses of each PodNetwork."""
+    steps = Counter[str]()
+    for result in claim.status.allocation.devices.results if claim.status.allocation is not None else ():
+        if result.pod_network:
+            steps[result.pod_network] += shares.steps_of(result.consumed_capacity)
+    return steps
+
+
+def check_new(network: PodNetwork, claim: ResourceClaim | WatchedClaim, steps: int) -> None:
+    """Check that a claim may get addresses of a network that it does not have yet.
+
+    Args:
+        steps: how many steps the claim has on the network.
+
+    Raises:
+        NoPodNetworkError: the network is being deleted.
+        RequestMissingError: it requires that the claim requests its addresses.
+    """
+    if network.metadata.deletion_timestamp:
+        raise deleting(network.name)
+    shared = requested(claim)[network.name]
+    if network.spec.requests == REQUIRED and shared < steps:
+        raise RequestMissingError(
+            f'PodNetwork "{network.name}" requires that a claim requests its addresses: this one requests those of '
+            f"{shared} of {steps} steps",
+            hint=f"create the claim again with a request of DeviceClass {names.network_class(network.name)}: "
+            "netdra render --template prints it",
+        )
+
+
+def deleting(name: str) -> NoPodNetworkError:
+    """The reason why no address of a network is assigned that is being deleted."""
+    return NoPodNetworkError(
+        f'PodNetwork "{name}" is being deleted', hint="use another PodNetwork, or create it again after its deletion"
+    )
 
 
 def held(address: PodAddress, *, is_over: bool) -> AddressHeldError:

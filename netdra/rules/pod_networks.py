@@ -8,11 +8,11 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from netdra.model import ip, suggestions
+from netdra.model import ip, names, suggestions
 from netdra.model.findings import Finding, Path, about
 from netdra.model.ip import Network
 from netdra.model.pod_address import family_of
-from netdra.model.pod_network import AddressRange, PodNetwork
+from netdra.model.pod_network import REQUIRED, AddressRange, PodNetwork
 from netdra.model.topology import NetworkTopology
 from netdra.networks.ranges import Span, address_of, bounds, exclusion, hosts, network_of, servers, shown, usable
 from netdra.rules.networks import tags
@@ -113,6 +113,9 @@ def _of_spec(network: PodNetwork) -> Iterator[Finding]:
             yield from _twice(entry, subnet, span, subnets, path)
             subnets.append((subnet, span))
     yield from _of_routes(network)
+    if network.spec.requests == REQUIRED and not names.has_shares(network.name):
+        what = "requests is Required, but the name is too long for a DeviceClass, so no claim can request addresses"
+        yield Finding(what, "choose a shorter name, or set requests to Optional", ("requests",))
     yield from (
         Finding(f'"{server}" is not an IP address', "write it without a prefix length, as 10.77.0.2", ("dns", at))
         for at, server in enumerate(network.spec.dns)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 
+from netdra.model import names as names_of
 from netdra.model.claim import ResourceClaim, selected_node
 from netdra.model.errors import NetdraError
 from netdra.model.pod_address import PodAddress, family_of
-from netdra.model.pod_network import AVAILABLE, NEARLY_FULL, READY, PodNetwork, is_problem
+from netdra.model.pod_network import AVAILABLE, NEARLY_FULL, READY, REQUIRED, PodNetwork, is_problem
 from netdra.model.suggestions import hint, listed
 from netdra.model.topology import NetworkTopology
 from netdra.networks.departures import has_left
@@ -27,6 +29,8 @@ _REASONS = (
     "WrongAddress",
     "NoPodNetwork",
     "NamespaceNotAllowed",
+    "NamespaceLimit",
+    "RequestMissing",
     "NotAssigned",
 )
 """Reasons of the events about addresses that are not assigned."""
@@ -57,6 +61,8 @@ def network_story(cluster: ClusterState, name: str) -> Story:
 def _state(network: PodNetwork) -> str:
     conditions = network.status.conditions if network.status is not None else ()
     problems = {condition.type for condition in conditions if is_problem(condition)}
+    if network.metadata.deletion_timestamp:
+        return "is being deleted"
     default = "is Ready" if conditions else "is not checked yet"
     return next((text for kind, text in _STATES.items() if kind in problems), default)
 
@@ -70,6 +76,9 @@ def _statements(cluster: ClusterState, network: PodNetwork) -> Iterator[Statemen
         time, reason = condition.last_transition_time, condition.reason
         if not is_problem(condition):
             yield done(about, f"{condition.type}: {condition.message}", reason=reason, time=time)
+        elif condition.type == READY and network.metadata.deletion_timestamp:
+            next_step = "delete the pods and claims that have addresses of it"
+            yield _warning(about, condition.message, next_step, reason, time)
         elif condition.type == READY:
             yield wrong(about, f"it cannot be used: {condition.message}", "correct its spec", reason=reason, time=time)
         else:
@@ -78,11 +87,31 @@ def _statements(cluster: ClusterState, network: PodNetwork) -> Iterator[Statemen
     for entry in status.ranges if status is not None else ():
         text = f"range {entry.cidr}: {entry.used} of {entry.total} addresses used, {entry.reserved} reserved"
         yield fact(about, text)
+    yield from _of_limits(cluster, network, about)
     using = [entry for entry in cluster.topologies if _uses(entry, network.name)]
     names = listed((entry.name for entry in using), 4)
     yield fact(about, f"used by NetworkTopologies {names}" if using else "no NetworkTopology uses it")
     yield from _of_addresses(cluster, network, about)
     yield from islice(_waiting(cluster, network, {entry.name for entry in using}), MAX_WAITING)
+
+
+def _of_limits(cluster: ClusterState, network: PodNetwork, about: str) -> Iterator[Statement]:
+    """The rules of the network for claims and namespaces, and the namespaces that have all that they can have."""
+    spec = network.spec
+    if spec.namespaces:
+        yield fact(about, f"for namespaces {listed(spec.namespaces, 4)}")
+    if spec.requests == REQUIRED:
+        yield fact(about, f"claims must request addresses by DeviceClass {names_of.network_class(network.name)}")
+    if spec.per_namespace is None:
+        return
+    yield fact(about, f"a namespace gets addresses for {spec.per_namespace} steps at most")
+    own = (entry for entry in cluster.addresses if entry.spec.network == network.name and entry.spec.lease is None)
+    counts = Counter((entry.spec.owner.namespace, entry.family) for entry in own if not entry.spec.conflict_since)
+    full = sorted({namespace for (namespace, _), count in counts.items() if count >= spec.per_namespace})
+    if full:
+        next_step = "delete claims of these namespaces, or raise limits.perNamespace"
+        text = f"{len(full)} namespaces have all addresses that they can have: {listed(full, 4)}"
+        yield _warning(about, text, next_step, "NamespaceLimit")
 
 
 def _warning(about: str, text: str, next_step: str, reason: str, time: str = "") -> Statement:
@@ -197,6 +226,9 @@ def _problem(
     try:
         pod_addresses.check_usable(network.name, network, pod_networks.check(network))
         pod_addresses.check_allowed(network, claim.metadata.namespace)
+        if not _present(cluster, claim, wanted):
+            steps = sum(entry.network == network.name for entry in _wanted(cluster, claim))
+            pod_addresses.check_new(network, claim, steps)
         if node and found is None and any(entry.node_selector is not None for entry in network.spec.ranges):
             return None  # its labels are unknown
         ledger = NetworkLedger(network, (entry for entry in cluster.addresses if entry.spec.network == network.name))
@@ -204,6 +236,7 @@ def _problem(
         for family in ledger.families:
             for own in ledger.of(wanted.owner, family)[:1]:
                 _check_left(cluster, claim, own)
+            ledger.check_limit(family, wanted.owner)
             ledger.choose(family, wanted.owner, found.metadata.labels if found else {}, wanted.requested, wanted.group)
     except AddressError as problem:
         return problem

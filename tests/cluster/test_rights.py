@@ -60,7 +60,7 @@ CONTROLLER: Rights = {
     f"resourceslices.{DRA}": frozenset({"list", "watch", "create", "update", "delete"}),
     f"neutronports.{OURS}": READ | {"create", "patch", "delete"},
     f"neutronports/status.{OURS}": frozenset({"patch"}),
-    f"podnetworks.{OURS}": READ,
+    f"podnetworks.{OURS}": READ | {"patch"},
     f"podnetworks/status.{OURS}": frozenset({"patch"}),
     f"podaddresses.{OURS}": READ | {"create", "update", "delete"},
     f"deviceclasses.{DRA}": READ | {"create", "update", "delete"},

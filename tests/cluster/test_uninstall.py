@@ -161,6 +161,24 @@ def test_endpointslices_of_pod_networks_are_deleted_and_others_stay(plane: Contr
     api.delete(kind, "other", ELSEWHERE)
 
 
+def test_a_pod_network_loses_its_finalizer_so_that_its_deletion_does_not_hang(plane: ControlPlane, api: Api) -> None:
+    kind, another = "networking.dra.io/v1alpha1/PodNetwork", "example.com/theirs"
+    for name, finalizers in (("waits", ["networking.dra.io/in-use"]), ("stays", ["networking.dra.io/in-use", another])):
+        made = manifest(kind, name, spec={"ranges": [{"cidr": "10.70.0.0/24"}]})
+        made["metadata"]["finalizers"] = finalizers
+        api.create(made)
+    api.delete(kind, "waits")
+    assert api.get(kind, "waits")["metadata"]["deletionTimestamp"]
+    done = clean(plane.kubeconfig(), 0)
+    assert done.returncode == 0, done.stderr
+    assert "finalizer of PodNetwork  waits" in done.stdout
+    assert [(each["metadata"]["name"], each["metadata"]["finalizers"]) for each in api.list(kind)] == [
+        ("stays", [another])
+    ]
+    api.patch(kind, "stays", {"metadata": {"finalizers": None}})
+    api.delete(kind, "stays")
+
+
 def test_a_lease_that_is_renewed_is_refused_and_one_that_is_not_is_expired(plane: ControlPlane, api: Api) -> None:
     api.create(lease(2, "controller"))
 

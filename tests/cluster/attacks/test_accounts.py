@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from testbed.api import Api, Object
+from testbed.api import Api, Object, kind_of
 from testbed.control_plane import ControlPlane
 from testbed.kubectl import denial
 from testbed.objects import CLASS, SLICE, manifest
@@ -28,6 +28,7 @@ from tests.cluster.daemons import POLICY
 from tests.cluster.identities import NETDRA
 from tests.cluster.install.rendering import Case
 from tests.cluster.test_controller import SCHEMA, TOPOLOGY
+from tests.cluster.test_pod_networks import NETWORK
 from tests.cluster.test_rights import REPORT
 
 WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
@@ -101,6 +102,10 @@ def theirs(name: str) -> dict[str, tuple[Object, Object]]:
         "networktopologies": (
             manifest(TOPOLOGY, name, spec={"steps": steps}),
             manifest(TOPOLOGY, name, spec={"steps": other}),
+        ),
+        "podnetworks": (
+            manifest(NETWORK, name, spec={"ranges": [{"cidr": "10.99.0.0/24"}]}),
+            manifest(NETWORK, name, spec={"ranges": [{"cidr": "10.98.0.0/24"}]}),
         ),
         "cniplugins": (
             manifest(PLUGIN, name, spec={"image": "example.com/a:1", "binaryPath": "/a"}),
@@ -244,17 +249,19 @@ def test_no_verb_on_anybodys_object_succeeds(
 
 @pytest.mark.parametrize("field", ["labels", "annotations", "ownerReferences", "finalizers"])
 @pytest.mark.parametrize("account", ["controller", "uninstall-clean"])
-def test_of_a_topology_it_writes_its_finalizer_alone(
+@pytest.mark.parametrize("plural", ["networktopologies", "podnetworks"])
+def test_of_a_topology_or_pod_network_it_writes_its_finalizer_alone(
     control_plane: ControlPlane,
     workspace: Workspace,
     templates: dict[str, list[Object]],
+    plural: str,
     account: str,
     field: str,
 ) -> None:
     stolen = Stolen(control_plane, workspace.api, account)
     name = workspace.name("theirs")
     own, another = "networking.dra.io/in-use", "example.com/theirs"
-    topology = theirs(name)["networktopologies"][0]
+    topology = theirs(name)[plural][0]
     topology["metadata"]["finalizers"] = [own, another]
     workspace.create(topology)
     owner = {"apiVersion": "v1", "kind": "Node", "name": "a", "uid": "b"}
@@ -269,7 +276,7 @@ def test_of_a_topology_it_writes_its_finalizer_alone(
     if field == "finalizers":
         assert "ValidatingAdmissionPolicy 'netdra-" in write([])
         assert write([another]) == ""
-    workspace.api.patch(TOPOLOGY, name, {"metadata": {"finalizers": []}})
+    workspace.api.patch(kind_of(topology), name, {"metadata": {"finalizers": []}})
 
 
 def test_the_job_of_presets_creates_the_preset(

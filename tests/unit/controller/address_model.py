@@ -24,6 +24,7 @@ import msgspec
 
 from netdra.controller.addresses import PodAddresses
 from netdra.controller.releases import AddressReleases
+from netdra.controller.writing import FINALIZER
 from netdra.kube.errors import AlreadyExistsError, ConflictError, NotFoundError, Status
 from netdra.kube.resources import POD_ADDRESSES, RESOURCE_CLAIMS
 from netdra.kube.store import Change, Store
@@ -46,7 +47,9 @@ LAN = topology(
     "- {name: lan, type: macvlan, network: storage, selector: {cel: 'true'}, config: {ipam: {type: network}}}",
     name="lan",
 )
-NET = network({"cidr": "10.7.0.0/29", "last": f"10.7.0.{ADDRESSES}"}, keepSeconds=0, quarantineSeconds=5)
+_RANGE = {"cidr": "10.7.0.0/29", "last": f"10.7.0.{ADDRESSES}"}
+_BARE = network(_RANGE, keepSeconds=0, quarantineSeconds=5)
+NET = msgspec.structs.replace(_BARE, metadata=msgspec.structs.replace(_BARE.metadata, finalizers=(FINALIZER,)))
 LONG_AGO, NOW = "2020-01-01T00:00:00Z", "2099-01-01T00:00:00Z"
 """Before and in the quarantine, by the clocks of this century."""
 OK, CUT, GONE = range(3)

@@ -11,6 +11,7 @@ import pytest
 from netdra.controller import assignments
 from netdra.kube.answers import decoder
 from netdra.model import names
+from netdra.model.claim import ResourceClaim
 from netdra.model.meta import ObjectMeta
 from netdra.model.pod_address import AddressOwner, AddressRoute
 from netdra.model.topology import DeclaredParameter
@@ -211,3 +212,29 @@ def test_an_invalid_pod_network_reports_the_reason_in_its_status() -> None:
     (ready,) = status.conditions
     assert (ready.status, ready.reason) == ("False", "Invalid")
     assert '"10.7.0.5/24" is not a subnet; write 10.7.0.0/24' in ready.message
+
+
+def test_the_status_of_a_network_that_is_being_deleted_names_five_claims_and_counts_the_others() -> None:
+    net = network("10.7.0.0/24")
+    deleted = msgspec.structs.replace(net, metadata=msgspec.structs.replace(net.metadata, deletion_timestamp="now"))
+    users = [f"db/claim-{number}" for number in range(7)]
+    for ledger in (NetworkLedger(deleted), None):
+        ready = assignments.network_status(deleted, ledger, (), NOW, users).conditions[0]
+        assert (ready.status, ready.reason) == ("False", "Deleting")
+        assert "7 claims have addresses of the network (db/claim-0, " in ready.message
+        assert "db/claim-4 and 2 more)" in ready.message
+    (ready, *_) = assignments.network_status(deleted, NetworkLedger(deleted), (), NOW, users[:1]).conditions
+    assert "1 claim has addresses of the network (db/claim-0);" in ready.message
+
+
+def test_the_steps_of_a_claims_shares_are_counted_for_each_network() -> None:
+    pool = "podnetworks.dra.networking/"
+    results: list[dict[str, object]] = [
+        {"request": "a", "driver": "dra.networking", "pool": f"{pool}storage", "device": "addresses"},
+        {"request": "b", "driver": "dra.networking", "pool": f"{pool}storage/rack", "device": "addresses"},
+        {"request": "c", "driver": "dra.networking", "pool": "node-1/nic", "device": "nic"},
+    ]
+    amounts = {"dra.networking/addresses": "2"}
+    results = [{**result, "consumedCapacity": amounts} for result in results]
+    value = {"metadata": {"name": "c"}, "spec": {}, "status": {"allocation": {"devices": {"results": results}}}}
+    assert pod_addresses.requested(msgspec.convert(value, ResourceClaim)) == {"storage": 4}

@@ -10,6 +10,7 @@ import pytest
 from netdra.model.meta import ObjectMeta, time_text
 from netdra.model.node_network import NodeNetworkReport, ReportedStatus, UnassignedAddress
 from netdra.model.pod_address import PodAddress
+from netdra.model.pod_network import KEEP_SECONDS
 from netdra.networks.departures import Intervals, has_left, interval
 from tests.unit.networks.builders import address, network, owner
 
@@ -84,4 +85,8 @@ def test_an_address_is_in_quarantine_at_least_and_kept_for_an_owner_that_comes_b
     net = network("10.7.0.0/24", keepSeconds=60, quarantineSeconds=7)
     assert [interval(released(), net, keeps=keeps) for keeps in (False, True)] == [7, 60]
     assert interval(released(), network("10.7.0.0/24", keepSeconds=0), keeps=True) == 5
-    assert interval(released(), None, keeps=True) == 0
+
+
+def test_an_address_is_kept_for_a_time_after_its_network_was_deleted_as_it_may_be_created_again() -> None:
+    assert interval(released(), None, keeps=False) == 0
+    assert interval(released(), None, keeps=True) == KEEP_SECONDS

@@ -7,8 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from netdra.model.pod_address import AddressOwner, PodAddress
-from netdra.networks.errors import AddressTakenError, NoFreeAddressError, NoRangeError, WrongAddressError
+from netdra.model.pod_address import AddressLease, AddressOwner, PodAddress
+from netdra.networks.errors import (
+    AddressTakenError,
+    NamespaceLimitError,
+    NoFreeAddressError,
+    NoRangeError,
+    WrongAddressError,
+)
 from netdra.networks.ledger import ChosenAddress, NetworkLedger
 from tests.unit.networks.builders import address, network, owner
 
@@ -291,3 +297,79 @@ def test_reports_about_a_claim_and_about_a_namespace_set_a_bounded_number_of_add
     ledger.check_conflict(address("10.7.0.40/26", owner("web-2", namespace="other")))
     ledger.put(set_aside("web-1", 20), None)
     ledger.check_conflict(address("10.7.0.40/26", owner("web-2")))
+
+
+LIMITED = network("10.0.0.0/24", "2001:db8::/64", limits={"perNamespace": 2})
+
+
+def assign(ledger: NetworkLedger, pod: str, namespace: str = "db") -> None:
+    """Choose an address of each family for a pod, by the limit."""
+    for family in ledger.families:
+        ledger.check_limit(family, owner(pod, namespace=namespace))
+        ledger.choose(family, owner(pod, namespace=namespace), {})
+
+
+def test_a_namespace_gets_addresses_up_to_the_limit_and_others_have_their_own() -> None:
+    ledger = NetworkLedger(LIMITED)
+    assert (ledger.left_for("db"), NetworkLedger(network("10.0.0.0/24")).left_for("db")) == (2, None)
+    for pod in ("a", "b"):
+        assign(ledger, pod)
+    with pytest.raises(NamespaceLimitError, match=r'namespace "db" has addresses for 2 of 2 steps'):
+        assign(ledger, "c")
+    assign(ledger, "c", "web")
+    assign(ledger, "a")  # an interface that has an address does not need another one
+    assert (ledger.left_for("db"), ledger.left_for("web"), ledger.left_for("other")) == (0, 1, 2)
+
+
+def test_kept_addresses_count_for_a_limit_and_imported_and_conflicting_ones_do_not() -> None:
+    kept = address("10.0.0.1/24", owner("a"), claim="")
+    taken = address("10.0.0.2/24", owner("b"), claim="")
+    lease = AddressLease(plugin="whereabouts", pool="p")
+    imported = msgspec.structs.replace(taken, spec=msgspec.structs.replace(taken.spec, lease=lease))
+    other = address("10.0.0.3/24", owner("c"), claim="")
+    since = "2026-11-27T10:00:00Z"
+    conflicting = msgspec.structs.replace(other, spec=msgspec.structs.replace(other.spec, conflict_since=since))
+    ledger = NetworkLedger(LIMITED, [kept, imported, conflicting])
+    assert ledger.left_for("db") == 1
+    ledger.put(kept, None)
+    assert ledger.left_for("db") == 2
+
+
+def test_an_address_that_was_deleted_by_hand_or_is_in_a_pod_comes_back_beyond_the_limit() -> None:
+    ledger = NetworkLedger(network("10.0.0.0/24", limits={"perNamespace": 1}))
+    own = address("10.0.0.1/24", owner("a"))
+    ledger.put(None, own)
+    ledger.put(own, None)
+    ledger.withhold(own)
+    assert ledger.left_for("db") == 0
+    with pytest.raises(NamespaceLimitError):
+        ledger.check_limit("IPv4", owner("b"))
+    ledger.check_limit("IPv4", owner("a"))
+    ledger.check_limit("IPv4", owner("b"), ["10.0.0.2"])
+
+
+def test_claims_of_a_namespace_that_have_waited_longer_come_first() -> None:
+    ledger = NetworkLedger(LIMITED)
+    assign(ledger, "a")
+    ledger.check_limit("IPv4", owner("b"), others=lambda: 0)
+    with pytest.raises(NamespaceLimitError, match="1 of 2 steps, and 1 claims have waited longer"):
+        ledger.check_limit("IPv4", owner("b"), others=lambda: 1)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcdef"), st.sampled_from(["db", "web"]), st.booleans()), max_size=40))
+def test_no_sequence_of_assignments_and_releases_exceeds_a_limit(acts: list[tuple[str, str, bool]]) -> None:
+    ledger = NetworkLedger(LIMITED)
+    held: dict[AddressOwner, list[ChosenAddress]] = {}
+    for pod, namespace, ends in acts:
+        interface = owner(pod, namespace=namespace)
+        if ends:
+            for chosen in held.pop(interface, []):
+                ledger.forget(chosen)
+        elif interface not in held and ledger.left_for(namespace):
+            for family in ledger.families:
+                ledger.check_limit(family, interface)
+                held.setdefault(interface, []).append(ledger.choose(family, interface, {}))
+        for name in ("db", "web"):
+            steps = sum(interface.namespace == name for interface in held)
+            assert (steps <= 2, ledger.left_for(name)) == (True, 2 - steps)
+    assert ledger.is_used == bool(held)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from netdra.networks.waiting import WaitingClaims
+from netdra.networks.waiting import WaitingClaims, limit_queue
 
 
 def anything(_: Mapping[str, str]) -> bool:
@@ -58,3 +58,20 @@ def test_claims_of_one_pod_do_not_wait_for_each_other() -> None:
     assert waiting.before("other", "x", anything) == 1
     waiting.forget("a1")
     assert waiting.before("other", "x", anything) == 0
+
+
+def test_a_claim_that_waits_for_the_limit_of_its_namespace_keeps_its_place_and_others_do_not_wait_for_it() -> None:
+    waiting = WaitingClaims()
+    waiting.wait("db/a", ["x"], {})
+    waiting.wait("web/b", ["x"], {})
+    waiting.wait("db/a", [limit_queue("x", "db")], {})
+    assert waiting.withdraw("db/a", "x")
+    assert not waiting.withdraw("db/a", "x")
+
+    assert (waiting.of("x"), waiting.of(limit_queue("x", "db"))) == (["web/b"], ["db/a"])
+    assert waiting.before("web/new", "x", anything) == 1
+    assert waiting.before("db/new", limit_queue("x", "db"), anything) == 1
+    assert waiting.before("web/new", limit_queue("x", "web"), anything) == 0
+    assert (waiting.of_limits("x"), waiting.of_limits("y")) == (["db/a"], [])
+    waiting.leave("db/a")
+    assert waiting.of_limits("x") == []

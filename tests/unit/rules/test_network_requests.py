@@ -102,6 +102,53 @@ def test_addresses_of_a_network_without_a_step_are_an_error() -> None:
     assert 'addresses of PodNetwork "storage"' in alone.text
 
 
+NETWORKS = {"storage": network("10.0.0.0/24", namespaces=["db"], limits={"perNamespace": 1})}
+REQUIRED = {"storage": network("10.0.0.0/24", requests="Required")}
+CHOICE = {"name": "any", "deviceClassName": "podnetwork.storage", "tolerations": [TOLERATION]}
+ALTERNATIVE = {"name": "share", "firstAvailable": [CHOICE]}
+
+
+def judged(
+    rule: Any, networks: dict[str, Any], namespace: str, steps: list[dict[str, Any]], *requests: Any
+) -> list[str]:
+    written, wanted = topology(steps), claim(*requests).spec.devices
+    place = ("spec", "devices")
+    found = rule("c", wanted, place, namespace, {"net": written}, classes(written), networks)
+    return [finding.text for finding in found]
+
+
+@pytest.mark.parametrize("request_of", [SHARE, ALTERNATIVE])
+def test_a_request_of_a_namespace_that_the_network_excludes_is_an_error(request_of: dict[str, Any]) -> None:
+    rule = network_requests.refused
+    (text,) = judged(rule, NETWORKS, "web", SINGLE, NIC, request_of)
+    assert 'requests addresses of PodNetwork "storage", which is not for namespace "web"' in text
+    assert '"db"' not in text
+    assert "db" not in text.split()
+    assert judged(rule, NETWORKS, "db", SINGLE, NIC, request_of) == []
+    assert judged(rule, NETWORKS, "", SINGLE, NIC, request_of) == []  # a file without a namespace
+    assert judged(rule, {}, "web", SINGLE, NIC, request_of) == []
+
+
+def test_a_network_that_requires_the_request_rejects_claims_with_too_few_steps() -> None:
+    rule = network_requests.refused
+    (text,) = judged(rule, REQUIRED, "web", SINGLE, NIC)
+    assert 'requests addresses of PodNetwork "storage" for 0 of its 1 steps' in text
+    assert "add a request of DeviceClass podnetwork.storage" in text
+    assert len(judged(rule, REQUIRED, "web", TWO, NIC, SHARE)) == 1
+    assert judged(rule, REQUIRED, "web", TWO, NIC, TWICE) == []
+    assert judged(rule, REQUIRED, "web", SINGLE, NIC, SHARE) == []
+
+
+def test_steps_that_get_no_address_by_the_rules_of_their_network_are_warnings() -> None:
+    rule = network_requests.limited
+    (text,) = judged(rule, NETWORKS, "web", SINGLE, NIC)
+    assert 'has steps on PodNetwork "storage", which is not for namespace "web"' in text
+    (text,) = judged(rule, NETWORKS, "db", TWO, NIC)
+    assert "has 2 steps on PodNetwork" in text
+    assert "addresses for 1 steps at most" in text
+    assert judged(rule, NETWORKS, "db", SINGLE, NIC) == []
+
+
 def test_unknown_device_classes_yield_no_findings() -> None:
     written = topology(SINGLE)
     unknown = {"name": "x", "exactly": {"deviceClassName": "of-somebody"}}

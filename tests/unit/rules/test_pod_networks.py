@@ -111,3 +111,10 @@ def test_an_address_of_a_router_or_a_name_server_is_not_reserved_for_a_pod() -> 
         reservations = [{"address": "10.0.0.5", "namespace": "db", "name": "a"}]
         (wrong,) = pod_networks.check(network("10.0.0.0/24", reservations=reservations, **fields))
         assert "reservation 10.0.0.5 is the address of a router or a name server" in wrong.what
+
+
+def test_a_network_can_require_a_request_only_if_its_name_is_short_enough_for_a_class() -> None:
+    assert pod_networks.check(network("10.0.0.0/24", requests="Required")) == ()
+    (wrong,) = pod_networks.check(network("10.0.0.0/24", name="a" * 250, requests="Required"))
+    assert "no claim can request addresses" in wrong.what
+    assert wrong.path == ("spec", "requests")

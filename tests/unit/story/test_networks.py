@@ -185,3 +185,22 @@ def test_addresses_that_a_claim_has_are_shown() -> None:
 def test_addresses_that_may_not_be_read_are_not_missing() -> None:
     state = cluster(TOPOLOGY, CLAIM, PLACED, unread={"podaddresses": "you may not"})
     assert not any("PodNetwork" in entry.text for entry in claim_story(state, "apps", "net").statements)
+
+
+def test_a_network_shows_its_limits_and_the_namespaces_that_have_all_they_can_have() -> None:
+    limits = ", namespaces: [apps, web], requests: Required, limits: {perNamespace: 1}"
+    found = network_story(cluster(network(more=limits), address("10.77.0.5/16")), "storage")
+    text = "\n".join(lines(found))
+    assert "a namespace gets addresses for 1 steps at most" in text
+    assert "claims must request addresses by DeviceClass podnetwork.storage" in text
+    assert "1 namespaces have all addresses that they can have: apps" in text
+
+
+def test_a_network_that_is_being_deleted_names_the_claims_that_the_deletion_waits_for() -> None:
+    status = condition("Ready", "'deletion waits: 1 claim has addresses of the network (apps/net)'")
+    deleted = network(status=status).replace("name: storage", "name: storage, deletionTimestamp: now")
+    found = network_story(cluster(deleted, address("10.77.0.5/16")), "storage")
+    text = "\n".join(lines(found))
+    assert "PodNetwork storage is being deleted" in text
+    assert "deletion waits: 1 claim has addresses of the network (apps/net)" in text
+    assert "delete the pods and claims that have addresses of it" in text
