@@ -215,6 +215,8 @@ class AddressAssigner:
             return None  # whatever the ranges say now
         if present is not None:
             await self._check_left(key, present, claim)
+        else:
+            self.check_withheld(entry, family, node_of(claim))
         self.check_limit(key, ledger, family, entry.owner, conflicts.attached(claim))
         compete = partial(ledger.compete, labels)
         chosen = ledger.choose(
@@ -236,6 +238,16 @@ class AddressAssigner:
         listed = conflicts.attached(claim)
         others = self._releases.of_others(network, key) if listed else frozenset()
         return tuple(text for text in listed if ip.address(text) not in others)
+
+    def check_withheld(self, entry: WantedAddresses, family: Family, node: str) -> None:
+        """Check that no pod on another node may have an address of an interface without one: it was deleted by hand.
+
+        Raises:
+            AddressHeldError: one may; it is not known whether the next address would be another one.
+        """
+        away = self._ledgers.withheld_elsewhere(entry.network, entry.owner, family, node)
+        if away is not None:
+            raise pod_addresses.held(away, is_over=True)
 
     def check_limit(
         self, key: str, ledger: NetworkLedger, family: Family, owner: AddressOwner, attached: Collection[str] = ()

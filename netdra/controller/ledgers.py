@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from netdra.kube.store import Store
 from netdra.model.findings import Finding
-from netdra.model.pod_address import PodAddress, WatchedPodAddress, address_named
+from netdra.model.pod_address import AddressOwner, Family, PodAddress, WatchedPodAddress, address_named
 from netdra.model.pod_network import PodNetwork
 from netdra.networks.ledger import NetworkLedger
 from netdra.rules import pod_addresses, pod_networks
@@ -66,6 +66,18 @@ class NetworkLedgers:
         if ledger is not None:
             ledger.stop_withholding(address)
         return address.spec.network
+
+    def withheld_elsewhere(self, network: str, owner: AddressOwner, family: Family, node: str) -> PodAddress | None:
+        """An address that is withheld for an interface, and that a pod on another node may have."""
+        return next(
+            (
+                address
+                for address in self._withheld.values()
+                if (address.spec.network, address.spec.owner, address.family) == (network, owner, family)
+                and address.spec.node_name != node
+            ),
+            None,
+        )
 
     def of(self, network: str) -> NetworkLedger:
         """The addresses of a network.

@@ -134,6 +134,8 @@ class Prospects:
                 raise pod_addresses.held(present, is_over=True)
             return False
         if present is None:
+            allocation = claim.status.allocation
+            self._assigner.check_withheld(entry, family, allocation.node if allocation is not None else "")
             self._assigner.check_limit(key, ledger, family, entry.owner)
         compete = partial(ledger.compete, labels)
         found = ledger.find(

@@ -8,7 +8,7 @@ some turns, so that acts come in the midst of their work.
 from __future__ import annotations
 
 import asyncio
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 from unittest import mock
 
@@ -209,10 +209,37 @@ async def settled(story: Story) -> None:
 )
 @given(acts=ACTS)
 def test_no_two_pods_have_one_address_and_each_claim_gets_one_in_the_end(acts: list[tuple[str, str, str, int]]) -> None:
+    with without_long_waits():
+        asyncio.run(told(acts))
+
+
+def without_long_waits() -> AbstractContextManager[object]:
     add = WorkQueue.add
 
     def add_soon(queue: WorkQueue[Any], key: object, after: float = 0.0) -> None:
         add(queue, key, after / FASTER)
 
-    with mock.patch.object(WorkQueue, "add", add_soon):
-        asyncio.run(told(acts))
+    return mock.patch.object(WorkQueue, "add", add_soon)
+
+
+def test_an_address_that_is_deleted_by_hand_does_not_follow_its_claim_while_a_former_pod_has_it() -> None:
+    async def told() -> None:
+        story = Story()
+        controller = asyncio.ensure_future(work(story.api))
+        story.act("allocate", "b", "node-2")
+        await started(story, "b", "node-2")
+        story.act("lose", "b", "node-2")
+        story.act("force", "b", "node-2")
+        story.act("allocate", "b", "node-1")
+        await started(story, "b", "node-1")
+        await stop(controller)
+
+    with without_long_waits():
+        asyncio.run(told())
+
+
+async def started(story: Story, claim: str, node: str) -> None:
+    async with asyncio.timeout(20):
+        while (claim, node) not in story.running:
+            story.act("start", claim, "")
+            await turns(1)
