@@ -26,7 +26,7 @@ class Step(NamedTuple, Generic[S]):
 
 
 class Verdict(NamedTuple, Generic[S]):
-    """What a search has found.
+    """The result of a search.
 
     Attributes:
         states: how many were visited.

@@ -160,8 +160,6 @@ class PodAddresses:
 
     def _on_claim_change(self, change: Change[WatchedClaim]) -> None:
         before, after = change.old, change.new
-        if change.key in self._by_claim:
-            self._releases.note_claim(change)
         if before is not None and after is not None and _allotted(before) == _allotted(after):
             return
         if change.key in self._by_claim or self._assigner.is_unsure(change.key) or self._asks(after):

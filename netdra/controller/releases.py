@@ -25,7 +25,6 @@ from netdra.model.ip import Address
 from netdra.model.node_network import UnassignedAddress
 from netdra.model.pod_address import PodAddress, WatchedPodAddress, object_name
 from netdra.model.pod_network import PodNetwork
-from netdra.model.watched_claim import WatchedClaim
 from netdra.networks.departures import Intervals, has_left, interval
 from netdra.rules import pod_addresses
 
@@ -62,25 +61,12 @@ class AddressReleases:
         self._client, self._state, self._in_hand = client, state, in_hand
         self._networks, self._addresses, self._of_network = networks, addresses, of_network
         self._intervals = Intervals()
-        self._detached: dict[str, tuple[str, str]] = {}
         self._given_back: set[str] = set()
         self._awaited: dict[str, str] = {}
         self._leaving: dict[str, dict[str, str]] = {}
         self._unknown: dict[str, dict[tuple[str, str], float]] = {}
         self._present: dict[str, float] = {}
         self.kept: WorkQueue[str] = WorkQueue("kept-addresses", self._expire)
-
-    def note_claim(self, change: Change[WatchedClaim]) -> None:
-        """Note whether a claim's node has reported, in the claim's status, that the pod no longer has its network."""
-        old, new = change.old, change.new
-        if new is None or new.status.allocation is None:
-            return
-        node = new.status.allocation.node
-        was_attached = old is not None and old.metadata.uid == new.metadata.uid and old.status.is_attached
-        if was_attached and not new.status.is_attached:
-            self._detached[change.key] = new.metadata.uid, node
-        elif new.status.is_attached or self._detached.get(change.key, ("", ""))[0] != new.metadata.uid:
-            self._detached.pop(change.key, None)
 
     def note_address(self, change: Change[WatchedPodAddress]) -> None:
         """Take a change of a PodAddress."""
@@ -113,8 +99,6 @@ class AddressReleases:
         """A claim waits for no address any more, as it is gone or not allocated."""
         for name in [name for name, other in self._awaited.items() if other == key]:
             del self._awaited[name]
-        if key not in self._state.claims.objects:
-            self._detached.pop(key, None)
 
     def await_departure(self, address: PodAddress, key: str) -> None:
         """A claim waits for an address of its owner, so it is not released meanwhile."""
@@ -124,24 +108,13 @@ class AddressReleases:
         """Whether an address is on its way to claims that waited longer than its owner."""
         return address.name in self._given_back
 
-    def is_detached(self, address: PodAddress) -> bool:
-        """Whether the node has reported, in the claim's status, that the pod no longer has the claim's network.
-
-        That holds for the claim of one pod. A claim with a name of its own may be allocated on the node again, and its
-        next pod begin with the address, before this process knows; so its node reports on the address itself.
-        """
-        spec = address.spec
-        if spec.claim is None or not spec.node_name:
-            return not spec.node_name
-        if not spec.owner.pod:
-            return False
-        known = self._detached.get(key_of(spec.owner.namespace, spec.claim.name))
-        return known == (spec.claim.uid, spec.node_name)
-
     async def has_left(self, address: PodAddress) -> bool:
-        """Whether no pod has an address of a former claim: its node reports that, or the node is gone for good."""
+        """Whether no pod has an address of a former claim: its node reports that, or the node is gone for good.
+
+        The status of a claim does not count: the pod's next sandbox may have begun since it was written.
+        """
         node = address.spec.node_name
-        if self.is_detached(address) or has_left(address, self._state.nodes.objects.get(node)):
+        if not node or has_left(address, self._state.nodes.objects.get(node)):
             return True
         if time.monotonic() < self._present.get(node, -math.inf) + _NODE_SECONDS:
             return False
@@ -185,14 +158,13 @@ class AddressReleases:
             address: the address of a claim that is over, or that does not need it.
             gives_back: whether claims wait for it, so that its owner's next claim does not get it.
         """
-        network, is_detached = self._networks.objects.get(address.spec.network), self.is_detached(address)
+        network, node = self._networks.objects.get(address.spec.network), address.spec.node_name
         if gives_back:
             self._given_back.add(address.name)
-        if is_detached and not interval(address, network, keeps=self._keeps(address)):
+        if not node and not interval(address, network, keeps=self._keeps(address)):
             await self._client.delete(POD_ADDRESSES, address)
             metrics.ADDRESS_WRITES.labels("delete").inc()
             return
-        node = "" if is_detached else address.spec.node_name
         await self._client.replace(POD_ADDRESSES, assignments.kept(address, now(), node))
         metrics.ADDRESS_WRITES.labels("update").inc()
 

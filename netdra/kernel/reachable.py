@@ -279,7 +279,7 @@ def _pass_over(problem: Exception) -> None:
     """Take a failure for the end of a process, unless the kernel was short of something.
 
     Raises:
-        KernelError: it was, and what it did not open may be a namespace.
+        KernelError: it was; the file that it did not open may be a namespace.
     """
     if isinstance(problem, OSError):
         error = from_os_error(problem, "cannot search the network namespaces of the node")

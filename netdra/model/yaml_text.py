@@ -377,7 +377,7 @@ _UNTYPED = ("binary", "omap", "pairs", "set", "timestamp")
 
 
 def _checked(made: Callable[[Any, Any], Any], pattern: _Scalar, kind: str) -> Callable[[Any, Any], Any]:
-    """A constructor that refuses a text which only its tag says to be of a kind, as in `!!int ""`."""
+    """A constructor that refuses a text that only its tag declares to be of a kind, as in `!!int ""`."""
 
     def construct(loader: Any, node: Any) -> Any:
         text = loader.construct_scalar(node)

@@ -417,7 +417,7 @@ class NetworkLedger:
             )
 
     def _place_of(self, place: _Place, labels: Mapping[str, str]) -> str:
-        """Why an address is not assigned on a node of these labels, whoever requests it."""
+        """Why an address is not assigned on a node of these labels, for any claim."""
         around = [
             pool for pool in self._pools if pool.family == place[0] and place[1] in ranges.addresses_of(pool.network)
         ]

@@ -1,6 +1,6 @@
 """The model of the exhaustive check agrees with the real controller on the real API server, on random ways through it.
 
-Each act of the environment happens in the model and in the cluster; then both come to rest, and must have the same
+Each act of the environment happens in the model and in the cluster; then both settle, and must have the same
 owners of addresses, on the same nodes.
 """
 

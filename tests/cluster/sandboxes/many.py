@@ -289,7 +289,7 @@ class Node:
             return {each.name for each in link.dump(sock)}
 
     async def _run(self, pod: Object, *, again: bool) -> Box | None:
-        """Run a pod; what netdra says to retry is tried again, as the kubelet does."""
+        """Run a pod; a start that netdra reports as one to retry is tried again, as the kubelet does."""
         for left in reversed(range(TRIES if again else 1)):
             try:
                 return await self.runtime.run(pod)

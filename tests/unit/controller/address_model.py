@@ -5,8 +5,8 @@ not: `PodAddresses` and everything below it runs on a client that hands each req
 middle of its work is what it saw when it began, and the answers that it has had since; it is run again from there for
 its next request. So acts of others come between any two of its requests.
 
-What a controller sees of other owners' addresses is only that they are taken, since its decisions on a claim depend on
-nothing else of them (a test compares). Not modelled: the order of claims that wait, PodAddresses that are deleted by
+A controller sees of other owners' addresses only that they are taken, since its decisions on a claim depend on nothing
+else of them (a test compares). Not modelled: the order of claims that wait, PodAddresses that are deleted by
 hand, watches that are behind by more than one look, and the copies in memory by which a claim is not even read
 (`netdra.controller.prospects`); the stories of `test_address_stories` have these.
 """
@@ -22,6 +22,7 @@ from unittest import mock
 
 import msgspec
 
+from netdra.controller import assignments
 from netdra.controller.addresses import PodAddresses
 from netdra.controller.releases import AddressReleases
 from netdra.controller.writing import FINALIZER
@@ -94,7 +95,7 @@ class Claim(NamedTuple):
 
 
 class Pod(NamedTuple):
-    """A pod that a node has prepared, and has in a sandbox unless that was stopped, to be made anew or ended."""
+    """A pod that a node has prepared, and has in a sandbox unless that was stopped, to be made again or ended."""
 
     owner: int
     uid: int
@@ -104,17 +105,16 @@ class Pod(NamedTuple):
 
 
 class View(NamedTuple):
-    """What a controller sees when it begins to look at a claim, or at a released address.
+    """The copies that a controller has when it begins to check a claim, or a released address.
 
     Attributes:
         owner: the claim.
         of_pods: whether claims are made for replicas of a StatefulSet, of a template.
-        expires: whether it looks at a released address, the only one that it sees.
+        expires: whether it checks a released address, the only one that it sees.
         own: the owner's addresses.
         taken: bits of the addresses of other owners.
         listed: by node, bits of the addresses that it reports as its pods'.
         allocated: whether the claim exists and is allocated.
-        detached: the uid and node of the claim of which its node has reported, by its status, that no pod has it.
     """
 
     owner: int
@@ -125,7 +125,6 @@ class View(NamedTuple):
     listed: tuple[int, ...]
     exists: bool
     allocated: bool
-    detached: tuple[int, int] | None
 
 
 class Job(NamedTuple):
@@ -137,9 +136,8 @@ class Job(NamedTuple):
 
 
 class Worker(NamedTuple):
-    """A controller: what it has noted of claims, by claim, and its work."""
+    """A controller, and its work."""
 
-    detached: tuple[tuple[int, int] | None, ...] = (None,) * CLAIMS
     job: Job | None = None
 
 
@@ -194,7 +192,7 @@ class _Client:
 
 
 class _Sink:
-    """Takes the place of queues and of the recorder: the checker itself decides what is looked at."""
+    """Takes the place of queues and of the recorder: the checker itself chooses the next act."""
 
     def add(self, *_: Any) -> None: ...
 
@@ -309,9 +307,6 @@ def _subject(view: View) -> PodAddresses:
         state.nodes.put(str(node), _report(node, listed, max(versions, default=0)))
     for name, address in subject._addresses.objects.items():
         subject._on_address_change(Change(name, None, address))
-    if view.detached is not None:
-        uid, node = view.detached
-        subject._releases._detached[key] = f"{NAMES[view.owner]}-{uid}", str(node)
     return subject
 
 
@@ -320,11 +315,11 @@ def other_entry(number: int, owner: int) -> Entry:
     return Entry(number, owner, 0, 0)
 
 
-def _work(view: View) -> tuple[PodAddresses, Coroutine[Any, Any, Any]]:
+def _work(view: View) -> Coroutine[Any, Any, Any]:
     subject = _subject(view)
     if view.expires:
-        return subject, subject._releases._expire("storage")
-    return subject, subject._claim(f"db/{NAMES[view.owner]}")
+        return subject._releases._expire("storage")
+    return subject._claim(f"db/{NAMES[view.owner]}")
 
 
 def _value(answer: Any, number: int, of_pods: bool) -> Any:
@@ -348,32 +343,24 @@ def _value(answer: Any, number: int, of_pods: bool) -> Any:
     }.get(value)
 
 
-class Asked(NamedTuple):
-    """The next request of a controller; None at the end of its work, where it may have forgotten what it had noted."""
-
-    request: tuple[Any, ...] | None
-    forgets: bool = False
-
-
 @lru_cache(None)
-def next_request(view: View, answers: tuple[Any, ...], variant: str = "") -> Asked:
-    """Run the controller's code up to the request that follows these answers."""
+def next_request(view: View, answers: tuple[Any, ...], variant: str = "") -> tuple[Any, ...] | None:
+    """Run the controller's code up to the request that follows these answers; None at the end of its work."""
     with VARIANTS[variant]():
-        subject, work = _work(view)
+        work = _work(view)
         try:
             request = work.send(None)
             for number, answer in enumerate(answers):
                 request = work.send(_value(answer, number, view.of_pods))
         except StopIteration:
-            forgets = view.detached is not None and not subject._releases._detached
-            return Asked(None, forgets)
+            return None
         work.close()
         asked: tuple[Any, ...] = request.asked
-        return Asked(asked)
+        return asked
 
 
 NO_REPORT, NO_QUARANTINE, KEPT_IS_FREE = "no report", "no quarantine", "kept addresses are free"
-NO_CONFLICT, BY_STATUS = "no conflict", "named claims move by their status"
+NO_CONFLICT, BY_STATUS = "no conflict", "addresses move by the claims' status"
 
 
 async def _true(*_: Any) -> bool:
@@ -384,11 +371,13 @@ def _put_assigned(ledger: NetworkLedger, old: PodAddress | None, new: PodAddress
     _put(ledger, old, new if new is not None and new.spec.claim is not None else None)
 
 
-def _is_detached(releases: AddressReleases, address: PodAddress) -> bool:
-    spec = address.spec
-    if spec.claim is None or not spec.node_name:
-        return not spec.node_name
-    return releases._detached.get(f"db/{spec.claim.name}") == (spec.claim.uid, spec.node_name)
+async def _has_left_by_status(releases: AddressReleases, address: PodAddress) -> bool:
+    owner = NAMES.index((address.spec.owner.pod or address.spec.owner.claim)[0])
+    try:
+        claim = await releases._client.get(RESOURCE_CLAIMS, NAMES[owner], "db")
+    except NotFoundError:
+        return True
+    return not assignments.is_attached(claim, address)
 
 
 _put = NetworkLedger.put
@@ -398,23 +387,9 @@ VARIANTS: dict[str, Callable[[], Any]] = {
     NO_QUARANTINE: lambda: mock.patch.object(AddressReleases, "_left", return_value=0.0),
     KEPT_IS_FREE: lambda: mock.patch.object(NetworkLedger, "put", _put_assigned),
     NO_CONFLICT: nullcontext,
-    BY_STATUS: lambda: mock.patch.object(AddressReleases, "is_detached", _is_detached),
+    BY_STATUS: lambda: mock.patch.object(AddressReleases, "has_left", _has_left_by_status),
 }
 """By name, patches of the controller's code: the real one, and broken ones that the checker must find."""
-
-
-@lru_cache(None)
-def noted(owner: int, known: tuple[int, int] | None, old: Claim, new: Claim) -> tuple[int, int] | None:
-    """What a controller has noted of a claim after a change of it."""
-    view = View(owner, False, False, (), 0, (0,) * NODES, False, False, known)
-    releases = _subject(view)._releases
-    releases.note_claim(Change(f"db/{NAMES[owner]}", _seen(owner, old), _seen(owner, new)))
-    found = releases._detached.get(f"db/{NAMES[owner]}")
-    return (int(found[0].rpartition("-")[2]), int(found[1])) if found is not None else None
-
-
-def _seen(owner: int, claim: Claim) -> WatchedClaim | None:
-    return _watched(owner, claim) if claim.exists else None
 
 
 # ------------------------------------------------------------------ the world around it
@@ -431,7 +406,7 @@ def entry_at(world: World, number: int) -> Entry | None:
 
 
 def write(world: World, number: int, entry: Entry | None) -> World:
-    """Write a PodAddress: it is the youngest, and whoever has seen the former version is out of date."""
+    """Write a PodAddress: it is the youngest, and copies of the former version are out of date."""
     entries = tuple(other for other in world.entries if other.number != number)
     workers = tuple(
         worker._replace(job=worker.job._replace(current=frozenset(c for c in worker.job.current if c[1] != number)))
@@ -443,16 +418,8 @@ def write(world: World, number: int, entry: Entry | None) -> World:
 
 
 def change_claim(world: World, owner: int, new: Claim) -> World:
-    """Change a claim; the controllers note it if they know an address of it, as their watch delivers every change."""
-    old = world.claims[owner]
-    world = world._replace(claims=replaced(world.claims, owner, new))
-    if not any(entry.owner == owner and entry.uid != NONE for entry in world.entries):
-        return world
-    workers = tuple(
-        worker._replace(detached=replaced(worker.detached, owner, noted(owner, worker.detached[owner], old, new)))
-        for worker in world.workers
-    )
-    return world._replace(workers=workers)
+    """Change a claim."""
+    return world._replace(claims=replaced(world.claims, owner, new))
 
 
 class Model:
@@ -586,14 +553,14 @@ class Model:
     # the controllers
 
     def _begin(self, world: World, at: int) -> Iterator[tuple[Any, ...]]:
-        """A controller begins to look at a claim, or at a released address, if it has anything to do with it."""
-        for owner in range(CLAIMS):
-            view = view_of(world, at, owner)
+        """A controller begins to check a claim, or a released address, if it has anything to do with it."""
+        for owner in range(len(world.claims)):
+            view = view_of(world, owner)
             if self._would_write(world, at, view, view.own):
                 yield self._take(world, at, view, view.own, f"controller {at} looks at claim {NAMES[owner]}")
         for entry in world.entries:
             if entry.uid == NONE:
-                view = view_of(world, at, entry.owner, entry)
+                view = view_of(world, entry.owner, entry)
                 if self._would_write(world, at, view, (entry,)):
                     yield self._take(world, at, view, (entry,), f"controller {at} looks at address {entry.number}")
 
@@ -613,19 +580,18 @@ class Model:
     def _writes_at_once(self, world: World, at: int, view: View, seen: tuple[Entry, ...]) -> bool:
         _, world, *_ = self._take(world, at, view, seen, "")
         while (job := world.workers[at].job) is not None:
-            asked = next_request(job.view, job.answers, self.variant).request
+            asked = next_request(job.view, job.answers, self.variant)
             if asked is not None and asked[0] in ("create", "replace", "delete"):
                 return True
             _, world, *_ = self._continue(world, at, job)
         return False
 
     def _continue(self, world: World, at: int, job: Job) -> tuple[Any, ...]:
-        """A controller's next request is answered; at the end of its work it has none."""
-        request, forgets = next_request(job.view, job.answers, self.variant)
-        worker, owner = world.workers[at], job.view.owner
+        """A controller's next request is answered; its work ends without one."""
+        request = next_request(job.view, job.answers, self.variant)
+        worker = world.workers[at]
         if request is None:
-            done = Worker(replaced(worker.detached, owner, None) if forgets else worker.detached)
-            return f"controller {at} is done", world._replace(workers=replaced(world.workers, at, done))
+            return f"controller {at} is done", world._replace(workers=replaced(world.workers, at, Worker()))
         kind, argument = request[:2]
         problem, current = "", job.current
         if kind == "claim":
@@ -708,8 +674,8 @@ def shown(entry: Entry) -> str:
     return f"address {entry.number} {whose}" + ("" if entry.node == NONE else f", node {entry.node}")
 
 
-def view_of(world: World, at: int, owner: int, only: Entry | None = None) -> View:
-    """What a controller sees now that its work on a claim depends on."""
+def view_of(world: World, owner: int, only: Entry | None = None) -> View:
+    """The copies that a controller has now, as far as its work on a claim depends on them."""
     own = (only,) if only is not None else tuple(entry for entry in world.entries if entry.owner == owner)
     taken = 0
     for entry in () if only is not None else world.entries:
@@ -720,8 +686,7 @@ def view_of(world: World, at: int, owner: int, only: Entry | None = None) -> Vie
     listed = tuple(known & mask for known, mask in zip(world.listed, bits, strict=True))
     own = tuple(entry._replace(former=NONE, fresh=entry.fresh and only is not None) for entry in own)
     claim = world.claims[owner]
-    detached = None if only is not None else world.workers[at].detached[owner]
-    return View(owner, only is not None, world.of_pods, own, taken, listed, claim.exists, claim.node != NONE, detached)
+    return View(owner, only is not None, world.of_pods, own, taken, listed, claim.exists, claim.node != NONE)
 
 
 def _written(
@@ -747,7 +712,7 @@ def _written(
 
 
 def wrong(world: World) -> str:
-    """What must never be so in a state."""
+    """The rule that a state breaks, "" for none."""
     holders: dict[int, Pod] = {}
     for pod in world.pods:
         if not pod.runs:
@@ -793,10 +758,7 @@ def canonical(world: World) -> World:
 
 def _mark(worker: Worker) -> tuple[Any, ...]:
     job = worker.job
-    return (
-        tuple(known or () for known in worker.detached),
-        (job.view[:8], len(job.answers)) if job is not None else (),
-    )
+    return (job.view, len(job.answers)) if job is not None else ()
 
 
 def _with_nodes(world: World, order: list[int]) -> World:
@@ -815,18 +777,15 @@ def _with_nodes(world: World, order: list[int]) -> World:
 
 
 def _worker_with(worker: Worker, place: dict[int, int], order: list[int]) -> Worker:
-    detached = tuple((known[0], place[known[1]]) if known is not None else None for known in worker.detached)
     if worker.job is None:
-        return Worker(detached)
+        return worker
     view, answers, current = worker.job
-    known = view.detached
     view = view._replace(
         own=tuple(entry._replace(node=place[entry.node]) for entry in view.own),
         listed=tuple(view.listed[node] for node in order),
-        detached=(known[0], place[known[1]]) if known is not None else None,
     )
     renamed = tuple((kind, _answer_with(kind, answer, place)) for kind, answer in answers)
-    return Worker(detached, Job(view, renamed, current))
+    return Worker(Job(view, renamed, current))
 
 
 def _answer_with(kind: str, answer: Any, place: dict[int, int]) -> Any:
@@ -840,9 +799,9 @@ def allocated_at_once() -> World:
     return canonical(World(claims=tuple(Claim(True, 0, owner % NODES) for owner in range(CLAIMS))))
 
 
-def start(left: int, *, of_pods: bool = False, controllers: int = 2) -> World:
-    """Every claim has its address and a pod, two of them on one node, and so many disturbances may come."""
-    claims = tuple(Claim(True, 0, owner % NODES, owner) for owner in range(CLAIMS))
+def start(left: int, *, of_pods: bool = False, controllers: int = 2, number: int = CLAIMS) -> World:
+    """So many claims have an address and a pod each, two of three on one node, and so many disturbances may come."""
+    claims = tuple(Claim(True, 0, owner % NODES, owner) for owner in range(number))
     return canonical(
         World(
             entries=tuple(Entry(owner, owner, 0, claim.node) for owner, claim in enumerate(claims)),

@@ -19,6 +19,7 @@ SCENES: dict[str, tuple[World, tuple[str, ...]]] = {
     "a node is lost": (start(1, controllers=1), ("cut",)),
     "two disturbances": (start(2, controllers=1), ("force", "finish")),
     "claims of templates": (start(1, of_pods=True, controllers=1), ("force", "finish")),
+    "a pod has another sandbox": (start(2, of_pods=True, controllers=1, number=2), ("sandbox", "force")),
 }
 """By name, a state, and the disturbances that may come."""
 BROKEN: dict[str, tuple[World, tuple[str, ...], str]] = {
@@ -64,10 +65,3 @@ def test_a_decision_on_a_claim_depends_on_others_only_by_the_addresses_that_they
         expected = decide(job.view, job.answers)
         with mock.patch.object(address_model, "other_entry", entry):
             assert decide(job.view, job.answers) == expected
-
-
-@pytest.mark.xfail(strict=True, reason="a pod's next sandbox may have the network before the node has written that")
-def test_a_pods_next_sandbox_keeps_its_address_though_the_status_is_late() -> None:
-    model = Model(disturbances=("sandbox", "force"))
-    verdict = model.check(start(2, of_pods=True, controllers=1))
-    assert not verdict.problem, model.story(verdict)
