@@ -94,6 +94,7 @@ class AddressAssigner:
     ) -> dict[str, AddressError]:
         """Assign all addresses that a claim should have, or none; returns why none, by network."""
         created: list[PodAddress] = []
+        choices: list[_Choice] = []
         for _ in range(_TRIES):
             choices, problems = await self._choose(key, claim, wanted, labels)
             if problems:
@@ -103,7 +104,7 @@ class AddressAssigner:
                 return problems
             if await self._write(key, claim, choices, created):
                 return {}
-        await self._undo(key, (), created)
+        await self._undo(key, choices, created)
         text = "other controllers assign all addresses that are chosen"
         return {entry.network: AddressError(f'PodNetwork "{entry.network}": {text}') for entry in wanted}
 
@@ -128,7 +129,11 @@ class AddressAssigner:
     async def _choose(
         self, key: str, claim: ResourceClaim, wanted: Sequence[WantedAddresses], labels: Mapping[str, str]
     ) -> tuple[list[_Choice], dict[str, AddressError]]:
-        """Choose an address of each family for each step; without those that the pod has already."""
+        """Choose an address of each family for each step; without those that the pod has already.
+
+        Raises:
+            NetdraError: it is not known just now which are free; none is chosen.
+        """
         choices: list[_Choice] = []
         problems: dict[str, AddressError] = {}
         steps = Counter(entry.network for entry in wanted)
@@ -139,6 +144,9 @@ class AddressAssigner:
                     choices += [choice] if choice is not None else []
             except AddressError as problem:
                 problems[entry.network] = problem
+            except NetdraError:
+                await self._undo(key, choices, ())
+                raise
         return choices, problems
 
     async def _undo(self, key: str, choices: Iterable[_Choice], created: Iterable[PodAddress]) -> None:
@@ -156,22 +164,36 @@ class AddressAssigner:
                     metrics.ADDRESS_WRITES.labels("delete").inc()
 
     async def _write(
-        self, key: str, claim: ResourceClaim, choices: Iterable[_Choice], created: list[PodAddress]
+        self, key: str, claim: ResourceClaim, choices: Sequence[_Choice], created: list[PodAddress]
     ) -> bool:
-        """Write the addresses of a claim; returns whether it has all of them, or another controller took one."""
-        for choice in choices:
-            if choice.present is not None:
-                await self._hand_over(choice.present, choice.address, alone=not choice.others)
-                await self._withdraw(choice.present, choice.others, claim)
-                continue
-            self._chosen.setdefault(key, []).append((choice.network, choice.chosen))
-            is_own = await self._create(choice.address, self._ledgers.of(choice.network))
-            self._forget(key, choice.chosen)
-            if not is_own:
-                return False
-            created.append(choice.address)
-            if choice.former is not None and choice.former.spec.claim is not None:  # its range is not for the node
-                await self._releases.release(choice.former)
+        """Write the addresses of a claim; returns whether it has all of them, or another controller took one.
+
+        Raises:
+            NetdraError: one cannot be written just now. It may have been created; those that follow it are free again.
+        """
+        for at, choice in enumerate(choices):
+            try:
+                if not await self._write_one(key, claim, choice, created):
+                    return False
+            except NetdraError:
+                await self._undo(key, choices[at + 1 :], ())
+                raise
+        return True
+
+    async def _write_one(self, key: str, claim: ResourceClaim, choice: _Choice, created: list[PodAddress]) -> bool:
+        """Write an address of a claim; returns whether it has it, or another controller took it."""
+        if choice.present is not None:
+            await self._hand_over(choice.present, choice.address, alone=not choice.others)
+            await self._withdraw(choice.present, choice.others, claim)
+            return True
+        self._chosen.setdefault(key, []).append((choice.network, choice.chosen))
+        is_own = await self._create(choice.address, self._ledgers.of(choice.network))
+        self._forget(key, choice.chosen)
+        if not is_own:
+            return False
+        created.append(choice.address)
+        if choice.former is not None and choice.former.spec.claim is not None:  # its range is not for the node
+            await self._releases.release(choice.former)
         return True
 
     def ledger_for(self, claim: ResourceClaim | WatchedClaim, entry: WantedAddresses, steps: int) -> NetworkLedger:

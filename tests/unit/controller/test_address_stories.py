@@ -13,13 +13,16 @@ from typing import Any
 from unittest import mock
 
 import msgspec
+import pytest
 from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
 
 from netdra.controller.addresses import PodAddresses
 from netdra.controller.controller import Controller
+from netdra.kube.errors import ApiError, Status
 from netdra.kube.events import Recorder
 from netdra.kube.queue import WorkQueue
+from netdra.networks.ledger import NetworkLedger
 from tests import draws
 from tests.builders import topology
 from tests.cluster.identities import allocated
@@ -48,8 +51,8 @@ ACTS = st.lists(
 class Story:
     """A cluster: its objects, and the pods that really run."""
 
-    def __init__(self) -> None:
-        self.api = MemoryApi()
+    def __init__(self, api: MemoryApi | None = None) -> None:
+        self.api = MemoryApi() if api is None else api
         ranges = {"cidr": "10.7.0.0/29", "last": "10.7.0.3"}
         self.api.put("podnetworks", msgspec.to_builtins(network(ranges, keepSeconds=0, quarantineSeconds=0)))
         self.api.put("networktopologies", msgspec.to_builtins(LAN))
@@ -233,6 +236,61 @@ def test_an_address_that_is_deleted_by_hand_does_not_follow_its_claim_while_a_fo
         story.act("allocate", "b", "node-1")
         await started(story, "b", "node-1")
         await stop(controller)
+
+    with without_long_waits():
+        asyncio.run(told())
+
+
+class FailingApi(MemoryApi):
+    """Refuses the request of a number, and the claim is deleted then."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.left = number
+
+    def note_request(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.drop("resourceclaims", "a", "db")
+            raise ApiError("modelled", Status(code=500))
+
+    async def get(self, resource: Any, name: str, namespace: str = "") -> Any:
+        self.note_request()
+        return await super().get(resource, name, namespace)
+
+    async def create(self, resource: Any, new: Any, *, dry_run: bool = False) -> Any:
+        if not dry_run:
+            self.note_request()
+        return await super().create(resource, new, dry_run=dry_run)
+
+
+@pytest.mark.parametrize("number", range(1, 8))
+def test_after_any_failed_request_the_addresses_of_a_claim_that_is_gone_are_free(number: int) -> None:
+    async def told() -> None:
+        story = Story(FailingApi(number))
+        ranges = [{"cidr": "10.7.0.0/29"}, {"cidr": "fd00::/125"}, {"cidr": "10.8.0.0/29"}]
+        story.api.put("podnetworks", msgspec.to_builtins(network(*ranges, keepSeconds=0, quarantineSeconds=0)))
+        recorder = Recorder(story.api, "dra.networking/controller", "test")
+        controller = Controller(story.api, recorder, nullcontext)
+        addresses = PodAddresses(story.api, recorder, controller.state, nullcontext)
+        tasks = [
+            asyncio.ensure_future(controller.state.run(lambda: asyncio.ensure_future(asyncio.sleep(600)))),
+            asyncio.ensure_future(addresses.run()),
+        ]
+        await turns(60)
+        story.act("allocate", "a", "node-2")
+        async with asyncio.timeout(20):
+            while story.claim("a") is not None and len(story.addresses()) < 2:
+                await turns(1)
+            if story.claim("a") is not None:
+                story.act("delete", "a", "")
+            ledger = addresses._ledgers.known("storage")
+            assert ledger is not None
+            while story.addresses() or ledger.free != NetworkLedger(ledger.network).free:
+                story.act("report", "", "node-2")
+                await asyncio.sleep(0.01)
+        for task in tasks:
+            await stop(task)
 
     with without_long_waits():
         asyncio.run(told())
