@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from netdra.model.errors import sentence
 from netdra.model.pod_address import Family, PodAddress
 from netdra.model.service import (
     ZONE,
@@ -80,7 +81,7 @@ def unpublishable(service: Service, pods: Iterable[AddressedPod]) -> str:
     if not first:
         return ""
     what, hint = of_link_local(f"address {first}")
-    return f'Service "{service.metadata.name}": {what}; {hint}'
+    return sentence(f'Service "{service.metadata.name}": {what}', hint)
 
 
 def of_link_local(called: str) -> tuple[str, str]:
