@@ -165,8 +165,7 @@ class Served(Client):
         raise NotFoundError(f"apply {resource.plural}", Status(code=404))
 
     async def merge(self, resource: Resource[T], name: str, patch: Mapping[str, Any], namespace: str = "") -> T:
-        await asyncio.sleep(0)
-        raise NotFoundError(f"patch {resource.plural}", Status(code=404))
+        return await self.get(resource, name, namespace)
 
     async def delete(self, resource: Resource[T], seen: T) -> None:
         await asyncio.sleep(0)
