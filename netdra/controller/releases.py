@@ -217,12 +217,7 @@ class AddressReleases:
             key: the claim whose addresses are left out, as `<namespace>/<name>`.
         """
         reports = (report.status for report in self._state.nodes.objects.values() if report.status is not None)
-        entries = [
-            entry
-            for status in reports
-            for entry in status.unassigned_addresses
-            if entry.network == network and ip.is_address(entry.address)
-        ]
+        entries = [entry for status in reports for entry in status.unassigned_addresses if entry.network == network]
         own = {ip.address(entry.address) for entry in entries if entry.claim == key}
         return frozenset(ip.address(entry.address) for entry in entries) - own
 
