@@ -205,8 +205,9 @@ def test_claims_that_are_not_scheduled_cost_no_request_while_nothing_changes(
 
 
 def told(found: list[Object]) -> set[str]:
-    """The claims with an event that no address is free."""
-    return {event["regarding"]["name"] for event in found if event["reason"] == "NoFreeAddress"}
+    """The claims with an event that no address is free, or no range for their node."""
+    reasons = ("NoFreeAddress", "NoRangeForNode")
+    return {event["regarding"]["name"] for event in found if event["reason"] in reasons}
 
 
 def assert_free(proxy: FaultProxy) -> None:
