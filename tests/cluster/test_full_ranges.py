@@ -108,5 +108,7 @@ def test_a_range_is_reported_before_it_is_full_and_until_it_has_clearly_more_fre
     assert condition(found, "AddressesAvailable") == ("False", "RangeFull")
     until(lambda: samples(page, net.name)["full",] == 1, "the metric")
     assert samples(page, net.name)["nearly-full",] == 0
+    for name in [*(f"claim-{number}" for number in (2, 3, 4)), *(f"more-{number}" for number in range(7))]:
+        net.release(name)
     net.api.delete(NETWORK, net.name)
     until(lambda: not samples(page, net.name), "the series to be gone")
