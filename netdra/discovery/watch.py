@@ -141,6 +141,11 @@ class Watcher:
         return max(0.0, (self._next_rescan if due is None else min(due, self._next_rescan)) - time.monotonic())
 
     @property
+    def arriving(self) -> frozenset[int]:
+        """The ends of pairs that are not interfaces yet, because their other ends may still move."""
+        return frozenset(self._pairs.arriving)
+
+    @property
     def settling(self) -> float:
         """Seconds until the first end of a pair that is not an interface yet becomes one, 0.0 without such an end."""
         return 0.0 if self._pairs.due is None else max(0.0, self._pairs.due - time.monotonic())

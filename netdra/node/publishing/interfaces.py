@@ -37,6 +37,9 @@ READINGS_AT_ONCE = 8
 """How many readings of events follow each other at once."""
 SECONDS_PER_READING = 0.05
 """Seconds between further ones."""
+SETTLE_SECONDS = 5.0
+"""How long the first pass waits for the ends of pairs at most; a second is enough on a machine that is not busy."""
+_LEAST_SLEEP = 0.01
 _LAST_DIGITS = 1e-6
 _Key = tuple[str, str]
 
@@ -179,14 +182,16 @@ class Interfaces:
         return await self.run(self._handle)
 
     async def settle(self) -> None:
-        """Wait until it is known whose the ends of pairs are that the first reading found.
+        """Wait until it is known whose the ends of pairs are that the first reading found, for SETTLE_SECONDS at most.
+
+        Pairs of pods that come and go meanwhile are not waited for.
 
         Raises:
             KernelError: the kernel's events cannot be read.
         """
-        seconds = self.watcher.settling
-        if seconds:
-            await asyncio.sleep(seconds)
+        first, until = self.watcher.arriving, time.monotonic() + SETTLE_SECONDS
+        while first & self.watcher.arriving and time.monotonic() < until:
+            await asyncio.sleep(max(self.watcher.settling, _LEAST_SLEEP))
             await self.run(self._handle)
 
     def _handle(self) -> bool:
