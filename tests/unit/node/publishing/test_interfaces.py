@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from netdra.kernel.device_files import DeviceFiles
 from netdra.model.inventory import Interface
-from netdra.node.publishing.interfaces import BURST, SECONDS_PER_CHANGE, Damper
+from netdra.node.publishing import interfaces
+from netdra.node.publishing.interfaces import BURST, SECONDS_PER_CHANGE, Damper, Interfaces
 
 UP = Interface(if_name="eth0", oper_state="up", link_speed=1000)
 DOWN = Interface(if_name="eth0", oper_state="down", no_carrier=True)
@@ -109,3 +115,42 @@ def test_the_last_state_is_published_eventually_and_never_above_the_change_rate(
     assert shown == last
     for first in range(len(changes) - BURST):
         assert changes[first + BURST] - changes[first] >= 0.99 * SECONDS_PER_CHANGE
+
+
+class Arriving:
+    """Ends of pairs that are known after a number of readings each."""
+
+    def __init__(self, **readings: int) -> None:
+        self.left = {int(index[1:]): count for index, count in readings.items()}
+        self.settling = self.timeout = 0.0
+        self.rescans = self.handled = 0
+
+    @property
+    def arriving(self) -> frozenset[int]:
+        return frozenset(index for index, count in self.left.items() if count > 0)
+
+    def handle(self) -> bool:
+        self.handled += 1
+        self.left = {index: count - 1 for index, count in self.left.items()} | {100 + self.handled: 1000}
+        return False
+
+
+def settled(watcher: Any) -> int:
+    """The number of readings until the ends of pairs are known."""
+
+    async def work() -> int:
+        with ThreadPoolExecutor(1) as thread:
+            await Interfaces(watcher, thread, DeviceFiles()).settle()
+        return int(watcher.handled)
+
+    return asyncio.run(work())
+
+
+def test_every_end_of_a_pair_that_the_first_reading_found_is_waited_for_and_no_later_one() -> None:
+    assert settled(Arriving()) == 0
+    assert settled(Arriving(n1=1, n2=4)) == 4
+
+
+def test_ends_of_pairs_that_never_settle_are_waited_for_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interfaces, "SETTLE_SECONDS", 0.1)
+    assert settled(Arriving(n1=10**9)) > 1
