@@ -23,7 +23,7 @@ from tests.custom_objects import GOOD
 ROOT = Path(__file__).parents[1]
 FILES = sorted(path for path in (ROOT / "examples").rglob("*.yaml") if path.name not in {"wrong.yaml", "slices.yaml"})
 NAMESPACED = {"ResourceClaim", "ResourceClaimTemplate", "Pod"}
-OF_OTHERS = ("ResourceSlice", "StatefulSet", "Job", "Service")
+OF_OTHERS = ("ResourceSlice", "StatefulSet", "Job", "Service", "ServiceAccount", "ClusterRole", "ClusterRoleBinding")
 """Kinds that validate reads no more of than what concerns claims."""
 READ_OF_PODS = {"resourceClaims", "claims"}
 """The fields of a pod that validate reads in full; others are the business of the API server alone."""
