@@ -104,7 +104,7 @@ release: $(DEV) ## Build a release into build/release: packages, images, charts,
 	@$(BIN)/python -m release build $(if $(KEY),--key='$(KEY)')
 
 crds: $(RUNTIME) ## Write the chart's CustomResourceDefinitions from the types
-	@$(BIN)/netdra crds --output-dir charts/netdra/files/crds
+	@$(BIN)/python -m netdra crds --output-dir charts/netdra/files/crds
 
 docs: $(DEV) ## Write the pages that are generated from the code (docs/metrics.md, docs/messages.md, docs/fields.md), and the values and READMEs of the charts
 	@$(BIN)/python -m netdra.cli.metrics_page >docs/metrics.md

@@ -240,7 +240,6 @@ class AddressAssigner:
         else:
             self.check_withheld(entry, family, node_of(claim))
         self.check_limit(key, ledger, family, entry.owner, conflicts.attached(claim))
-        compete = partial(ledger.compete, labels)
         chosen = ledger.choose(
             family,
             entry.owner,
@@ -248,12 +247,16 @@ class AddressAssigner:
             entry.requested,
             entry.group,
             self._attached(key, claim, entry.network),
-            lambda: self._waiting.before(key, entry.network, compete),
+            self.earlier(key, ledger, labels),
         )
         address = assignments.address_of(ledger, chosen, entry.owner, claim.metadata, node_of(claim))
         is_same = present is not None and present.name == address.name
         same, former = (present, None) if is_same else (None, present)
         return _Choice(entry.network, chosen, address, same, former, tuple(own[1:]))
+
+    def earlier(self, key: str, ledger: NetworkLedger, labels: Mapping[str, str]) -> Callable[[], int]:
+        """Counts the claims that wait for an address on nodes of these labels, and come before a claim."""
+        return lambda: self._waiting.before(key, ledger.network.name, partial(ledger.compete, labels))
 
     def _attached(self, key: str, claim: ResourceClaim, network: str) -> tuple[str, ...]:
         """The addresses of a claim's pods by its status, without those that nodes report as another claim's."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from functools import partial
 
 from netdra.controller import conflicts
 from netdra.controller.assigning import AddressAssigner
@@ -137,15 +136,8 @@ class Prospects:
             allocation = claim.status.allocation
             self._assigner.check_withheld(entry, family, allocation.node if allocation is not None else "")
             self._assigner.check_limit(key, ledger, family, entry.owner)
-        compete = partial(ledger.compete, labels)
-        found = ledger.find(
-            family,
-            entry.owner,
-            labels,
-            entry.requested,
-            entry.group,
-            others=lambda: self._waiting.before(key, entry.network, compete),
-        )
+        earlier = self._assigner.earlier(key, ledger, labels)
+        found = ledger.find(family, entry.owner, labels, entry.requested, entry.group, others=earlier)
         return present is not None and found.number == present.number and self._is_current(present, claim)
 
     def _is_current(self, address: PodAddress, claim: WatchedClaim) -> bool:

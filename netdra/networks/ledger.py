@@ -364,7 +364,7 @@ class NetworkLedger:
             if self._serves(own, labels):
                 return own
         withheld = (place for place, other in self._withheld.items() if other == owner)
-        # A claim's status is no right to an address that is reserved or withheld for another owner.
+        # An address in a claim's status that is reserved or withheld for another owner does not count.
         for place in (*(place for place in attached if self._is_for(place, owner)), *withheld):
             if place[0] == family and place not in self._taken and self._serves(place, labels):
                 return place

@@ -44,13 +44,9 @@ def unwise(topology: NetworkTopology) -> Iterator[Finding]:
     """The addresses and routes of a topology's steps that are unlikely to work as meant."""
     for at, step in enumerate(topology.spec.steps):
         for path in () if step.default_route else _first_defaults(step.config):
-            yield about(
-                topology.name,
-                step.name,
-                "the default route comes before that of eth0: the pod reaches the cluster's services through it",
-                hint="set a metric, so that eth0 stays the first choice, or set defaultRoute: true",
-                path=("spec", "steps", at, "config", *path),
-            )
+            what = "the default route comes before that of eth0: the pod reaches the cluster's services through it"
+            hint = "set a metric, so that eth0 stays the first choice, or set defaultRoute: true"
+            yield _finding(topology, at, _Remark(what, hint, path))
         ipam = step.config.get("ipam")
         if not isinstance(ipam, Mapping) or not isinstance(kind := ipam.get("type"), str):
             continue
@@ -59,8 +55,13 @@ def unwise(topology: NetworkTopology) -> Iterator[Finding]:
         if meant:
             remarks.append(_Remark(f'IPAM plugin "{kind}" is unknown', f'did you mean "{meant}"?', ("type",)))
         for remark in remarks:
-            path = ("spec", "steps", at, "config", "ipam", *remark.path)
-            yield about(topology.name, step.name, remark.what, hint=remark.hint, path=path)
+            yield _finding(topology, at, remark._replace(path=("ipam", *remark.path)))
+
+
+def _finding(topology: NetworkTopology, at: int, remark: _Remark) -> Finding:
+    """A remark on the config of a step."""
+    path = ("spec", "steps", at, "config", *remark.path)
+    return about(topology.name, topology.spec.steps[at].name, remark.what, hint=remark.hint, path=path)
 
 
 def default_routes(topology: NetworkTopology) -> Iterator[Finding]:
@@ -75,13 +76,9 @@ def default_routes(topology: NetworkTopology) -> Iterator[Finding]:
         if step.config.get("isDefaultGateway") is True:
             places.append(("isDefaultGateway",))
         for path in () if step.default_route else places:
-            yield about(
-                topology.name,
-                step.name,
-                "a second default route replaces that of eth0, so the pod cannot reach the cluster's services",
-                hint="list the networks behind this interface, or set a metric, or set defaultRoute: true",
-                path=("spec", "steps", at, "config", *path),
-            )
+            what = "a second default route replaces that of eth0, so the pod cannot reach the cluster's services"
+            hint = "list the networks behind this interface, or set a metric, or set defaultRoute: true"
+            yield _finding(topology, at, _Remark(what, hint, path))
 
 
 def _first_defaults(config: Mapping[str, Any]) -> Iterator[Path]:

@@ -91,10 +91,9 @@ def warnings(
 ) -> Iterator[Finding]:
     """Requests for addresses that are missing, are for another number of steps, or cannot be allocated; as `check`."""
     used = networks_of(wanted, topologies, classes) or Counter()
-    requested = Counter[str]()
+    requested = _requested(wanted)
     for at, request in enumerate(wanted.requests):
-        if network := _network(request):
-            requested[network] += _steps(request.exactly) if request.exactly is not None else 1
+        if _network(request):
             yield from _of_request(named, request, (*path, "requests", at), wanted)
     for network, steps in used.items():
         if not requested[network] and names.network_class(network) not in classes:
@@ -126,7 +125,7 @@ def refused(
         namespace: the claim's; "" if it is not known.
         networks: the PodNetworks by name.
     """
-    requested = Counter[str]()
+    requested = _requested(wanted)
     for at, request in enumerate(wanted.requests):
         for name in dict.fromkeys(names.network_of_class(choice.device_class_name) for choice in choices(request)):
             network = networks.get(name)
@@ -134,8 +133,6 @@ def refused(
                 what = f'{named}, request "{request.name}" requests addresses of PodNetwork "{name}", which is not for '
                 what += f'namespace "{namespace}"'
                 yield Finding(what, _NOT_ALLOWED, (*path, "requests", at))
-        if name := _network(request):
-            requested[name] += _steps(request.exactly) if request.exactly is not None else 1
     for name, steps in (networks_of(wanted, topologies, classes) or Counter[str]()).items():
         network = networks.get(name)
         if network is not None and network.spec.requests == REQUIRED and requested[name] < steps:
@@ -144,6 +141,15 @@ def refused(
             )
             what += "network, which requires the request"
             yield Finding(what, f"add a request of DeviceClass {names.network_class(name)}: {_RENDER}", path)
+
+
+def _requested(wanted: DeviceClaim) -> Counter[str]:
+    """For how many steps a claim requests addresses, by PodNetwork."""
+    steps = Counter[str]()
+    for request in wanted.requests:
+        if name := _network(request):
+            steps[name] += _steps(request.exactly) if request.exactly is not None else 1
+    return steps
 
 
 def limited(

@@ -17,10 +17,11 @@ from testbed.kubectl import denial
 from testbed.objects import manifest
 from testbed.waiting import until
 from testbed.workspace import Workspace
-from tests.cluster.daemons import Webhook, running_webhook, steps
+from tests.cluster.daemons import Webhook, running_webhook
 from tests.cluster.test_rights import PORT_SPEC
-from tests.cluster.test_webhook import ASKED, GROUP, PODS, TEMPLATE, TOPOLOGY, claim, warnings
+from tests.cluster.test_webhook import ASKED, GROUP, PODS, TEMPLATE, claim, topology, warnings
 
+__all__ = ["topology"]
 pytestmark = pytest.mark.usefixtures("webhook")
 
 
@@ -30,14 +31,6 @@ def webhook(control_plane: ControlPlane, api: Api, custom_kinds: None) -> Iterat
     authority = control_plane.authority.own.certificate
     with running_webhook(control_plane, api, f"--client-ca={authority}", f"--client-name={WEBHOOK_CLIENT}") as running:
         yield running
-
-
-@pytest.fixture
-def topology(workspace: Workspace) -> str:
-    """A topology with the root steps vf0 and vf1."""
-    name = workspace.name("pair")
-    workspace.create(manifest(TOPOLOGY, name, spec=steps("vf0", "vf1")))
-    return name
 
 
 def test_ranges_that_the_cluster_and_its_cloud_use_are_warned_of(

@@ -60,11 +60,11 @@ class Examiner:
         self._stopped = threading.Event()
         self._left: frozenset[str] = frozenset()
         self._again_at = 0.0
-        self._runs = False
+        self._runs = self._is_clear = False
         self._hurried = asyncio.Event()
         self._asked = asyncio.Event()
         self._round_over = asyncio.Event()
-        signals.held_changed.subscribe(self._awake.set)
+        signals.held_changed.subscribe(self._note_change)
         signals.claim_prepared.subscribe(self._hurried.set)
 
     async def run(self) -> None:
@@ -84,21 +84,33 @@ class Examiner:
             self._runs = False
             self._stopped.set()
 
+    def _note_change(self) -> None:
+        self._is_clear = False
+        self._awake.set()
+
     async def wait_examined(self, devices: Collection[PlannedDevice]) -> None:
         """Wait until devices have been examined since they came back, for WAIT_SECONDS at most.
 
         Those that could not be cleared are not waited for: their pod's start is refused, with the reason. While nothing
         runs here, nothing is waited for: the pod's start searches.
         """
-        until = time.monotonic() + WAIT_SECONDS
+        until, pause = time.monotonic() + WAIT_SECONDS, 0.0
         try:
-            while self._runs and time.monotonic() < until and await asyncio.to_thread(self._is_unexamined, devices):
+            while (
+                self._may_help() and time.monotonic() < until and await asyncio.to_thread(self._is_unexamined, devices)
+            ):
+                await asyncio.sleep(pause)
+                pause = LEAST_PAUSE  # a search that failed is not repeated at once
                 self._round_over.clear()
                 for event in (self._asked, self._awake, self._hurried):
                     event.set()
                 await _wait(self._round_over, until - time.monotonic())
         except NetdraError as problem:
             log.debug("returned devices are not known: %s", problem)
+
+    def _may_help(self) -> bool:
+        """Whether a search may examine a device: this runs, and a device may have come back since the last search."""
+        return self._runs and not self._is_clear
 
     def _is_unexamined(self, devices: Collection[PlannedDevice]) -> bool:
         return not returned.unexamined(self._state, devices) <= self._left
@@ -108,6 +120,7 @@ class Examiner:
         loop = asyncio.get_running_loop()
         try:
             if not await loop.run_in_executor(self._threads, self._is_due):
+                self._is_clear = not self._left
                 return 0.0
             if not is_urgent:
                 await self._gate.wait()

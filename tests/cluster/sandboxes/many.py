@@ -39,7 +39,7 @@ from tests.unit.node.nri.peer import Peer, listening
 AT_ONCE = 4
 """Pods at a time, each with a device of its own."""
 TRIES = 20
-"""How often a pod is tried that is told to wait: on a busy machine, a device may not be examined yet."""
+"""How often a pod is started if netdra reports that its device is not examined yet, as on a busy machine."""
 INTERFACES = tuple(f"eth{number}" for number in range(10, 10 + AT_ONCE))
 RESTARTS = 0.04
 """The share of rounds in which the driver is started again, and of those in which the runtime is."""
