@@ -21,6 +21,7 @@ IGNORED: Mapping[str, str] = {
 """Files of a queue that are not compared, each with the reason."""
 _LIMITS = "byte_queue_limits"
 _POLLING = ("gro_flush_timeout", "napi_defer_hard_irqs", "threaded")
+_files: dict[tuple[str, bool], tuple[str, ...]] = {}
 
 
 def read(sysfs: Sysfs, name: str, index: int) -> dict[str, str]:
@@ -36,14 +37,13 @@ def read(sysfs: Sysfs, name: str, index: int) -> dict[str, str]:
         return {}
     values: dict[str, str] = {}
     with sysfs.folder(folder) as opened:
-        files: dict[str, tuple[str, ...]] = {}
+        own: dict[str, tuple[str, ...]] = {}
         paths: list[str] = []
         for queue in sysfs.listing(f"{folder}/queues"):
-            # The queues of one direction of a link have the same files; those of another link may lack limits.
             direction = queue.partition("-")[0]
-            if direction not in files:
-                files[direction] = _files_of(sysfs, f"{folder}/queues/{queue}")
-            paths += [f"queues/{queue}/{file}" for file in files[direction]]
+            if direction not in own:  # the queues of one direction of a link have the same files
+                own[direction] = _files_of(sysfs, f"{folder}/queues/{queue}", direction)
+            paths += [f"queues/{queue}/{file}" for file in own[direction]]
         for path in (*_POLLING, *paths):
             value = opened.read(path)
             if isinstance(value, str) and value.strip("0,"):
@@ -61,8 +61,11 @@ def change(sysfs: Sysfs, name: str, wanted: Mapping[str, str]) -> None:
         sysfs.write(f"class/net/{name}/{path}", value or "0")
 
 
-def _files_of(sysfs: Sysfs, folder: str) -> tuple[str, ...]:
-    """The files of a queue that are compared."""
-    names = [entry for entry in sysfs.listing(folder) if entry != _LIMITS]
-    names += [f"{_LIMITS}/{entry}" for entry in sysfs.listing(f"{folder}/{_LIMITS}")]
-    return tuple(entry for entry in names if entry not in IGNORED)
+def _files_of(sysfs: Sysfs, folder: str, direction: str) -> tuple[str, ...]:
+    """The files of a queue that are compared: the same on all links of a kernel, but that some links have limits."""
+    has_limits = sysfs.is_folder(f"{folder}/{_LIMITS}")
+    if (direction, has_limits) not in _files:
+        names = [entry for entry in sysfs.listing(folder) if entry != _LIMITS]
+        names += [f"{_LIMITS}/{entry}" for entry in sysfs.listing(f"{folder}/{_LIMITS}")] if has_limits else []
+        _files[direction, has_limits] = tuple(entry for entry in names if entry not in IGNORED)
+    return _files[direction, has_limits]
