@@ -81,6 +81,10 @@ class GivenInterfaces(Watcher):
         return False
 
     @property
+    def arriving(self) -> frozenset[int]:
+        return frozenset()
+
+    @property
     def settling(self) -> float:
         return 0.0
 

@@ -116,7 +116,8 @@ def test_a_namespace_that_gets_its_name_after_its_wire(machine: Machine, watcher
         machine.veth("wire", "eth0", peer_in=space)
         assert not watcher.handle()
         with named(space, f"cni-{uuid.uuid4()}"):
-            changes = watcher.wait()
+            while not (changes := watcher.wait()):
+                pass
             assert [each.host_use for each in changes.added] == [("pod-peer",)]
 
 
