@@ -14,6 +14,7 @@ from netdra.discovery.watch import Watcher
 from netdra.kube.client import Client
 from netdra.kube.connection import connect
 from netdra.model.inventory import InventoryNode
+from netdra.model.names import DRIVER
 from netdra.node.publishing.service import Publishing
 from netdra.node.view import HeldDevice
 from testbed.api import Api, Object, Objects
@@ -149,7 +150,12 @@ def policy(workspace: Workspace, cel: str = VETHS, name: str = "veths", **spec: 
 
 
 def about(events: Objects, name: str) -> Objects:
-    return [each for each in events if each.get("regarding", {}).get("name") == name]
+    """The driver's events about an object; of a node, Kubernetes writes events as well."""
+    return [
+        each
+        for each in events
+        if each.get("regarding", {}).get("name") == name and each["reportingController"].startswith(f"{DRIVER}/")
+    ]
 
 
 SHARED = {
