@@ -284,6 +284,10 @@ def _examined(file: str, marked: marks.Document, unknown: objects.UnknownKinds) 
         yield from () if pods is None else [_Pods(file, marked, pods)]
     else:
         document, findings = documents.examine(value, file)
+        if document is None and kind == ResourceSlice.__name__:
+            from netdra.slices.written import unreadable
+
+            findings = tuple(unreadable(value, findings))
         yield from (_problem(file, marked, finding) for finding in findings)
         if document is not None:
             yield _Object(file, marked, document, tuple(finding.path for finding in findings))

@@ -5,7 +5,7 @@ Used by everything that reads files or stdin. It opens nothing itself: text in, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -149,7 +149,7 @@ def examine(value: Any, origin: str, *, strict: bool = True) -> tuple[Document |
     findings = [
         msgspec.structs.replace(
             finding,
-            what=f"{_subject(value, kind, finding.path)}: {finding.what}",
+            what=f"{subject(value, kind, finding.path)}: {finding.what}",
             path=finding.path or _missing(finding.what),
         )
         for finding in found
@@ -162,7 +162,7 @@ def examine(value: Any, origin: str, *, strict: bool = True) -> tuple[Document |
             return None, tuple(findings)
     if strict and document is not None:
         findings += [
-            msgspec.structs.replace(finding, what=f"{_subject(value, kind, ())}: {finding.what}")
+            msgspec.structs.replace(finding, what=f"{subject(value, kind, ())}: {finding.what}")
             for finding in _rejected(value, document)
         ]
     return document, tuple(findings)
@@ -199,7 +199,7 @@ def unknown_kind(value: dict[str, Any]) -> Finding | None:
     return Finding(f"kind {quoted} is not known here", hint, ("kind",))
 
 
-def _subject(value: dict[str, Any], kind: str, path: Sequence[str | int]) -> str:
+def subject(value: Mapping[str, Any], kind: str, path: Sequence[str | int]) -> str:
     """How the object, or the step of it that a path leads to, is called in messages."""
     subject = f'{kind} "{_name(value)}"'
     if kind != NetworkTopology.__name__ or tuple(path[:2]) != ("spec", "steps") or len(path) < 3:
@@ -367,7 +367,7 @@ def _items(value: Any, origin: str) -> Iterator[Any]:
     yield from [value] if items is None else items
 
 
-def _name(value: dict[str, Any]) -> str:
+def _name(value: Mapping[str, Any]) -> str:
     metadata = value.get("metadata")
     name = metadata.get("name", "") if isinstance(metadata, dict) else ""
     return name[:MAX_QUOTED] if isinstance(name, str) else ""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
-from netdra.model import suggestions
+from netdra.model import documents, suggestions
 from netdra.model.device import Features
 from netdra.model.findings import Finding, Path
 from netdra.model.resource import (
@@ -39,6 +39,8 @@ _FEATURES = Features(partitionable_devices=True, consumable_capacity=True, list_
 _FORMER: Mapping[str, str] = {
     "basic": "in resource.k8s.io/v1, attributes, capacity and consumesCounters are fields of the device itself: "
     "move them up",
+    "requestPolicy": "a counter has only a value; the capacity of a device has a requestPolicy",
+    "resourceSliceCount": "it is a field of pool",
     "stringSlice": "the field for a list of texts is strings",
     "valueFrom": "Kubernetes 1.37 does not support counters that follow a request (KEP-5941): use value",
 }
@@ -104,6 +106,22 @@ def misread(value: Mapping[str, Any]) -> list[Misread]:
                 found[str(name), fields] = (first, count + 1)
     told = (_told(name, fields, path, count) for (name, fields), (path, count) in found.items())
     return [entry for entry in told if entry is not None]
+
+
+def unreadable(value: Mapping[str, Any], findings: Iterable[Finding]) -> Iterator[Finding]:
+    """All that is known to be wrong with a slice that cannot be read.
+
+    Args:
+        value: the slice, as `misread` takes it.
+        findings: why it cannot be read. One that only follows from an unknown field is left out.
+    """
+    subject = documents.subject(value, ResourceSlice.__name__, ())
+    fields = [entry.finding for entry in misread(value) if entry.unknown]
+    for finding in fields:
+        yield Finding(f"{subject}: {finding.what}", finding.hint, finding.path)
+    for finding in findings:
+        if not any(field.path[: len(finding.path)] == finding.path for field in fields):
+            yield finding
 
 
 def faults(slices: Iterable[ResourceSlice]) -> Iterator[tuple[ResourceSlice, Finding]]:
@@ -178,16 +196,21 @@ def _slice_places(value: Mapping[str, Any]) -> Iterator[_Place]:
     for at, entry in _entries(spec.get("devices")):
         path = ("spec", "devices", at)
         yield path, entry, _DEVICE
-        # What stands where another version of the API has it is told by that field alone.
-        if isinstance(entry, dict):
-            yield from _values(path, entry, "attributes", _ATTRIBUTE)
-            yield from _values(path, entry, "capacity", _CAPACITY)
-            for number, taken in _entries(entry.get("consumesCounters")):
-                inner = (*path, "consumesCounters", number)
-                yield inner, taken, _CONSUMPTION
-                yield from _values(inner, taken, "counters", _COUNTER)
-            for number, taint in _entries(entry.get("taints")):
-                yield (*path, "taints", number), taint, _TAINT
+        yield from _device_places(path, entry)
+        yield from _device_places((*path, "basic"), entry.get("basic") if isinstance(entry, dict) else None)
+
+
+def _device_places(path: Path, device: Any) -> Iterator[_Place]:
+    """The places in a device; in `basic`, a former version of the API has the same ones."""
+    if isinstance(device, dict):
+        yield from _values(path, device, "attributes", _ATTRIBUTE)
+        yield from _values(path, device, "capacity", _CAPACITY)
+        for number, taken in _entries(device.get("consumesCounters")):
+            inner = (*path, "consumesCounters", number)
+            yield inner, taken, _CONSUMPTION
+            yield from _values(inner, taken, "counters", _COUNTER)
+        for number, taint in _entries(device.get("taints")):
+            yield (*path, "taints", number), taint, _TAINT
 
 
 def _request_places(value: Mapping[str, Any]) -> Iterator[_Place]:

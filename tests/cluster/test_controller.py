@@ -18,6 +18,7 @@ from testbed.process import Process
 from testbed.workspace import Workspace
 from tests.cluster import identities
 from tests.cluster.daemons import running_controller, start_controller, steps
+from tests.documents import TOPOLOGIES
 
 pytestmark = pytest.mark.usefixtures("controller")
 
@@ -33,7 +34,7 @@ EVENT = "events.k8s.io/v1/Event"
 SCHEMA = "cni.networking.k8s.io/v1alpha1/CNIPluginSchema"
 ROOT = Path(__file__).parents[2]
 SLICES = ROOT / "examples" / "worker-1" / "slices.yaml"
-RECORDED = ROOT / "tests" / "unit" / "topology" / "topologies" / "ai-bonded-rdma.yaml"
+RECORDED = TOPOLOGIES / "ai-bonded-rdma.yaml"
 FINALIZER = "networking.dra.io/in-use"
 
 

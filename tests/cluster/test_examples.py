@@ -17,13 +17,13 @@ from testbed.kubectl import KubectlError
 from testbed.objects import CLAIM, CLASS, POD, SLICE, manifest
 from testbed.workspace import Workspace
 from tests.cluster.daemons import running_controller, running_webhook
+from tests.documents import CLAIMS, REFERENCE_NODE, TOPOLOGIES
 
 pytestmark = pytest.mark.usefixtures("daemons")
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "netdra"
 EXAMPLE = ROOT / "examples" / "worker-1"
-WRITTEN = ROOT / "tests" / "unit" / "topology"
 TOPOLOGY = "networking.dra.io/v1alpha1/NetworkTopology"
 POLICY = "networking.dra.io/v1alpha1/DeviceExposurePolicy"
 USAGE = "networking.dra.io/v1alpha1/NetworkTopologyUsage"
@@ -48,7 +48,7 @@ def daemons(control_plane: ControlPlane, api: Api, custom_kinds: None) -> Iterat
     """The controller and the webhook, the examples' policies and topologies, and a class of GPUs."""
     with running_controller(control_plane, api), running_webhook(control_plane, api):
         try:
-            for folder in (EXAMPLE / "policies", WRITTEN / "topologies"):
+            for folder in (REFERENCE_NODE, TOPOLOGIES):
                 control_plane.kubectl("apply", "--server-side", "-f", str(folder))
             for name in CLASSES:
                 api.wait_for(CLASS, name, lambda found: found is not None)
@@ -57,7 +57,7 @@ def daemons(control_plane: ControlPlane, api: Api, custom_kinds: None) -> Iterat
             yield
         finally:
             api.delete(CLASS, GPU)
-            for folder in (WRITTEN / "topologies", EXAMPLE / "policies"):
+            for folder in (TOPOLOGIES, REFERENCE_NODE):
                 control_plane.kubectl("delete", "--ignore-not-found", "-f", str(folder))
 
 
@@ -84,7 +84,7 @@ def gpus(node: str, *roots: str) -> Object:
 
 
 def template() -> Any:
-    return yaml.safe_load((WRITTEN / "claims" / "ai-gpu-bonded-rdma.yaml").read_text())
+    return yaml.safe_load((CLAIMS / "ai-gpu-bonded-rdma.yaml").read_text())
 
 
 def run_pod(workspace: Workspace, name: str, made: Object, node: str) -> str:
@@ -183,14 +183,14 @@ def test_the_examples_and_the_chart_are_taken_by_kubectl_and_a_second_time_chang
     control_plane.kubectl(
         "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", str(EXAMPLE / "slices.yaml")
     )
-    for folder in (CHART / "files" / "crds", EXAMPLE / "policies", WRITTEN / "topologies"):
+    for folder in (CHART / "files" / "crds", REFERENCE_NODE, TOPOLOGIES):
         control_plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(folder))
         control_plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(folder))
         assert control_plane.kubectl("diff", "--server-side", "--force-conflicts", "-f", str(folder)) == ""
 
 
 def test_every_policy_of_the_example_is_accepted_and_none_conflicts(api: Api) -> None:
-    written = [yaml.safe_load(path.read_text()) for path in sorted((EXAMPLE / "policies").glob("*.yaml"))]
+    written = list(yaml.safe_load_all(REFERENCE_NODE.read_text()))
     assert len(written) == 8
     for each in written:
         found = api.wait_for(POLICY, each["metadata"]["name"], _has_conditions)

@@ -23,13 +23,13 @@ from testbed.waiting import until
 from testbed.workspace import Workspace
 from tests.cluster.daemons import running_controller, running_webhook, start_controller
 from tests.cluster.test_controller import SCHEMA, TOPOLOGY, condition, is_gone, is_ready
+from tests.documents import SCHEMAS
 
 LABEL = "networking.dra.io/shipped"
-FOLDER = Path(__file__).parents[1] / "unit" / "topology" / "schemas"
 AS_STORED = {"execution": "Auto"}
 """What the API server adds to a spec."""
-BOND: Object = yaml.safe_load((FOLDER / "bond.yaml").read_text())
-VLAN: Object = yaml.safe_load((FOLDER / "vlan.yaml").read_text())
+BOND: Object = yaml.safe_load((SCHEMAS / "bond.yaml").read_text())
+VLAN: Object = yaml.safe_load((SCHEMAS / "vlan.yaml").read_text())
 
 pytestmark = pytest.mark.usefixtures("working")
 

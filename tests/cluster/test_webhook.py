@@ -38,6 +38,7 @@ from tests.cluster.daemons import (
     until_refused,
 )
 from tests.cluster.identities import NETDRA
+from tests.documents import CLAIMS, TOPOLOGIES
 
 pytestmark = pytest.mark.usefixtures("webhook")
 
@@ -51,7 +52,7 @@ VFS = 'device.attributes["dra.networking"].type == "vf"'
 FIRST = f'{VFS} && device.attributes["dra.networking"].vfIndex == 0'
 EXCLUSIVE = {"supportedCNIPlugins": [{"name": "sriov", "exclusive": True}]}
 ASKED, PODS = "apiserver_admission_webhook_request_total{", 'name="pods.networking.dra.io"'
-RECORDED = Path(__file__).parents[1] / "unit" / "topology"
+WRONG = Path(__file__).parents[1] / "unit" / "topology" / "wrong"
 
 
 def claim(*classes: str) -> Object:
@@ -78,8 +79,8 @@ def topology(workspace: Workspace) -> str:
 def test_a_template_that_lacks_a_root_step_is_refused_in_the_known_words(
     control_plane: ControlPlane, workspace: Workspace
 ) -> None:
-    written = yaml.safe_load((RECORDED / "topologies" / "ai-bonded-rdma.yaml").read_text())
-    template = yaml.safe_load((RECORDED / "claims" / "ai-gpu-bonded-rdma.yaml").read_text())
+    written = yaml.safe_load((TOPOLOGIES / "ai-bonded-rdma.yaml").read_text())
+    template = yaml.safe_load((CLAIMS / "ai-gpu-bonded-rdma.yaml").read_text())
     control_plane.kubectl("apply", "-f", "-", text=yaml.safe_dump(written))
     try:
         control_plane.kubectl("apply", "-n", workspace.namespace, "-f", "-", text=yaml.safe_dump(template))
@@ -98,7 +99,7 @@ def test_a_template_that_lacks_a_root_step_is_refused_in_the_known_words(
     ) in refused.value.stderr
 
 
-@pytest.mark.parametrize("path", sorted((RECORDED / "wrong").glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(WRONG.glob("*.yaml")), ids=lambda path: path.stem)
 def test_a_wrong_topology_is_rejected_with_the_reason(path: Path, control_plane: ControlPlane) -> None:
     with pytest.raises(KubectlError) as refused:
         control_plane.kubectl("create", "--dry-run=server", "-f", str(path))

@@ -18,12 +18,11 @@ from netdra.cni.plugins import PluginPath
 from netdra.model.plan import Plan, PlannedDevice
 from testbed.ovn import BRIDGE, OvnKubernetes
 from testbed.recorder import Recorder
+from tests.documents import TOPOLOGIES
 from tests.hardware.conftest import making_pods
 from tests.hardware.node import PF, TOTAL_VFS, VF, ip, run, up
 from tests.hardware.pods import Pod, allocated, assert_as_before, node_state, of_pf
 from tests.plans import on_devices, plan, step
-
-TOPOLOGIES = Path(__file__).parents[1] / "unit/topology/topologies"
 
 
 @pytest.fixture

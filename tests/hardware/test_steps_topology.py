@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -29,11 +28,12 @@ from netdra.topology.bind import bind
 from netdra.topology.classes import device_classes
 from netdra.topology.devices import from_slices
 from testbed.waiting import until
+from tests.documents import TOPOLOGIES
 from tests.hardware import killed
 from tests.hardware.node import PATIENCE, PF, VF, ip, ping, run
 from tests.hardware.pods import Pod, assert_as_before, node_state, of_pf
 
-TOPOLOGY = Path("tests/unit/topology/topologies/ai-bonded-rdma.yaml")
+TOPOLOGY = TOPOLOGIES / "ai-bonded-rdma.yaml"
 POLICY = """
 apiVersion: networking.dra.io/v1alpha1
 kind: DeviceExposurePolicy

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -21,11 +20,12 @@ from testbed.pods import CONTAINER
 from testbed.vm.hardware import VIRTIO_MAC
 from testbed.waiting import until
 from tests.cluster.pods.driver import POLICY, WITHIN, Offer, addresses
+from tests.documents import TOPOLOGIES
 from tests.hardware.node import PF, VF, Function, links
 from tests.hardware.pods import node_state, of_pf, until_as_before
 from tests.hardware.real.offers import device_of, offer_vf, published, ready
 
-TOPOLOGY = Path("tests/unit/topology/topologies/ai-bonded-rdma.yaml")
+TOPOLOGY = TOPOLOGIES / "ai-bonded-rdma.yaml"
 VFS = 'device.attributes["dra.networking"].type == "vf"'
 STEPS = ("sriov", "bond", "vlan", "tuning")
 # As a program such as DPDK's does: it opens its group's file and keeps it.

@@ -1,6 +1,6 @@
 """OVN-Kubernetes' networks as its program attaches them: accelerated VFs, localnet on a shared uplink, tuning on it.
 
-The program is a stand-in (`testbed.ovn`); the topologies are those of `tests/unit/topology/topologies`. That the uplink
+The program is a stand-in (`testbed.ovn`); the topologies are those of `tests/documents`. That the uplink
 has a PCI address, and that the real netdev of one is moved, is tested where there is such hardware: `tests/hardware`.
 """
 
@@ -21,10 +21,10 @@ from netdra.kernel import netns
 from netdra.kernel.netns import Namespace
 from netdra.model.plan import Plan, PlannedDevice
 from testbed.ovn import BRIDGE, TYPE, OvnKubernetes, Port
+from tests.documents import TOPOLOGIES
 from tests.kernel.chain.conftest import Bed, device, differences
 from tests.plans import attach, on_devices
 
-TOPOLOGIES = Path(__file__).parents[2] / "unit/topology/topologies"
 MAC = "0a:58:ac:1f:00:05"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,8 +14,8 @@ from netdra.admission.messages import NOTHING, AdmissionRequest, Kind
 from netdra.model import documents
 from netdra.model.topology import NetworkTopology
 from tests import builders
+from tests.documents import GRAPH
 
-RECORDED = Path(__file__).parents[1] / "topology"
 _NUMBERS = itertools.count()
 
 Request = Callable[..., AdmissionRequest]
@@ -43,10 +42,10 @@ def request_of() -> Request:
 
 @pytest.fixture(scope="session")
 def recorded() -> Callable[[str], Any]:
-    """A recorded topology or claim, as plain data."""
+    """A topology or claim of the documents, as plain data."""
 
     def read(name: str) -> Any:
-        return yaml.safe_load((RECORDED / name).read_text())
+        return yaml.safe_load((GRAPH / name).read_text())
 
     return read
 

@@ -19,6 +19,7 @@ from netdra.model import documents
 from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import Interface, Inventory, InventoryNode
 from testbed.waiting import waiting
+from tests.documents import TOPOLOGIES
 
 ROOT = Path(__file__).parents[3]
 WORKER_1 = ROOT / "examples" / "worker-1"
@@ -278,7 +279,7 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(before: list[str]) -> 
     reader, writer = os.pipe()
     os.close(reader)
     before = ["plan", *before] if before[0] == "-o" else before
-    path = WORKER_1 / "policies" if before[0] == "plan" else ROOT / "tests" / "unit" / "topology" / "topologies"
+    path = WORKER_1 / "policies" if before[0] == "plan" else TOPOLOGIES
     done = netdra(*before, str(path), stdout=writer)
     os.close(writer)
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
@@ -327,7 +328,7 @@ def test_a_closed_stdin_is_reported(before: list[str]) -> None:
 
 
 def test_a_closed_stderr_changes_nothing_on_stdout() -> None:
-    arguments = [*("simulate", "--slices", str(WORKER_1 / "slices.yaml")), "--claims", "tests/unit/topology/claims"]
+    arguments = [*("simulate", "--slices", str(WORKER_1 / "slices.yaml")), "--claims", "tests/documents/graph/claims"]
     assert closed("2>", *arguments).stdout == netdra(*arguments).stdout != ""
 
 

@@ -12,13 +12,12 @@ from click.testing import CliRunner
 from netdra.cli.main import cli
 from netdra.model import documents
 from netdra.rules import shipped
+from tests.documents import CLAIMS, DEVICES, TOPOLOGIES
 from tests.unit.cli.conftest import CLAIM, SLICES, Run
 
-ROOT = Path(__file__).parents[1] / "topology"
-TOPOLOGIES = str(ROOT / "topologies")
-BONDED = str(ROOT / "topologies" / "bonded-vlan-topology.yaml")
-LOCALNET = str(ROOT.parent / "exposure" / "golden" / "9-ovn-kubernetes" / "policies.yaml")
-TUNED = str(ROOT / "topologies" / "ovnk-localnet-tuned.yaml")
+BONDED = str(TOPOLOGIES / "bonded-vlan-topology.yaml")
+LOCALNET = str(DEVICES / "5.9.yaml")
+TUNED = str(TOPOLOGIES / "ovnk-localnet-tuned.yaml")
 
 
 DEVICE = """\
@@ -99,7 +98,7 @@ def test_a_pooled_device_is_shown_without_a_vf_and_its_plan_is_not_attached(run:
 
 
 def test_render_leaves_devices_open_without_slices_and_claims_out_without_claim(run: Run) -> None:
-    topology, claim = str(ROOT / "topologies" / "ai-bonded-rdma.yaml"), str(ROOT / "claims" / "ai-gpu-bonded-rdma.yaml")
+    topology, claim = str(TOPOLOGIES / "ai-bonded-rdma.yaml"), str(CLAIMS / "ai-gpu-bonded-rdma.yaml")
     code, out, _ = run("render", topology, "--claim", claim)
     assert code == 0
     assert out.startswith(

@@ -8,13 +8,12 @@ import msgspec
 import pytest
 import yaml
 
+from tests.documents import CLAIMS, DEVICES, SCHEMAS, TOPOLOGIES
 from tests.unit.cli.conftest import CLAIM, Run
 
-ROOT = Path(__file__).parents[1] / "topology"
-TOPOLOGIES = str(ROOT / "topologies")
-BONDED = str(ROOT / "topologies" / "bonded-vlan-topology.yaml")
-LOCALNET = str(ROOT.parent / "exposure" / "golden" / "9-ovn-kubernetes" / "policies.yaml")
-TUNED = str(ROOT / "topologies" / "ovnk-localnet-tuned.yaml")
+BONDED = str(TOPOLOGIES / "bonded-vlan-topology.yaml")
+LOCALNET = str(DEVICES / "5.9.yaml")
+TUNED = str(TOPOLOGIES / "ovnk-localnet-tuned.yaml")
 
 BAD = """\
 # a comment before it
@@ -73,7 +72,7 @@ items:
 
 
 def test_validate_reports_valid_objects_as_free_of_problems(run: Run) -> None:
-    sound = (TOPOLOGIES, str(ROOT / "claims"), str(ROOT / "schemas"), LOCALNET)
+    sound = (str(TOPOLOGIES), str(CLAIMS), str(SCHEMAS), LOCALNET)
     code, out, err = run("validate", *sound)
     told = (
         'no CNIPluginSchema describes plugin "ovn-k8s-cni-overlay"',
@@ -82,7 +81,7 @@ def test_validate_reports_valid_objects_as_free_of_problems(run: Run) -> None:
     )
     assert all(any(text in line for text in told) for line in out.splitlines())
     assert code == 0
-    assert err.startswith("netdra: 15 objects checked, no problems")
+    assert err.startswith("netdra: 16 objects checked, no problems")
 
 
 def test_warnings_are_those_of_the_webhook_and_errors_if_strict(run: Run, tmp_path: Path) -> None:
@@ -171,7 +170,7 @@ def test_names_and_types_in_selectors_are_checked(run: Run, tmp_path: Path) -> N
 def test_each_problem_is_reported_with_its_file_and_line(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text(BAD)
-    code, out, err = run("validate", str(file), TOPOLOGIES, LOCALNET)
+    code, out, err = run("validate", str(file), str(TOPOLOGIES), LOCALNET)
     told = [line for line in out.splitlines() if line.startswith(f"{file}:")]
     begins = [
         '10: NetworkTopology "bad-config", step "vf0": selector.cel: CEL expression does not compile at line 1',
@@ -239,7 +238,7 @@ def test_a_schema_in_the_files_overrides_the_shipped_schema(run: Run, tmp_path: 
     file = tmp_path / "t.yaml"
     file.write_text(Path(BONDED).read_text().replace("id: 100", "vlanId: 100"))
     assert run("validate", str(file))[0] == 0
-    code, out, _ = run("validate", str(file), str(ROOT / "schemas" / "vlan.yaml"))
+    code, out, _ = run("validate", str(file), str(SCHEMAS / "vlan.yaml"))
     assert code == 1
     assert 'CNIPluginSchema "vlan" does not accept parameter "vlanId". Did you mean "id"?' in out
 
@@ -248,7 +247,7 @@ def test_a_schema_of_a_former_version_of_netdra_counts_for_nothing_among_the_fil
     file, shown = tmp_path / "t.yaml", tmp_path / "shown.yaml"
     file.write_text(Path(BONDED).read_text().replace("id: 100", "vlanId: 100"))
     label = "metadata:\n  labels: {networking.dra.io/shipped: vlan}\n"
-    shown.write_text((ROOT / "schemas" / "vlan.yaml").read_text().replace("metadata:\n", label))
+    shown.write_text((SCHEMAS / "vlan.yaml").read_text().replace("metadata:\n", label))
     code, out, _ = run("validate", str(file), str(shown))
     assert code == 0
     assert 'CNIPluginSchema "vlan": the label networking.dra.io/shipped marks' in out
@@ -273,7 +272,7 @@ def test_objects_that_clash_are_found_across_files(run: Run, tmp_path: Path) -> 
 
 def test_a_plugin_schema_that_contradicts_itself_is_found_and_not_used(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "schema.yaml"
-    file.write_text((ROOT / "schemas" / "vlan.yaml").read_text().replace("type: integer", "type: intger"))
+    file.write_text((SCHEMAS / "vlan.yaml").read_text().replace("type: integer", "type: intger"))
     code, out, _ = run("validate", str(file), BONDED)
     assert code == 1
     assert out.startswith(f'{file}:10: CNIPluginSchema "vlan": id: type "intger" is unknown')
@@ -310,7 +309,7 @@ def test_a_file_that_cannot_be_read_is_bad_usage(run: Run, tmp_path: Path) -> No
 
 
 def test_graph_draws_each_topology_under_its_name(run: Run) -> None:
-    code, out, _ = run("graph", TOPOLOGIES)
+    code, out, _ = run("graph", str(TOPOLOGIES))
     assert code == 0
     assert out.startswith("ai-bonded-rdma\n\n┏━━━━━━━━━━━━━━┓ ")
     assert [line for line in out.splitlines() if line.startswith(("ai", "bonded", "ovnk"))] == [
@@ -324,11 +323,11 @@ def test_graph_draws_each_topology_under_its_name(run: Run) -> None:
 
 def test_graph_makes_pictures_for_documents(run: Run) -> None:
     assert run("graph", TUNED, "-o", "mermaid")[1].startswith("flowchart LR\n")
-    assert run("graph", TOPOLOGIES, "--topology", "ovnk-localnet", "-o", "svg")[1].startswith("<svg xmlns=")
+    assert run("graph", str(TOPOLOGIES), "--topology", "ovnk-localnet", "-o", "svg")[1].startswith("<svg xmlns=")
 
 
 def test_graph_rejects_input_that_it_cannot_draw(run: Run, tmp_path: Path) -> None:
-    code, _, err = run("graph", TOPOLOGIES, "-o", "svg")
+    code, _, err = run("graph", str(TOPOLOGIES), "-o", "svg")
     assert (code, "select one with --topology: ai-bonded-rdma, bonded" in err) == (2, True)
     code, _, err = run("graph", TUNED, "--topology", "other")
     assert (code, 'NetworkTopology "other" not found' in err) == (2, True)

@@ -19,9 +19,8 @@ from netdra.model.device import Decision, ExposureResult
 from netdra.model.inventory import Interface, Inventory
 from netdra.model.policy import DeviceExposurePolicy
 from tests.builders import OURS, exclusive, shared
+from tests.documents import DEVICES
 from tests.trees import ETHERNET, Tree, switchdev_machine
-
-GOLDEN = Path(__file__).parents[1] / "exposure" / "golden" / "9-ovn-kubernetes" / "policies.yaml"
 
 
 def recorded(tree: Tree) -> Inventory:
@@ -146,7 +145,9 @@ def test_the_policies_for_ovn_kubernetes_publish_their_devices_on_a_switchdev_ni
     tree = switchdev_machine(tmp_path)
     tree.netdev("rep4", "0000:04:00.0", phys_port_name="pf0vf0", phys_switch_id="cd", ifindex=1)
     policies = [
-        each for each in documents.read(GOLDEN.read_text(), GOLDEN.name) if isinstance(each, DeviceExposurePolicy)
+        each
+        for each in documents.read((DEVICES / "5.9.yaml").read_text(), "5.9.yaml")
+        if isinstance(each, DeviceExposurePolicy)
     ]
     result = expose(recorded(tree), policies)
     assert names(result) == {"enp4s0f0v0", "enp6s0f0-localnet"}

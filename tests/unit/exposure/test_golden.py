@@ -1,4 +1,4 @@
-"""Policies and an inventory in YAML give the slices in YAML beside them."""
+"""The documents' policies (`tests.documents`) and an inventory in YAML give the slices in YAML beside it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from netdra.exposure import expose
 from netdra.model import documents
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.slices.pack import Packed, layout
+from tests.documents import DEVICES, REFERENCE_NODE
 
 HERE = Path(__file__).parent
 WORKER_1 = HERE.parents[2] / "examples" / "worker-1"
@@ -36,18 +37,23 @@ def planned(inventory: Path, *policies: Path) -> Packed:
 
 @pytest.mark.parametrize("folder", sorted((HERE / "golden").iterdir()), ids=lambda folder: folder.name)
 def test_an_example_gives_exactly_its_slices(folder: Path) -> None:
-    packed = planned(folder / "inventory.yaml", folder / "policies.yaml")
+    packed = planned(folder / "inventory.yaml", *folder.glob("policies.yaml"), _of_the_document(folder))
     assert as_read(packed) == list(yaml.safe_load_all((folder / "slices.yaml").read_text()))
     assert packed.problems == ()
 
 
+def _of_the_document(folder: Path) -> Path:
+    """The policies of the section whose number a folder's name begins with."""
+    return DEVICES / f"5.{folder.name.partition('-')[0]}.yaml"
+
+
 def test_the_reference_node_gives_exactly_its_slices() -> None:
-    packed = planned(WORKER_1 / "inventory.json", *sorted((WORKER_1 / "policies").iterdir()))
+    packed = planned(WORKER_1 / "inventory.json", REFERENCE_NODE)
     assert as_read(packed) == list(yaml.safe_load_all((WORKER_1 / "slices.yaml").read_text()))
 
 
 def test_the_reference_node_has_three_pools_and_sixteen_devices() -> None:
-    packed = planned(WORKER_1 / "inventory.json", *sorted((WORKER_1 / "policies").iterdir()))
+    packed = planned(WORKER_1 / "inventory.json", REFERENCE_NODE)
     devices = [device for each in packed.slices for device in each.spec.devices]
     counters = {
         each.name: {name: counter.value for name, counter in each.counters.items()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from netdra.model.topology import NetworkTopology
 from netdra.rules.addresses import default_routes, unwise
 from netdra.rules.topologies import check_topology
 from tests.builders import with_config
+from tests.documents import TOPOLOGIES
 
 ALLOWED: list[dict[str, Any]] = [
     {"routes": [{"destination": "10.0.0.0/8", "gateway": "10.1.0.1"}]},
@@ -74,7 +74,7 @@ def test_a_default_route_among_a_step_s_own_routes_is_accepted_with_a_warning(
 
 @pytest.mark.parametrize("name", ["ai-bonded-rdma", "bonded-vlan-topology"])
 def test_the_topologies_of_the_chaining_document_are_accepted_as_they_are_written(name: str) -> None:
-    text = (Path(__file__).parents[1] / "topology" / "topologies" / f"{name}.yaml").read_text()
+    text = (TOPOLOGIES / f"{name}.yaml").read_text()
     (document,) = documents.read(text, name)
     assert isinstance(document, NetworkTopology)
     assert not [*check_topology(document, ()), *default_routes(document)]

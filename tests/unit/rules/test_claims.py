@@ -1,7 +1,6 @@
 """A claim that asks for part of a topology is found before it is allocated, in known words."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import yaml
@@ -13,8 +12,8 @@ from netdra.model.topology import NetworkTopology
 from netdra.rules.claims import check_claim
 from netdra.topology.bind import EXTENDED_RESOURCE_CLAIM
 from netdra.topology.classes import device_classes
+from tests.documents import CLAIMS
 
-HERE = Path(__file__).parents[1] / "topology"
 Topology = Callable[..., NetworkTopology]
 TWO = "- {name: vf0, type: sriov}\n- {name: vf1, type: sriov}\n- {name: b, type: bond, dependOn: [vf0, vf1]}"
 
@@ -35,7 +34,7 @@ def claim(requests: str, **metadata: object) -> ResourceClaim:
 
 
 def template(name: str) -> ResourceClaimTemplate:
-    (read,) = documents.read((HERE / "claims" / f"{name}.yaml").read_text(), name)
+    (read,) = documents.read((CLAIMS / f"{name}.yaml").read_text(), name)
     assert isinstance(read, ResourceClaimTemplate)
     return read
 
@@ -48,7 +47,7 @@ def test_the_recorded_templates_fit_their_topologies(recorded: Topology, name: s
 
 
 def test_a_missing_root_step_request_is_reported_with_the_provided_requests(recorded: Topology) -> None:
-    whole = yaml.safe_load((HERE / "claims" / "ai-gpu-bonded-rdma.yaml").read_text())
+    whole = yaml.safe_load((CLAIMS / "ai-gpu-bonded-rdma.yaml").read_text())
     requests = whole["spec"]["spec"]["devices"]["requests"]
     requests[:] = [request for request in requests if request["name"] != "vf1"]
     partial = documents.decode(whole, "test")

@@ -12,12 +12,12 @@ from netdra.model.topology import NetworkTopology
 from netdra.rules import shipped
 from netdra.rules.schemas import check_graph, plugins
 from netdra.topology.graph import compile_topology
+from tests.documents import SCHEMAS, TOPOLOGIES
 
-HERE = Path(__file__).parents[1] / "topology"
 Topology = Callable[..., NetworkTopology]
 OWN = [
     schema
-    for path in sorted((HERE / "schemas").glob("*.yaml"))
+    for path in sorted(SCHEMAS.glob("*.yaml"))
     for schema in documents.read(path.read_text(), path.name)
     if isinstance(schema, CNIPluginSchema)
 ]
@@ -33,7 +33,7 @@ def texts(topology: NetworkTopology, *, own: bool = False) -> list[str]:
 
 
 @pytest.mark.parametrize("own", [False, True])
-@pytest.mark.parametrize("path", sorted((HERE / "topologies").glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(TOPOLOGIES.glob("*.yaml")), ids=lambda path: path.stem)
 def test_the_recorded_topologies_fit_the_shipped_and_the_recorded_schemas(
     recorded: Topology, path: Path, own: bool
 ) -> None:

@@ -26,9 +26,9 @@ from netdra.model.plan import PlannedDevice
 from netdra.model.topology import NetworkTopology
 from netdra.rules.plans import check
 from netdra.topology.bind import bind
+from tests.documents import TOPOLOGIES
 
-HERE = Path(__file__).parents[1] / "topology"
-FILES = sorted((HERE / "wrong").glob("*.yaml"))
+FILES = sorted((Path(__file__).parents[1] / "topology" / "wrong").glob("*.yaml"))
 WRONG = {
     f"{path.stem}: {value['metadata']['name']}": value
     for path in FILES
@@ -134,7 +134,7 @@ def _plain(text: str) -> str:
     return "".join(sign for sign in text if sign.isalnum())
 
 
-@pytest.mark.parametrize("path", sorted((HERE / "topologies").glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(TOPOLOGIES.glob("*.yaml")), ids=lambda path: path.stem)
 def test_those_that_are_right_are_let_through_everywhere(path: Path) -> None:
     (value,) = yaml.safe_load_all(path.read_text())
     body = msgspec.Raw(msgspec.json.encode(value))

@@ -1,17 +1,15 @@
-"""Topologies for tests: written short, as YAML, or the recorded ones beside this file."""
+"""Topologies for tests: written short, as YAML, or those of the documents."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from netdra.model import documents
 from netdra.model.topology import NetworkTopology
 from tests import builders
-
-HERE = Path(__file__).parent
+from tests.documents import TOPOLOGIES
 
 
 @pytest.fixture(scope="session")
@@ -22,10 +20,10 @@ def topology() -> Callable[..., NetworkTopology]:
 
 @pytest.fixture(scope="session")
 def recorded() -> Callable[[str], NetworkTopology]:
-    """One of the topologies in `topologies/`, by name."""
+    """One of the documents' topologies, by name."""
 
     def read(name: str) -> NetworkTopology:
-        (found,) = documents.read((HERE / "topologies" / f"{name}.yaml").read_text(), name)
+        (found,) = documents.read((TOPOLOGIES / f"{name}.yaml").read_text(), name)
         assert isinstance(found, NetworkTopology)
         return found
 

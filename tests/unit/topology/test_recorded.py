@@ -1,4 +1,4 @@
-"""The topologies in `topologies/` give the plans and DeviceClasses that stand beside them in `expected/`."""
+"""The documents' topologies give the plans and DeviceClasses in `expected/`."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,9 +10,10 @@ from netdra.model import documents
 from netdra.model.topology import NetworkTopology
 from netdra.topology.bind import unbound
 from netdra.topology.classes import device_classes
+from tests.documents import TOPOLOGIES
 
 HERE = Path(__file__).parent
-NAMES = sorted(path.stem for path in (HERE / "topologies").glob("*.yaml"))
+NAMES = sorted(path.stem for path in TOPOLOGIES.glob("*.yaml"))
 
 
 @pytest.mark.parametrize("name", NAMES)
