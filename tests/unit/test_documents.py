@@ -129,7 +129,7 @@ def test_the_classes_of_a_topology_are_the_documents(path: Path) -> None:
 
 
 def test_the_reference_node_publishes_the_documents_devices() -> None:
-    """All their facts, with the names of Kubernetes 1.37; how counters differ is told in docs/mission.md."""
+    """All their facts, with the names of Kubernetes 1.37; docs/mission.md lists the differences of counters."""
     published = {
         device["name"]: device
         for part in objects_of(WORKER_1 / "slices.yaml")
