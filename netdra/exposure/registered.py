@@ -1,8 +1,8 @@
 """Facts of providers: the rules for them, and how they are added to the devices of a node (decision D47). Pure.
 
 The rules are the same for the registry's socket (`netdra.node.registry`) and for CustomDevices (the webhook).
-`netdra.exposure.expose` adds registered facts to devices after policies have made them, as far as there is room: the
-facts that netdra publishes do not change.
+`netdra.exposure.expose` adds registered facts to devices after policies have made them, all of a registration or none:
+the facts that netdra publishes do not change.
 """
 
 from __future__ import annotations
@@ -347,7 +347,10 @@ class _Value(NamedTuple):
 def _added(
     device: ExposedDevice, registrations: Sequence[Registration], features: Features
 ) -> tuple[ExposedDevice, list[RegistrationOutcome]]:
-    """A device with its registered facts, as far as there is room; the first registration of a name wins."""
+    """A device with its registered facts: all of a registration, or none if the device has no room for all of them.
+
+    The first registration of a name wins.
+    """
     attributes: dict[str, DeviceAttribute] = {}
     capacity = dict(device.capacity)
     sources: dict[tuple[type, str], Registration] = {}
@@ -357,24 +360,26 @@ def _added(
     for registration in registrations:
         refused: dict[str, list[str]] = {}
         own: list[_Value] = []
+        needed = 0
         for name, value in _named_values(registration, device.shared, features, refused):
-            key = (type(value), name)
-            before = sources.get(key)
-            needs = _count(value.value) if isinstance(value, DeviceAttribute) else 0
+            before = sources.get((type(value), name))
             if before is not None:
                 refused.setdefault(f"{before.source} sets it with precedence", []).append(name)
             elif name in device.attributes or name in device.capacity:
                 refused.setdefault("a policy sets it with precedence", []).append(name)
-            elif room <= 0 or needs > values:
-                refused.setdefault(_no_room(device), []).append(name)
             else:
-                sources[key] = registration
-                room, values = room - 1, values - needs
+                needed += _count(value.value) if isinstance(value, DeviceAttribute) else 0
                 own.append(_Value(name, value))
-                if isinstance(value, DeviceAttribute):
-                    attributes[name] = value
-                else:
-                    capacity[name] = value
+        if len(own) > room or needed > values:
+            refused[_no_room(device, room)] = [entry.name for entry in own]
+            own, needed = [], 0
+        room, values = room - len(own), values - needed
+        for name, value in own:
+            sources[type(value), name] = registration
+            if isinstance(value, DeviceAttribute):
+                attributes[name] = value
+            else:
+                capacity[name] = value
         outcomes.append(
             RegistrationOutcome(
                 provider=registration.provider,
@@ -424,9 +429,11 @@ def _count(value: object) -> int:
     return len(value) if isinstance(value, tuple) else 1
 
 
-def _no_room(device: ExposedDevice) -> str:
-    used = len(device.attributes) + len(device.capacity)
+def _no_room(device: ExposedDevice, room: int) -> str:
+    own = len(device.attributes) + len(device.capacity)
+    others = MAX_ATTRIBUTES_AND_CAPACITIES - own - room
+    used = f"{own} are set by netdra and the policy" + (f", and {others} by other registrations" if others else "")
     return (
-        f"a device supports {MAX_ATTRIBUTES_AND_CAPACITIES} attributes and capacities; {used} are set "
-        "by netdra and the policy, and the rest is used"
+        f"the device has room for {room} more attributes and capacities, and all or none of a registration are added: "
+        f"a device supports {MAX_ATTRIBUTES_AND_CAPACITIES}; {used}"
     )

@@ -1,7 +1,7 @@
 """The objects of the documents with which netdra began (docs/mission.md), as data, with no field added or removed.
 
-A test of a document's promise uses the objects of this package. They are never edited, also where Kubernetes 1.37 accepts
-another form alone: tests/unit/test_documents.py and tests/cluster/test_examples.py list the differences.
+A test of a document's promise uses the objects of this package. They are never edited, also where Kubernetes 1.37
+accepts another form alone: tests/unit/test_documents.py and tests/cluster/test_examples.py list the differences.
 
 `DEVICES` has document A by the numbers of its sections, `GRAPH` document B by kind, `ATTRIBUTES` document C.
 """

@@ -179,14 +179,20 @@ class TestDevices:
         reached = {(each.device, each.provider, each.custom_device) for each in found.outcomes}
         assert all(each.device == "other" or any(r[1] == each.provider for r in reached) for each in said)
 
-    def test_registered_attributes_without_space_are_omitted_and_reported(self) -> None:
-        said = says(attributes={f"a{at:02}": TRUE for at in range(20)}, capacity={"bandwidth": amount(1)})
-        found = result(said)
-        (device,), (outcome,) = found.devices, found.outcomes
-        assert "bctl/bandwidth" in device.capacity, "a claim cannot ask for it otherwise"
-        assert len(device.attributes) + len(device.registered) + len(device.capacity) == 32
-        assert "is omitted: a device supports 32 attributes and capacities" in outcome.problem
-        assert any(outcome.problem in problem.message for problem in found.problems)
+    def test_all_of_a_registration_is_added_or_none_and_the_free_places_are_reported(self) -> None:
+        (device,) = result().devices
+        room = 32 - len(device.attributes) - len(device.capacity)
+        for count in (room - 1, room, room + 1, 32):
+            said = says(attributes={f"a{at:02}": TRUE for at in range(count - 1)}, capacity={"bandwidth": amount(1)})
+            found = result(said, says("other.example.com", attributes={"a": TRUE}))
+            (device,), (outcome, other) = found.devices, found.outcomes
+            added = {*device.registered, *device.capacity}
+            assert sum(name.startswith("bctl/") for name in added) == (count if count <= room else 0)
+            assert ("other.example.com/a" in added) == (count != room), "a smaller one is added beside"
+            refused = {room: other, room + 1: outcome, 32: outcome}.get(count)
+            told = [f"the device has room for {0 if count == room else room} more"] if refused else []
+            assert [text in problem.message for text in told for problem in found.problems] == [True] * len(told)
+            assert [each for each in (outcome, other) if each.problem] == ([refused] if refused else [])
 
     @pytest.mark.parametrize("names", [("a.example.com", "b.example.com"), ("b.example.com", "a.example.com")])
     def test_the_first_provider_keeps_its_attributes_regardless_of_its_name(self, names: tuple[str, str]) -> None:
@@ -194,7 +200,7 @@ class TestDevices:
         (alone,) = result(first).devices
         (device,) = result(first, later).devices
         assert alone.registered.items() <= device.registered.items()
-        assert len(device.registered) == 32 - len(device.attributes) < 8
+        assert [*device.registered] == [*alone.registered], "there is no room for all of the later ones"
 
     def test_a_policys_words_in_its_own_domain_are_the_policys(self) -> None:
         """A provider of that domain would otherwise sell a device a hundred thousand times."""
