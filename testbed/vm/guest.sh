@@ -33,9 +33,9 @@ echo "machine: kernel $(uname -r) up after $(uptime) s"
 index=0
 for pf in /sys/bus/pci/drivers/igb/0000:*/; do
   # By their slots, as udev names them: the kernel's names go by who is found first, and differ from boot to boot.
-  ip link set "$(ls "$pf/net")" name "nic$index" || die "no name for $pf"
+  ip link set "$(ls "$pf/net")" name "enp3s0f$index" || die "no name for $pf"
   # A VF asks its PF for leave to work, and a PF that is down never answers.
-  ip link set "nic$index" up
+  ip link set "enp3s0f$index" up
   index=$((index + 1))
   cat "$pf/sriov_totalvfs" >"$pf/sriov_numvfs" || die "no VFs on $pf"
 done

@@ -17,7 +17,7 @@ from testbed.kubectl import KubectlError
 from testbed.objects import CLAIM, CLASS, POD, SLICE, manifest
 from testbed.workspace import Workspace
 from tests.cluster.daemons import running_controller, running_webhook
-from tests.documents import CLAIMS, REFERENCE_NODE, TOPOLOGIES
+from tests.documents import CLAIMS, GRAPH, REFERENCE_NODE, TOPOLOGIES
 from tests.documents import HERE as DOCUMENTS
 
 pytestmark = pytest.mark.usefixtures("daemons")
@@ -53,8 +53,7 @@ def daemons(control_plane: ControlPlane, api: Api, custom_kinds: None) -> Iterat
                 control_plane.kubectl("apply", "--server-side", "-f", str(folder))
             for name in CLASSES:
                 api.wait_for(CLASS, name, lambda found: found is not None)
-            selector = {"cel": {"expression": f'device.driver == "{GPU_DRIVER}"'}}
-            api.create(manifest(CLASS, GPU, spec={"selectors": [selector]}))
+            api.create(yaml.safe_load((GRAPH / "classes" / f"{GPU}.yaml").read_text()))
             yield
         finally:
             api.delete(CLASS, GPU)
@@ -76,7 +75,10 @@ def slices_of(node: str) -> list[Object]:
 def gpus(node: str, *roots: str) -> Object:
     """A GPU driver's slice: a GPU beside each of the roots, which it publishes by both names."""
     devices = [
-        {"name": f"gpu-{number}", "attributes": {name: {"string": root} for name in PCIE_ROOTS}}
+        {
+            "name": f"gpu-{number}",
+            "attributes": {"productName": {"string": "H100"}, **{name: {"string": root} for name in PCIE_ROOTS}},
+        }
         for number, root in enumerate(roots)
     ]
     pool = {"name": f"{node}-gpus", "generation": 1, "resourceSliceCount": 1}
@@ -93,6 +95,11 @@ def run_pod(workspace: Workspace, name: str, made: Object, node: str) -> str:
     pod = objects.pod(workspace.namespace, name, {"net": "unused"}, node=node)
     pod["spec"]["resourceClaims"] = [{"name": "net", "resourceClaimTemplateName": made["metadata"]["name"]}]
     workspace.api.create(pod)
+    return claim_of(workspace, name, node)
+
+
+def claim_of(workspace: Workspace, name: str, node: str) -> str:
+    """The claim of a pod that was made from a template, once the pod is scheduled to a node."""
     # The scheduler's first word may be that the claim is not made yet.
     placed = workspace.api.wait_for(
         POD, name, lambda found: objects.scheduling(found)[0] == node, namespace=workspace.namespace
@@ -110,14 +117,17 @@ def test_the_template_with_a_gpu_and_both_vfs_is_allocated_on_one_pcie_root(
     workspace.publish(node, *recorded, gpus(node, ELSEWHERE, HERE))
     made = template()
     control_plane.kubectl("apply", "-n", workspace.namespace, "-f", "-", text=yaml.safe_dump(made))
-    claim = run_pod(workspace, "trainer", made, node)
+    pod = yaml.safe_load((GRAPH / "pods" / "ai-training.yaml").read_text())
+    name = pod["metadata"]["name"]
+    control_plane.kubectl("apply", "-n", workspace.namespace, "-f", "-", text=yaml.safe_dump(pod))
+    claim = claim_of(workspace, name, node)
     gpu, vf0, vf1 = workspace.devices(claim)
     assert gpu == "gpu-1"
     assert (vf0[:9], vf1[:9]) == ("enp3s0f0v", "enp3s0f1v")
     held = workspace.api.wait_for(USAGE, "ai-bonded-rdma", lambda found: bool(found and found["status"]["users"]))
     assert held is not None
     assert held["status"]["usedBy"] == [f"{workspace.namespace}/{claim}"]
-    workspace.release("trainer", claim)
+    workspace.release(name, claim)
     workspace.api.wait_for(USAGE, "ai-bonded-rdma", lambda found: bool(found and found["status"]["users"] == 0))
 
 

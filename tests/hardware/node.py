@@ -81,8 +81,8 @@ class PF(Function):
             (self.folder / "sriov_numvfs").write_text(str(number))
 
 
-NAMES = tuple(f"nic{index}" for index in range(len(PCIE_ROOTS)))
-"""Of the PFs, by their slots: testbed/vm/guest.sh gives them."""
+NAMES = tuple(f"enp3s0f{index}" for index in range(len(PCIE_ROOTS)))
+"""Of the PFs, by their slots: testbed/vm/guest.sh gives them, and the documents of the tests have them."""
 PFS = tuple(PF(f"0000:{bus + 1:02x}:00.0", node, f"pci0000:{bus:02x}") for bus, node in PCIE_ROOTS.items())
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -65,10 +65,9 @@ spec:
 """
 
 
-def plans(pfs: Sequence[PF], count: int = 1) -> list[tuple[Plan, ...]]:
+def plans(count: int = 1) -> list[tuple[Plan, ...]]:
     """The plans of so many claims, allocated one after the other from the devices of this machine."""
-    text = TOPOLOGY.read_text().replace("enp3s0f0", pfs[0].name).replace("enp3s0f1", pfs[1].name)
-    (topology,) = documents.read(text, str(TOPOLOGY))
+    (topology,) = documents.read(TOPOLOGY.read_text(), str(TOPOLOGY))
     assert isinstance(topology, NetworkTopology)
     (policy,) = documents.read(POLICY, "policy")
     assert isinstance(policy, DeviceExposurePolicy)
@@ -91,7 +90,7 @@ def test_ai_bonded_rdma_as_it_is_written(
     record_testsuite_property: Callable[[str, object], None],
 ) -> None:
     before = node_state()
-    (planned,) = plans(pfs)
+    (planned,) = plans()
     report = pod.attach(*planned)
     for each in report.steps:
         record_testsuite_property(f"{each.step} ({each.plugin}), ms", round(each.seconds * 1000, 1))
@@ -141,7 +140,7 @@ def test_two_pods_of_ai_bonded_rdma_ping_over_their_bonded_vlans(
 ) -> None:
     """Over the emulated NICs' own wires, which meet in a hub; packets of 9000 bytes get through as well."""
     first, second = new_pod(), new_pod()
-    for number, (pod, planned) in enumerate(zip((first, second), plans(pfs, 2), strict=True)):
+    for number, (pod, planned) in enumerate(zip((first, second), plans(2), strict=True)):
         (only,) = planned
         pod.attach(in_active_backup(only, f"10.100.0.{5 + number}/24", f"10.200.0.{5 + number}/24"))
     until(
@@ -180,7 +179,7 @@ def test_a_process_killed_while_attaching_leaves_a_checkpoint_that_is_enough(
     pfs: tuple[PF, ...], rdma_vfs: tuple[tuple[VF, VF], ...], pod: Pod, after: str
 ) -> None:
     before = node_state()
-    ((planned,),) = plans(pfs)
+    ((planned,),) = plans()
     job = killed.Job(planned, pod.netns, pod.settings, after)
     assert killed.exit_code(job) == -signal.SIGKILL
     assert differs(before)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 import pytest
+import yaml
 
 from netdra.cni.plugins import PluginPath
 from netdra.model import documents, names
@@ -15,40 +16,37 @@ from netdra.model.topology import NetworkTopology
 from netdra.topology.classes import device_classes
 from testbed.api import Object
 from testbed.image import NAME
-from testbed.objects import manifest
-from testbed.pods import CONTAINER
+from testbed.pods import CONTAINER, is_running
 from testbed.vm.hardware import VIRTIO_MAC
 from testbed.waiting import until
-from tests.cluster.pods.driver import POLICY, WITHIN, Offer, addresses
-from tests.documents import TOPOLOGIES
+from tests.cluster.pods.driver import WITHIN, Offer, addresses
+from tests.documents import DEVICES, REFERENCE_NODE, TOPOLOGIES
 from tests.hardware.node import PF, VF, Function, links
 from tests.hardware.pods import node_state, of_pf, until_as_before
 from tests.hardware.real.offers import device_of, offer_vf, published, ready
 
 TOPOLOGY = TOPOLOGIES / "ai-bonded-rdma.yaml"
-VFS = 'device.attributes["dra.networking"].type == "vf"'
+OF_VFS = ("pf0-vfs", "pf1-vfs")
 STEPS = ("sriov", "bond", "vlan", "tuning")
 # As a program such as DPDK's does: it opens its group's file and keeps it.
 OPEN = 'for file in /dev/vfio/[0-9]*; do exec 3<>"$file"; done; trap exit TERM; sleep 1000000 & wait'
 Record = Callable[[str, object], None]
 
 
-def make_topology(offer: Offer, pfs: Sequence[PF]) -> str:
-    """The topology as it is written, on this machine's PFs, with its DeviceClasses."""
-    text = TOPOLOGY.read_text().replace("enp3s0f0", pfs[0].name).replace("enp3s0f1", pfs[1].name)
-    (topology,) = documents.read(text, str(TOPOLOGY))
+def write_documents_objects(offer: Offer) -> str:
+    """Policies, topology and template of the documents, with the topology's classes; return the template's name."""
+    for policy in yaml.safe_load_all(REFERENCE_NODE.read_text()):
+        if policy["metadata"]["name"] in OF_VFS:
+            offer.workspace.create(policy)
+    offer.workspace.create(yaml.safe_load(TOPOLOGY.read_text()))
+    (topology,) = documents.read(TOPOLOGY.read_text(), str(TOPOLOGY))
     assert isinstance(topology, NetworkTopology)
-    offer.workspace.create(documents.plain(topology))
     for each in device_classes(topology):
         offer.workspace.create(msgspec.to_builtins(each))
-    return topology.name
-
-
-def offer_vfs(offer: Offer) -> None:
-    """Offer all VFs of the node."""
-    exposure = {"supportedCNIPlugins": [{"name": "sriov", "exclusive": True}]}
-    spec = {"selector": {"cel": VFS}, "exposure": exposure}
-    offer.workspace.create(manifest(POLICY, offer.workspace.name("vfs"), spec=spec))
+    template: Object = yaml.safe_load((DEVICES / "6.5.yaml").read_text())
+    template["metadata"]["namespace"] = offer.workspace.namespace
+    offer.workspace.api.create(template)
+    return str(template["metadata"]["name"])
 
 
 def rdma_devices(offer: Offer) -> set[str]:
@@ -70,12 +68,15 @@ def test_ai_bonded_rdma_is_in_a_real_pod_and_its_vfs_come_back_as_they_were(
     record_testsuite_property: Record,
 ) -> None:
     before, spent = node_state(), sums(offer)
-    offer_vfs(offer)
+    template = write_documents_objects(offer)
     rdma = {device_of(vf) for pair in rdma_vfs for vf in pair}
     until(lambda: rdma_devices(offer) == rdma, "the RDMA devices to be published", seconds=WITHIN)
-    name = make_topology(offer, pfs)
+    pod = offer.pods.manifest("training", "net")
+    pod["spec"]["resourceClaims"] = [{"name": "net", "resourceClaimTemplateName": template}]
     began = time.monotonic()
-    offer.pods.run("training", offer.claim("network", vf0=f"{name}-vf0", vf1=f"{name}-vf1"))
+    offer.workspace.api.create(pod)
+    running = offer.pods.wait("training", is_running)
+    (made,) = running["status"]["resourceClaimStatuses"]
     record_testsuite_property("pod created to running, s", round(time.monotonic() - began, 2))
     for kind, seconds in sums(offer).items():
         record_testsuite_property(f"{kind}, ms in a real pod", round((seconds - spent[kind]) * 1000, 1))
@@ -90,7 +91,7 @@ def test_ai_bonded_rdma_is_in_a_real_pod_and_its_vfs_come_back_as_they_were(
     vlans = {name: (found[name]["linkinfo"]["info_data"]["id"], found[name]["mtu"]) for name in ("data0", "mgmt0")}
     assert vlans == {"data0": (100, 9000), "mgmt0": (200, 1500)}
     assert (addresses(found["data0"]), addresses(found["mgmt0"])) == ({"10.100.0.5/24"}, {"10.200.0.5/24"})
-    assert_told_of(offer.status("network", devices=2), {device_of(vf) for vf in given})
+    assert_told_of(offer.status(made["resourceClaimName"], devices=2), {device_of(vf) for vf in given})
 
     offer.pods.delete("training")
     offer.driver.until_nothing_is_left()
