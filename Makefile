@@ -12,7 +12,7 @@ PYTEST := $(BIN)/python -m pytest
 # Tests start many processes of netdra. If this is set, as in many images, each process compiles all of its imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test quick lint format test-unit test-kernel test-cluster test-pods test-oldest test-runtimes test-hardware test-machine test-times test-recorded test-upgrade explore soak testbed bench image release crds docs site protos lock clean
+.PHONY: help demo test quick lint format test-unit test-kernel test-cluster test-pods test-oldest test-runtimes test-hardware test-machine test-times test-recorded test-upgrade promises explore soak testbed bench image release crds docs site protos lock clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -75,8 +75,12 @@ test-recorded: recordings $(DEV) ## Descriptions of servers against recorded tre
 
 DRAWN := $(addprefix test_,scheduler_agreement.py pod_networks.py slices_accepted.py kubectl_yaml.py hollow.py validate_agreement.py) \
   $(addprefix sandboxes/test_,any_order.py refusing_kernel.py) $(addprefix pods/networks/test_,workloads.py edited.py)
-explore: $(DEV) system testbed ## Random tests with new seeds, for longer: properties, parsers of foreign bytes (NETDRA_FUZZ_SECONDS each), pods (root, Go)
+explore: $(DEV) system testbed ## Random tests with new seeds, for longer: properties, parsers of foreign bytes (NETDRA_FUZZ_SECONDS each), pods; then `make promises` (root, Go)
 	NETDRA_DRAW=anew $(PYTEST) tests/unit tests/kernel $(addprefix tests/cluster/,$(DRAWN))
+	$(BIN)/python -m testbed.promises
+
+promises: $(DEV) ## Break each promise of the documentation on purpose, and see that its test fails; ONLY='words of a promise' (root, Go, Debian 12 or newer)
+	@$(BIN)/python -m testbed.promises $(ONLY)
 
 test-upgrade: $(DEV) system testbed ## Pods live through an upgrade from the last release, or FROM=<tag or commit>, back, and forward again (root, Go)
 	@$(PYTHON) -m image --prepare

@@ -23,7 +23,14 @@ class Command:
         started: when, on the monotonic clock.
     """
 
-    def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str], cores: int = 1) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        log: Path,
+        environment: Mapping[str, str],
+        cores: int = 1,
+        folder: Path | None = None,
+    ) -> None:
         """Start it.
 
         Args:
@@ -31,6 +38,7 @@ class Command:
             log: the file that it prints to.
             environment: variables on top of our own.
             cores: what to remember.
+            folder: where it runs; here if it is None.
         """
         self.log = log
         self.cores = cores
@@ -44,6 +52,7 @@ class Command:
                 stdout=target,
                 stderr=subprocess.STDOUT,
                 env=os.environ | environment,
+                cwd=folder,
                 start_new_session=True,
             )
 

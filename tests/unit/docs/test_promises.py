@@ -1,0 +1,79 @@
+"""Each promise has a mistake that its test notices: the rows of `tests/promises`, and the record of proven rows.
+
+A row that differs from the record is tried at once if its test is a unit test. For all others, the command in the
+failure tries them and writes the record.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from testbed.promises import rows
+from testbed.promises.rows import Promise
+from testbed.promises.trial import BITES, Copy, attempt
+
+ROOT = Path(__file__).parents[3]
+ROWS = rows.read(ROOT)
+_MOST_LINES = 5
+
+# Rows whose test has not been run with its mistake yet: their tests need the SR-IOV machine, or real pods, and take
+# longest. `make explore` tries all rows. The list may only become shorter.
+NOT_YET_PROVEN: frozenset[str] = frozenset()
+_AT_MOST = 0
+
+
+def name(row: Promise) -> str:
+    return row.key
+
+
+def table(page: str) -> list[list[str]]:
+    """The cells of the rows of all tables of a page."""
+    lines = (ROOT / page).read_text(encoding="utf-8").splitlines()
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines if line.startswith("| ")]
+
+
+def test_each_row_of_the_page_of_promises_has_one_mistake() -> None:
+    page = "docs/mission.md"
+    promised = Counter((cells[0], cells[2]) for cells in table(page) if "::" in cells[-1])
+    assert Counter((row.text, row.test) for row in ROWS if row.page == page) == promised
+
+
+def test_no_two_rows_have_one_name() -> None:
+    assert [key for key, count in Counter(row.key for row in ROWS).items() if count > 1] == []
+
+
+@pytest.mark.parametrize("row", ROWS, ids=name)
+def test_a_mistake_fits_the_code_and_its_test_is_named_beside_the_promise(row: Promise) -> None:
+    file = row.test.partition("::")[0]
+    assert any(cells[0] == row.text and file in cells[-1] for cells in table(row.page)), "not a row of the page"
+    for path, text in rows.mutated(row.edits, ROOT).items():
+        assert text != (ROOT / path).read_text(encoding="utf-8")
+        if path.endswith(".py"):
+            ast.parse(text)
+    assert rows.digest(row, ROOT)
+    assert row.level
+    assert 1 <= sum(len(edit.new.splitlines()) or 1 for edit in row.edits) <= _MOST_LINES
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.level == "unit"], ids=name)
+def test_a_unit_test_notices_a_changed_mistake(row: Promise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if rows.unproven([row], ROOT):
+        for variable in ("PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER"):
+            monkeypatch.delenv(variable, raising=False)
+        verdict = attempt(row, Copy(ROOT, tmp_path / "copy"), lambda _: None)
+        assert verdict.word == BITES, f"{row.mistake}, and {row.test} {verdict.word} {verdict.reason}"
+
+
+def test_every_other_row_is_proven() -> None:
+    left = {row.key for row in rows.unproven([row for row in ROWS if row.level != "unit"], ROOT)} - NOT_YET_PROVEN
+    assert not left, "run .venv/bin/python -m testbed.promises --changed, and commit tests/promises/proven.json"
+
+
+def test_the_rows_that_are_not_proven_yet_become_fewer() -> None:
+    assert len(NOT_YET_PROVEN) <= _AT_MOST
+    assert {row.key for row in ROWS if row.level != "unit"} >= NOT_YET_PROVEN, "no such rows"
+    assert not NOT_YET_PROVEN & rows.recorded(ROOT).keys(), "proven: remove them from the list, and lower the number"
