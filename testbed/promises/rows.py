@@ -151,7 +151,7 @@ def digest(promise: Promise, root: Path) -> str:
     Raises:
         MutationError: the mutation does not fit, or the test does not exist.
     """
-    parts = [promise.test, _function(promise.test, root)]
+    parts = [promise.test, _function(promise.test, root)[1]]
     for edit in promise.edits:
         parts += [edit.file, edit.old, edit.new, _surroundings(edit, _text(root / edit.file))]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
@@ -197,14 +197,28 @@ def _text(path: Path) -> str:
         raise MutationError(f"{path} does not exist") from None
 
 
-def _function(test: str, root: Path) -> str:
-    """The source of a test's function."""
+def node_id(test: str, root: Path) -> str:
+    """A test as pytest names it: with its class, which pages leave out.
+
+    Raises:
+        MutationError: the test does not exist.
+    """
+    file, _, name = test.partition("::")
+    classes, _ = _function(test, root)
+    return "::".join((file, *classes, name))
+
+
+def _function(test: str, root: Path) -> tuple[tuple[str, ...], str]:
+    """The class of a test's function, if it has one, and the function's source."""
     file, _, name = test.partition("::")
     text = _text(root / file)
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name.partition("[")[0]:
-            return _source([node], text)
-    raise MutationError(f"{file} has no test {name!r}")
+    module = ast.parse(text)
+    bodies = {(): module.body} | {(node.name,): node.body for node in module.body if isinstance(node, ast.ClassDef)}
+    for classes, body in bodies.items():
+        for node in body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name.partition("[")[0]:
+                return classes, _source([node], text)
+    raise MutationError(f"{file} does not have a test {name!r}")
 
 
 def _surroundings(edit: Edit, text: str) -> str:
@@ -224,4 +238,9 @@ def _touched(body: Sequence[ast.stmt], first: int, last: int) -> Iterator[ast.st
 
 
 def _source(nodes: Sequence[ast.stmt], text: str) -> str:
-    return "\n".join(ast.get_source_segment(text, node) or "" for node in nodes)
+    """The lines of statements, with their decorators."""
+    lines = text.splitlines()
+    firsts = [min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", ()))]) for node in nodes]
+    return "\n".join(
+        line for first, node in zip(firsts, nodes, strict=True) for line in lines[first - 1 : node.end_lineno]
+    )

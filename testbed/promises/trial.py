@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed.promises.rows import Edit, MutationError, Promise, mutated
+from testbed.promises.rows import Edit, MutationError, Promise, mutated, node_id
 from testbed.suite.jobs import Command
 from testbed.suite.levels import LEVELS, PREPARATIONS, Call, needed
 from testbed.suite.results import Outcome, Report
@@ -115,7 +115,7 @@ class Copy:
         log = self.folder / "build" / f"{level.name}.log"
         if _BYTECODE in level.after:
             _run(PREPARATIONS[_BYTECODE].command, log, tick, self.folder, variables)
-        code = _run(level.make(Call([promise.test])), log, tick, self.folder, variables)
+        code = _run(level.make(Call([node_id(promise.test, self.folder)])), log, tick, self.folder, variables)
         report.refresh()
         return Ended(code, tuple(report.outcomes), log.read_text(errors="replace")[-_LOG_BYTES:])
 

@@ -40,13 +40,36 @@ def asking(device_class: str, mbits: int) -> Object:
     return {"name": "it", "exactly": {"deviceClassName": device_class, "capacity": wanted}}
 
 
-def test_a_claim_gets_a_vf_with_as_much_bandwidth_as_it_asks_for_or_none(workspace: Workspace) -> None:
-    node = node_with(workspace, exclusive("vfs", VFS))
-    vfs = workspace.add_class("vfs", f'device.driver == "{DRIVER}" && {VFS}')
-    assert workspace.place(asking(vfs, 60_000), node=node)[0] == ""
-    claim, reason = workspace.place(asking(vfs, 40_000), node=node)
-    assert reason == ""
-    assert workspace.devices(claim) == ["ens1v0"]
+def pooled(lanes: int) -> DeviceExposurePolicy:
+    return policy("vfs", VFS, pooledVFs={"lanes": lanes}, supportedCNIPlugins=[{"name": "sriov"}])
+
+
+@pytest.mark.parametrize(
+    ("policies", "asked", "expected"),
+    [
+        ((exclusive("vfs", VFS),), (60_000, 40_000), ["", "ens1v0"]),
+        ((pooled(1),), (60_000, 60_000, 40_000), ["ens1-vfs", "", "ens1-vfs"]),
+        ((pooled(2),), (60_000, 40_000, 40_000), ["", "ens1-vfs0", "ens1-vfs1"]),
+        ((lender("a", 60_000), lender("b", 60_000)), (60_000, 60_000), ["ens1-a", ""]),
+    ],
+    ids=["vfs", "pooled-vfs", "lanes-of-pooled-vfs", "shared-devices"],
+)
+def test_a_claim_gets_a_vf_with_as_much_bandwidth_as_it_asks_for_or_none(
+    workspace: Workspace, policies: tuple[DeviceExposurePolicy, ...], asked: tuple[int, ...], expected: list[str]
+) -> None:
+    node = node_with(workspace, *policies)
+    anything = workspace.add_class("any", f'device.driver == "{DRIVER}"')
+    placed = [workspace.place(asking(anything, mbits), node=node) for mbits in asked]
+    assert [bool(reason) for _, reason in placed] == [not device for device in expected]
+    assert [workspace.devices(claim)[0] if claim else "" for claim, _ in placed] == expected
+
+
+def test_a_claim_consumes_the_capacity_that_its_plugin_requires(workspace: Workspace) -> None:
+    plugin = {"name": "macvlan", "consumePerAllocation": {"seats": "2"}}
+    node = node_with(workspace, shared("seats", named("ens1"), capacity="seats", value=5, supportedCNIPlugins=[plugin]))
+    anything = workspace.add_class("any", f'device.driver == "{DRIVER}"')
+    request = {"name": "it", "exactly": {"deviceClassName": anything}}
+    assert [bool(workspace.place(request, node=node)[0]) for _ in range(3)] == [True, True, False]
 
 
 def test_claims_share_the_bandwidth_of_a_vf_and_claims_without_a_request_consume_none(workspace: Workspace) -> None:

@@ -7,9 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
+from netdra.exposure import expose
+from netdra.model import documents
+from netdra.model.policy import DeviceExposurePolicy
+from netdra.slices.pack import layout
 from testbed import objects
 from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
@@ -46,11 +51,10 @@ CLASSES = {
 
 @pytest.fixture(scope="module")
 def daemons(control_plane: ControlPlane, api: Api, custom_kinds: None) -> Iterator[None]:
-    """The controller and the webhook, the examples' policies and topologies, and a class of GPUs."""
+    """The controller and the webhook, the examples' topologies, and a class of GPUs."""
     with running_controller(control_plane, api), running_webhook(control_plane, api):
         try:
-            for folder in (REFERENCE_NODE, TOPOLOGIES):
-                control_plane.kubectl("apply", "--server-side", "-f", str(folder))
+            control_plane.kubectl("apply", "--server-side", "-f", str(TOPOLOGIES))
             for name in CLASSES:
                 api.wait_for(CLASS, name, lambda found: found is not None)
             api.create(yaml.safe_load((GRAPH / "classes" / f"{GPU}.yaml").read_text()))
@@ -61,15 +65,22 @@ def daemons(control_plane: ControlPlane, api: Api, custom_kinds: None) -> Iterat
                 control_plane.kubectl("delete", "--ignore-not-found", "-f", str(folder))
 
 
-def slices_of(node: str) -> list[Object]:
-    """The recorded slices of worker-1 as another node's, its second NIC beside another PCIe root."""
-    found = list(yaml.safe_load_all((EXAMPLE / "slices.yaml").read_text().replace("worker-1", node)))
-    second = [each for each in found if each["spec"]["pool"]["name"].endswith("enp3s0f1")]
-    assert len(second) == 2
-    for device in (device for each in second for device in each["spec"].get("devices", ())):
-        for name in PCIE_ROOTS:
-            device["attributes"][name] = {"string": THERE}
-    return found
+def slices_of(node: str, second: str = THERE) -> list[Object]:
+    """The slices that netdra makes of worker-1's interfaces on another node, its second NIC beside a PCIe root."""
+    found = documents.inventory((EXAMPLE / "inventory.json").read_text(), "inventory.json")
+    interfaces = tuple(
+        msgspec.structs.replace(each, pcie_root=second) if "enp3s0f1" in (each.if_name, each.pf_name) else each
+        for each in found.interfaces
+    )
+    here = msgspec.structs.replace(found, node=msgspec.structs.replace(found.node, name=node), interfaces=interfaces)
+    written = [
+        each
+        for path in sorted((EXAMPLE / "policies").iterdir())
+        for each in documents.read(path.read_text(), path.name)
+    ]
+    packed = layout(expose(here, [each for each in written if isinstance(each, DeviceExposurePolicy)]), node=node)
+    assert packed.problems == ()
+    return [documents.plain(each) for each in packed.slices]
 
 
 def gpus(node: str, *roots: str) -> Object:
@@ -113,8 +124,7 @@ def test_the_template_with_a_gpu_and_both_vfs_is_allocated_on_one_pcie_root(
     workspace: Workspace, control_plane: ControlPlane
 ) -> None:
     node = workspace.add_node()
-    recorded = list(yaml.safe_load_all((EXAMPLE / "slices.yaml").read_text().replace("worker-1", node)))
-    workspace.publish(node, *recorded, gpus(node, ELSEWHERE, HERE))
+    workspace.publish(node, *slices_of(node, HERE), gpus(node, ELSEWHERE, HERE))
     made = template()
     control_plane.kubectl("apply", "-n", workspace.namespace, "-f", "-", text=yaml.safe_dump(made))
     pod = yaml.safe_load((GRAPH / "pods" / "ai-training.yaml").read_text())
@@ -200,7 +210,8 @@ def test_the_examples_and_the_chart_are_taken_by_kubectl_and_a_second_time_chang
         assert control_plane.kubectl("diff", "--server-side", "--force-conflicts", "-f", str(folder)) == ""
 
 
-def test_every_policy_of_the_example_is_accepted_and_none_conflicts(api: Api) -> None:
+def test_every_policy_of_the_example_is_accepted_and_none_conflicts(api: Api, control_plane: ControlPlane) -> None:
+    control_plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(REFERENCE_NODE))
     written = list(yaml.safe_load_all(REFERENCE_NODE.read_text()))
     assert len(written) == 8
     for each in written:

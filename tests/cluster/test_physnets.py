@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 
 from netdra.discovery.overrides import with_physnets
 from netdra.exposure import expose, physnets
 from netdra.model import documents
+from netdra.model.claim import ResourceClaim
 from netdra.model.policy import DeviceExposurePolicy
+from netdra.model.resource import ResourceSlice
 from netdra.model.topology import NetworkTopology
 from netdra.slices.pack import layout
+from netdra.topology.bind import bind
 from netdra.topology.classes import device_classes
+from netdra.topology.devices import from_slices
 from testbed import objects
 from testbed.api import Object
-from testbed.objects import CLAIM, HOSTNAME, POD
+from testbed.objects import CLAIM, HOSTNAME, POD, SLICE
 from testbed.workspace import Workspace
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "physnets"
@@ -30,6 +35,11 @@ def read(file: str) -> list[Object]:
 
 
 PODS = {each["metadata"]["name"]: each for each in read("pods.yaml")}
+TOPOLOGIES = {
+    each.name: each
+    for each in documents.read((EXAMPLE / "topologies.yaml").read_text(), "topologies.yaml")
+    if isinstance(each, NetworkTopology)
+}
 
 
 @pytest.fixture
@@ -40,8 +50,7 @@ def node(workspace: Workspace) -> str:
     here = with_physnets(inventory, physnets.read(TOLD))
     policies = documents.read((EXAMPLE / "policy.yaml").read_text(), "policy.yaml")
     result = expose(here, [each for each in policies if isinstance(each, DeviceExposurePolicy)])
-    for topology in documents.read((EXAMPLE / "topologies.yaml").read_text(), "topologies.yaml"):
-        assert isinstance(topology, NetworkTopology)
+    for topology in TOPOLOGIES.values():
         for each in device_classes(topology):
             workspace.create(documents.plain(each))
     slices = [documents.plain(each) for each in layout(result, node=inventory.node.name).slices]
@@ -59,7 +68,7 @@ def run(workspace: Workspace, node: str, pod: str) -> None:
 
 
 def given(workspace: Workspace, node: str, pod: str) -> tuple[dict[str, int], Counter[str]]:
-    """The containers' amounts of each resource, and how many devices of each PF the pod has."""
+    """The containers' amounts of each resource, and how many devices of each PF its node is to attach."""
     workspace.wait_placed(pod, node)
     found = workspace.api.wait_for(
         POD,
@@ -75,7 +84,16 @@ def given(workspace: Workspace, node: str, pod: str) -> tuple[dict[str, int], Co
         f"{one['containerName']} {one['resourceName'].rpartition('/')[2]}": results[one["requestName"]]
         for one in status["requestMappings"]
     }
-    return told, Counter(device.rpartition("v")[0] for device in workspace.devices(status["resourceClaimName"]))
+    return told, Counter(device.rpartition("v")[0] for device in attached(workspace, node, claim))
+
+
+def attached(workspace: Workspace, node: str, claim: Object) -> list[str]:
+    """The devices of the plans that the node makes of a claim; they are all that were allocated."""
+    slices = msgspec.convert(workspace.api.list(SLICE, fields=f"spec.nodeName={node}"), list[ResourceSlice])
+    plans = bind([msgspec.convert(claim, ResourceClaim)], TOPOLOGIES, from_slices(slices)).plans
+    devices = [step.device.device for plan in plans for step in plan.steps if step.device is not None]
+    assert sorted(devices) == sorted(workspace.devices(claim["metadata"]["name"]))
+    return devices
 
 
 def test_each_container_is_given_its_vfs_of_each_physical_network(workspace: Workspace, node: str) -> None:

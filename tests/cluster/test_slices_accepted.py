@@ -6,6 +6,9 @@ exclusion of personas). So what comes back from a dry run must equal what was se
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from decimal import Decimal
@@ -205,8 +208,14 @@ def test_slices_of_any_inventory_and_policies_are_accepted_without_loss(
     accept(api, made(inventory(*[interface for nic in found for interface in nic]), drawn))
 
 
-@pytest.mark.parametrize("value", [value for value, _ in REFUSED.values()], ids=REFUSED)
-def test_the_api_server_rejects_every_object_that_validate_rejects(api: Api, value: Object) -> None:
+@pytest.mark.parametrize(("value", "text"), REFUSED.values(), ids=REFUSED)
+def test_the_api_server_rejects_every_object_that_validate_rejects(
+    api: Api, value: Object, text: str, tmp_path: Path
+) -> None:
+    (tmp_path / "slice.yaml").write_text(json.dumps(value))
+    command = (sys.executable, "-m", "netdra", "validate", str(tmp_path / "slice.yaml"))
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, text in done.stdout) == (1, True), done.stdout + done.stderr
     with pytest.raises(ApiError) as refused:
         api.create(value, dry_run=True)
     assert refused.value.code == HTTPStatus.UNPROCESSABLE_ENTITY

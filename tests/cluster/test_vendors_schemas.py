@@ -94,6 +94,8 @@ def test_a_vendors_chart_is_installed_upgraded_and_uninstalled(
     chart = (str(templates.parent), f"--kubeconfig={control_plane.kubeconfig()}")
     helm("install", "cni-bond", *chart, "--set-string=version=1.0.0")
     assert counts(api, "bond")["spec"] == BOND["spec"] | AS_STORED
+    nine = bonded("nine", 9)
+    until(lambda: "at most 8 interfaces" in _refused(control_plane, nine), "the vendor's schema to count")
     helm("upgrade", "cni-bond", *chart, "--set-string=version=1.0.1")
     upgraded = api.wait_for(
         SCHEMA, "bond", lambda found: (found or {}).get("status", {}).get("observedGeneration") == 2
@@ -102,6 +104,7 @@ def test_a_vendors_chart_is_installed_upgraded_and_uninstalled(
     assert upgraded["spec"]["version"] == "1.0.1"
     helm("uninstall", "cni-bond", f"--kubeconfig={control_plane.kubeconfig()}")
     api.wait_for(SCHEMA, "bond", is_gone)
+    until(lambda: not _refused(control_plane, nine), "netdra's own schema to count")
 
 
 @pytest.mark.parametrize(

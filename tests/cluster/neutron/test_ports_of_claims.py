@@ -205,6 +205,16 @@ def test_a_port_failure_sets_a_reason_and_emits_an_event_of_the_claim(
     assert "silent" in bound(wait(workspace, "silent", "NoAgent")[0])[2]
 
 
+def test_a_vf_whose_topology_names_no_network_has_a_port_in_the_default_of_its_physical_network(
+    workspace: Workspace, cloud: Cloud, network: Any, node: str
+) -> None:
+    cloud.network("beside", "physnet2")
+    ask(workspace, "default", topology(workspace, base="default"), node)
+    wait(workspace, "default")
+    (stored,) = in_neutron(cloud, claim_of(workspace, "default"))
+    assert stored["network_id"] == network["id"]
+
+
 def test_the_physnet_of_a_network_is_checked_only_with_permission_to_see_it(
     workspace: Workspace, cloud: Cloud, node: str
 ) -> None:

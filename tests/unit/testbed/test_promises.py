@@ -69,6 +69,9 @@ def test_it_hangs():
         time.sleep(0.01)
 
 def test_it_always_fails(): assert heat(20) == 22
+
+class TestKettle:
+    def test_it_is_in_a_class(self): assert heat(20) == 21
 """
 REPORTING = """
 import importlib.util, sys
@@ -112,7 +115,7 @@ def tried(project: Path, test: str, *edits: Edit) -> Verdict:
     return attempt(promise(test, *edits), Copy(project, project.parent / "copy"), lambda _: None)
 
 
-@pytest.mark.parametrize("test", ["test_water_becomes_warmer", "test_it_is_of_the_copy"])
+@pytest.mark.parametrize("test", ["test_water_becomes_warmer", "test_it_is_of_the_copy", "test_it_is_in_a_class"])
 def test_a_test_that_fails_by_the_mistake_bites_and_the_checkout_is_unchanged(project: Path, test: str) -> None:
     assert tried(project, test, COLD).word == BITES
     assert (project / "kettle" / "water.py").read_text() == KETTLE
@@ -130,7 +133,7 @@ def test_a_test_that_passes_in_spite_of_the_mistake_does_not_bite(project: Path)
         ("test_it_is_skipped", COLD, "was skipped"),
         ("test_it_hangs", COLD, "a timeout: "),
         ("test_it_always_fails", COLD, "without the mistake: "),
-        ("test_it_does_not_exist", COLD, "without the mistake: no test was run (exit code 4)"),
+        ("test_it_does_not_exist", COLD, "does not have a test 'test_it_does_not_exist'"),
         ("test_water_becomes_warmer", GONE, "kettle/water.py contains these lines 0 times, not once:\nLIMIT = 200"),
     ],
 )
