@@ -16,7 +16,7 @@ from pathlib import Path
 
 from testbed.promises.rows import Edit, MutationError, Promise, mutated, node_id
 from testbed.suite.jobs import Command
-from testbed.suite.levels import LEVELS, PREPARATIONS, Call, needed
+from testbed.suite.levels import LEVELS, PREPARATIONS, Call, Job, needed
 from testbed.suite.results import Outcome, Report
 
 BITES = "bites"
@@ -33,9 +33,9 @@ _ERROR = "E   "
 """pytest begins the lines of an error with this."""
 _REASON = 300
 _LOG_BYTES = 2000
-_NOT_PREPARED = {"environment"}
-"""The command runs in the environment."""
 _BYTECODE = "bytecode"
+_NOT_PREPARED = {"environment", _BYTECODE}
+"""The command runs in the environment, and bytecode is that of the copy."""
 _IMAGES = {"image", "foreign-image", "former-image"}
 _WITH_IMAGES = ("tests/cluster/install/", "tests/upgrade/")
 """Tests with netdra's image; in other folders of their levels no test uses it."""
@@ -163,8 +163,15 @@ def judged(ended: Ended) -> Verdict:
     return Verdict(DOES_NOT_BITE)
 
 
+def preparations(promises: Sequence[Promise]) -> list[Job]:
+    """The preparations of the tests of some rows, in an order in which they can be done."""
+    with_images = any(row.test.startswith(_WITH_IMAGES) for row in promises)
+    left_out = _NOT_PREPARED | (set() if with_images else _IMAGES)
+    return [job for job in needed(sorted({row.level for row in promises})) if job.name not in left_out]
+
+
 def prepare(promises: Sequence[Promise], folder: Path, tick: Tick) -> None:
-    """Prepare the levels of some rows, in the checkout.
+    """Do the preparations of some rows, in the checkout.
 
     Args:
         promises: the rows.
@@ -174,11 +181,9 @@ def prepare(promises: Sequence[Promise], folder: Path, tick: Tick) -> None:
     Raises:
         TrialError: a preparation failed.
     """
-    with_images = any(row.test.startswith(_WITH_IMAGES) for row in promises)
-    left_out = _NOT_PREPARED | {_BYTECODE} | (set() if with_images else _IMAGES)
-    for job in needed(sorted({row.level for row in promises})):
+    for job in preparations(promises):
         log = folder / f"{job.name}.log"
-        if job.name not in left_out and _run(job.command, log, tick, Path(), {}) != 0:
+        if _run(job.command, log, tick, Path(), {}) != 0:
             raise TrialError(f"{' '.join(job.command)} failed:\n{log.read_text(errors='replace')[-_LOG_BYTES:]}")
 
 

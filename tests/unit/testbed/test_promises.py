@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 
@@ -152,6 +153,18 @@ def test_a_mistake_is_undone_for_the_next_row(project: Path) -> None:
 def test_a_run_without_end_is_ended(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial, "LIMIT_SECONDS", 0.1)
     assert tried(project, "test_nothing", COLD).reason == "without the mistake: it did not end within 0 s"
+
+
+@pytest.mark.parametrize(
+    ("test", "with_images"),
+    [("tests/cluster/test_x.py::test_y", False), ("tests/cluster/install/test_x.py::test_y", True)],
+)
+def test_only_what_a_test_needs_is_prepared(test: str, with_images: bool) -> None:
+    jobs = [job.name for job in trial.preparations([replace(promise("test_nothing"), test=test)])]
+    assert ("image" in jobs) == with_images
+    assert "components" in jobs
+    assert "environment" not in jobs
+    assert trial.preparations([promise("test_nothing")]) == []
 
 
 def test_one_case_of_several_is_enough_and_a_skipped_one_is_too_much() -> None:
