@@ -16,20 +16,20 @@ import yaml
 HERE = Path(__file__).parent
 DEVICES, GRAPH, ATTRIBUTES = HERE / "devices", HERE / "graph", HERE / "attributes"
 TOPOLOGIES, CLAIMS, CLASSES, SCHEMAS = (GRAPH / kind for kind in ("topologies", "claims", "classes", "schemas"))
-REFERENCE_NODE = DEVICES / "6.2.yaml"
+FORM, REFERENCE_NODE = DEVICES / "2.1.yaml", DEVICES / "6.2.yaml"
 
 
 def filled_in() -> dict[str, Any]:
     """The form of a policy (section 2.1), with a value for each of its placeholders."""
-    text = (DEVICES / "2.1.yaml").read_text()
-    for placeholder, value in FORM.items():
+    text = FORM.read_text()
+    for placeholder, value in VALUES.items():
         assert placeholder in text
         text = text.replace(placeholder, value)
     filled: dict[str, Any] = yaml.safe_load(text)
     return filled
 
 
-FORM = {
+VALUES = {
     "<policy-name>": "policy-name",
     "<key>: <value>": "example.com/key: value",
     "<CEL expression>": "'true'",

@@ -37,7 +37,7 @@ DIGEST = "8b4007ebe723d12478b71f191f18bcb8339b43d4361607a64fbd9c5292fa7d96"
 FIRST = "the default route comes before that of eth0"
 WIDER = "allows more than netdra's built-in schema"
 FORMER = ('unknown field "requestPolicy"', 'unknown field "basic"', '"stringSlice"', 'unknown field "valueFrom"')
-SAID: dict[Path, tuple[str, ...]] = {
+FINDINGS: dict[Path, tuple[str, ...]] = {
     DEVICES / "2.1.yaml": ("no object can have this name",),  # a form to fill in
     DEVICES / "6.3.yaml": (*FORMER, *FORMER, *FORMER[1:3]),
     ATTRIBUTES / "slice.yaml": ('"generation" is missing', '"resourceSliceCount"', 'did you mean "value"?'),
@@ -47,7 +47,7 @@ SAID: dict[Path, tuple[str, ...]] = {
     SCHEMAS / "bond.yaml": (WIDER,),
     SCHEMAS / "tuning.yaml": (WIDER,),
 }
-"""What `netdra validate` says of a file, a text of each line; of the other files it says nothing."""
+"""The lines of `netdra validate` for a file, a text of each; other files have none."""
 FILES = sorted(HERE.rglob("*.yaml"))
 
 
@@ -61,12 +61,12 @@ def test_the_objects_are_those_of_the_documents() -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(HERE)))
-def test_validate_says_no_more_of_a_file_than_is_known(path: Path) -> None:
+def test_validate_reports_only_the_known_findings_of_a_file(path: Path) -> None:
     beside = [GRAPH] if GRAPH in path.parents else [path, TOPOLOGIES] if path.name == "6.5.yaml" else [path]
     done = CliRunner().invoke(validate, [str(each) for each in beside])
     lines = [line for line in done.stdout.splitlines() if line.startswith(f"{path}:")]
-    assert len(lines) == len(SAID.get(path, ()))
-    assert all(text in line for text, line in zip(SAID.get(path, ()), lines, strict=True)), lines
+    assert len(lines) == len(FINDINGS.get(path, ()))
+    assert all(text in line for text, line in zip(FINDINGS.get(path, ()), lines, strict=True)), lines
 
 
 def test_every_field_of_the_form_is_one_of_a_policy(tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ def test_a_run_without_end_is_ended(project: Path, monkeypatch: pytest.MonkeyPat
     ("test", "with_images"),
     [("tests/cluster/test_x.py::test_y", False), ("tests/cluster/install/test_x.py::test_y", True)],
 )
-def test_only_what_a_test_needs_is_prepared(test: str, with_images: bool) -> None:
+def test_only_the_preparations_of_the_given_tests_are_done(test: str, with_images: bool) -> None:
     jobs = [job.name for job in trial.preparations([replace(promise("test_nothing"), test=test)])]
     assert ("image" in jobs) == with_images
     assert "components" in jobs
