@@ -23,6 +23,11 @@ WORKERS_REPLACED = WEBHOOK.counter(
     "Worker processes that ended: stopped because an object took too long or caused an error, or killed.",
     "reason",
 )
+DEFECTS = WEBHOOK.counter(
+    "netdra_webhook_defects_total",
+    "Objects that were admitted with a warning because netdra has a defect in a check; the log has its place.",
+    "kind",
+)
 CONNECTIONS_ENDED = WEBHOOK.counter(
     "netdra_webhook_connections_ended_total",
     "Connections that were closed because the request was late, or the client had too many connections "

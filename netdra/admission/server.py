@@ -34,7 +34,7 @@ from netdra.admission.review import (
 )
 from netdra.admission.serving import Clients
 from netdra.admission.turns import ClientTurns, NoTurnError
-from netdra.admission.workers import Workers, busy
+from netdra.admission.workers import Workers, busy, unchecked
 from netdra.kube.errors import ApiError
 from netdra.model.custom_device import CustomDevice
 from netdra.model.errors import UNREADABLE, InvalidInputError
@@ -45,6 +45,7 @@ from netdra.ops.http import Answer, HTTPRequest, listening, plain
 from netdra.ops.metrics import Values, measured
 from netdra.ops.process import Process
 from netdra.ops.server import PROBES, probed
+from netdra.workers import defects
 
 log = logging.getLogger(__name__)
 
@@ -152,7 +153,14 @@ class Webhook:
             NoTurnError: too many others wait.
         """
         async with self._turns.turn(client, size):
-            verdict = review(request, cluster)
+            try:
+                verdict = review(request, cluster)
+            except MemoryError:
+                raise
+            except Exception as error:  # noqa: BLE001 (any defect, and it is reported)
+                defect = defects.of(error)
+                log.error("%s", defect.report)
+                verdict = unchecked(request, defect.place)
             await asyncio.sleep(0)  # connections that have something to read come before the next turn
             return verdict
 

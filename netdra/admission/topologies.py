@@ -40,6 +40,8 @@ def review(
     findings += [finding for finding, wrong in check_names(new, cluster.added) if wrong]
     findings += addresses.default_routes(new)
     findings += pod_networks.check_steps(new, cluster.pod_networks)
+    if findings:
+        return Verdict(tuple(finding.text for finding in findings))
     near = [finding for name, finding in overlaps([*others.values(), new]) if name == new.name]
     remarks = [
         *_waiting(new, cluster),
@@ -47,13 +49,10 @@ def review(
         *near,
         *pod_networks.missing(new, cluster.pod_networks),
         *network_mtus.check(new, cluster.pod_networks),
+        *searches.of_topology(new, cluster.policies, cluster.offers, in_time),
+        *searches.of_facts(new, schemas, cluster.policies, cluster.offers, in_time),
     ]
-    if not findings:
-        remarks += searches.of_topology(new, cluster.policies, cluster.offers, in_time)
-        remarks += searches.of_facts(new, schemas, cluster.policies, cluster.offers, in_time)
-    return Verdict(
-        tuple(finding.text for finding in findings), () if findings else tuple(remark.text for remark in remarks)
-    )
+    return Verdict(warnings=tuple(remark.text for remark in remarks))
 
 
 def warnings(new: NetworkTopology, cluster: Cluster) -> Iterator[Finding]:

@@ -13,12 +13,14 @@ import msgspec
 
 from netdra.admission.cluster import Cluster
 from netdra.admission.messages import AdmissionRequest, Verdict
-from netdra.admission.metrics import WORKERS_REPLACED
+from netdra.admission.metrics import DEFECTS, WORKERS_REPLACED
 from netdra.admission.turns import ClientTurns
 from netdra.admission.worker import Task
 from netdra.model.errors import sentence
+from netdra.workers import defects
 from netdra.workers.pool import (
     SECONDS,
+    WorkerDefectError,
     WorkerEndedError,
     WorkerKilledError,
     WorkerPool,
@@ -38,6 +40,14 @@ _verdict = msgspec.json.Decoder(Verdict)
 def busy(request: AdmissionRequest) -> Verdict:
     """The refusal of an object when no worker is free in time."""
     return Verdict((f'{request.kind.kind} "{request.name}": netdra\'s webhook is busy; try again',))
+
+
+def unchecked(request: AdmissionRequest, place: str) -> Verdict:
+    """The admission of an object in whose check netdra failed at a place: a defect of netdra rejects no object."""
+    DEFECTS.labels(request.kind.kind).inc()
+    named = f'{request.kind.kind} "{request.name}"'
+    log.error("%s: admitted without a check: %s", named, place)
+    return Verdict(warnings=(f"{named}: {defects.remark(place)}",))
 
 
 class Workers:
@@ -80,6 +90,8 @@ class Workers:
             return _verdict.decode(await self.pool.ask(Task(request, cluster)))
         except WorkersBusyError:
             return busy(request)
+        except WorkerDefectError as problem:
+            return unchecked(request, problem.what)
         except WorkerKilledError as problem:
             WORKERS_REPLACED.labels("killed").inc()
             log.error("%s: %s", named, problem)

@@ -6,18 +6,30 @@ long costs its object a few seconds once, and never holds up the process that le
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Literal, Self
 
 import msgspec
 
+from netdra.controller.metrics import DEFECTS
 from netdra.controller.worker import PolicyTask, TopologyTask
 from netdra.model.errors import sentence
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
-from netdra.workers.pool import SECONDS, WorkerEndedError, WorkerPool, WorkersBusyError, WorkerTimeoutError, command
+from netdra.workers.pool import (
+    SECONDS,
+    WorkerDefectError,
+    WorkerEndedError,
+    WorkerPool,
+    WorkersBusyError,
+    WorkerTimeoutError,
+    command,
+)
+
+log = logging.getLogger(__name__)
 
 COMMAND = command("netdra.controller.worker")
 _Key = tuple[str, str]
@@ -79,6 +91,11 @@ class Checks:
             return checked[1]
         try:
             texts = _texts.decode(await self.pool.ask(task))
+        except WorkerDefectError as problem:
+            # A defect of netdra is no error of the object; nodes check it again.
+            log.error('%s "%s" is used without a check: %s', *key, problem.what)
+            DEFECTS.labels(key[0]).inc()
+            texts = ()
         except (WorkerTimeoutError, WorkerEndedError) as problem:
             # The first time, it may be the machine's fault; an answer stays until its object changes.
             if self._late.get(key) != subject:

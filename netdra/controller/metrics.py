@@ -23,6 +23,11 @@ DEGRADED = CONTROLLER.gauge(
     "is not the leader.",
     "kind",
 )
+DEFECTS = CONTROLLER.counter(
+    "netdra_controller_defects_total",
+    "Policies and topologies that are used without a check because netdra has a defect in it; the log has its place.",
+    "kind",
+)
 ADDRESS_WRITES = CONTROLLER.counter(
     "netdra_controller_address_writes_total", "PodAddresses written or deleted.", "verb"
 )

@@ -14,8 +14,8 @@ from netdra.topology import graph
 from netdra.topology.graph import Graph
 
 # drivers/net/bonding/bond_options.c: fail_over_mac is rejected in the other modes once the bond has members.
-_ONE_ACTIVE = frozenset({"active-backup", 1, "1"})
-_OWN_MAC = frozenset({"active", 1, "1"})
+_ONE_ACTIVE = ("active-backup", 1, "1")
+_OWN_MAC = ("active", 1, "1")
 _OFF = ("off", False)
 
 

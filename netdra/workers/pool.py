@@ -15,8 +15,11 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
+import msgspec
+
 from netdra.model.errors import PermanentError, TemporaryError
-from netdra.workers.process import LENGTH, READY, frame
+from netdra.workers.defects import Defect
+from netdra.workers.process import DEFECT, LENGTH, READY, frame
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +43,10 @@ class WorkerTimeoutError(PermanentError):
 
 class WorkerEndedError(PermanentError):
     """The worker ended: the task took more memory than there is."""
+
+
+class WorkerDefectError(PermanentError):
+    """netdra itself failed in the task, so nothing is known of it; the text is the place (`netdra.workers.defects`)."""
 
 
 class WorkerKilledError(TemporaryError):
@@ -110,6 +117,7 @@ class WorkerPool:
             LateError: no answer came in time.
             EndedError: the worker ended.
             KilledError: it was killed.
+            DefectError: netdra has a defect; the worker continues.
         """
         try:
             async with asyncio.timeout(PATIENCE):
@@ -121,6 +129,9 @@ class WorkerPool:
             async with asyncio.timeout(self.seconds):
                 answer = await _ask(process, task)
             kept = True
+        except WorkerDefectError:
+            kept = True
+            raise
         except TimeoutError:
             raise WorkerTimeoutError(
                 f"cannot be checked within {self.seconds:g} s", hint="make its expressions simpler"
@@ -210,12 +221,19 @@ async def _ask(process: Process, task: object) -> bytes:
     Raises:
         OSError, asyncio.IncompleteReadError: the worker ended.
         ValueError: its answer is not valid.
+        WorkerDefectError: netdra failed in the task.
     """
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write(frame(task))
     await process.stdin.drain()
-    length = int.from_bytes(await process.stdout.readexactly(LENGTH), "big")
+    head = int.from_bytes(await process.stdout.readexactly(LENGTH), "big")
+    length = head & ~DEFECT
     if length > MAX_ANSWER:
         raise ValueError(f"an answer of {length} bytes")
-    return await process.stdout.readexactly(length)
+    answer = await process.stdout.readexactly(length)
+    if head & DEFECT:
+        defect = msgspec.json.decode(answer, type=Defect)
+        log.error("%s", defect.report)
+        raise WorkerDefectError(defect.place)
+    return answer

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from netdra.admission import claims
 from netdra.admission.copy import Copy
 from netdra.admission.messages import AdmissionRequest, Verdict
 from netdra.admission.server import Webhook
@@ -133,3 +134,14 @@ def test_a_claim_is_let_through_while_the_api_server_is_away(lacking: Request, t
     api = ApiServer(away=True)
     assert judged(api, [topology("net", TWO)], lacking()).allowed
     assert api.asked
+
+
+def test_a_rule_with_a_defect_admits_a_claim_with_a_warning_that_names_the_rule(
+    lacking: Callable[..., AdmissionRequest], topology: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Claims and classes are reviewed in the webhook's own process."""
+    monkeypatch.setattr(claims, "check_claim", lambda *_: {"a": 1}["b"])
+    net = topology("net", TWO)
+    verdict = judged(ApiServer(), (net, *device_classes(net)), lacking())
+    assert verdict.allowed
+    assert "internal error (KeyError in netdra.admission.claims." in verdict.warnings[0]

@@ -13,6 +13,7 @@ import pytest
 from netdra.admission import worker
 from netdra.admission.cluster import Cluster
 from netdra.admission.messages import AdmissionRequest
+from netdra.admission.metrics import WEBHOOK
 from netdra.admission.workers import COMMAND, Workers
 from netdra.cel import engine
 from netdra.model import documents
@@ -20,7 +21,7 @@ from netdra.model.topology import NetworkTopology
 from netdra.rules import shipped
 from netdra.workers import pool
 from tests.builders import OURS, exclusive
-from tests.unit.workers.commands import DEAD, DEAF, GREEDY
+from tests.unit.workers.commands import DEAD, DEAF, DEFECTIVE, GREEDY
 
 Request = Callable[..., AdmissionRequest]
 
@@ -60,6 +61,27 @@ def test_an_object_that_no_worker_can_review_is_rejected_and_the_next_is_reviewe
             assert message in error
             workers.pool.seconds = 60.0
             assert (await workers.review(request_of(exclusive("p", "true")), Cluster())).allowed
+
+    asyncio.run(story())
+
+
+def defects() -> float:
+    """The policies that were admitted without a check."""
+    labels = {"kind": "DeviceExposurePolicy"}
+    return WEBHOOK.registry.get_sample_value("netdra_webhook_defects_total", labels) or 0.0
+
+
+def test_a_defect_of_netdra_rejects_no_object_and_its_author_is_told_the_place(request_of: Request) -> None:
+    async def story() -> None:
+        async with Workers(1, seconds=60.0, command=DEFECTIVE) as workers:
+            before = defects()
+            verdict = await workers.review(request_of(exclusive("p", "true")), Cluster())
+            (warning,) = verdict.warnings
+            assert verdict.allowed
+            assert warning.startswith(
+                'DeviceExposurePolicy "p": netdra could not check this object: internal error (Key'
+            )
+            assert defects() == before + 1
 
     asyncio.run(story())
 

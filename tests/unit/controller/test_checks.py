@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from netdra.controller.checks import Checks
+from netdra.controller.metrics import CONTROLLER
 from netdra.model.policy import DeviceExposurePolicyStatus
 from netdra.workers import pool
 from netdra.workers.pool import WorkerKilledError, WorkersBusyError
@@ -15,7 +16,7 @@ from testbed.waiting import until_async
 from tests.builders import exclusive, policy
 from tests.unit.controller.test_classes import topology
 from tests.unit.controller.test_status import schema
-from tests.unit.workers.commands import DEAD, DEAF
+from tests.unit.workers.commands import DEAD, DEAF, DEFECTIVE
 
 SOUND = "- {name: vf0, type: sriov}"
 
@@ -66,6 +67,22 @@ def test_a_check_that_is_too_slow_twice_is_an_error_of_the_object() -> None:
                 await checks.policy(exclusive("p", "true"))
             (wrong,) = await checks.policy(exclusive("p", "true"))
             assert wrong == "cannot be checked within 0.2 s; make its expressions simpler"
+
+    asyncio.run(story())
+
+
+def defects() -> float:
+    """The policies that are used without a check."""
+    return CONTROLLER.registry.get_sample_value("netdra_controller_defects_total", {"kind": "policy"}) or 0.0
+
+
+def test_an_object_is_used_though_netdra_fails_in_its_check() -> None:
+    async def story() -> None:
+        before = defects()
+        async with Checks(seconds=60.0, command=DEFECTIVE) as checks:
+            for _ in range(2):
+                assert await checks.policy(exclusive("p", "true")) == ()
+        assert defects() == before + 1
 
     asyncio.run(story())
 

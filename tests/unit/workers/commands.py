@@ -19,5 +19,11 @@ GREEDY = _worker(
     "sys.stdin.buffer.read(4); bytearray(1 << 30)",
 )
 LONG = _worker(_SAYS_SO, "out.write(bytes([255] * 4)); out.flush()")
+DEFECTIVE = (
+    sys.executable,
+    "-c",
+    "from netdra.workers import process; process.main(lambda body: {b'1': 'one'}[body])",
+)
+"""Answers the task 1, and fails in each other one as a rule with a defect does."""
 STILLBORN = _worker()
 ABSENT = ("/nowhere/worker",)

@@ -9,9 +9,16 @@ import pytest
 
 from netdra.model.errors import TemporaryError
 from netdra.workers import pool as pools
-from netdra.workers.pool import WorkerEndedError, WorkerKilledError, WorkerPool, WorkersBusyError, WorkerTimeoutError
+from netdra.workers.pool import (
+    WorkerDefectError,
+    WorkerEndedError,
+    WorkerKilledError,
+    WorkerPool,
+    WorkersBusyError,
+    WorkerTimeoutError,
+)
 from testbed.pace import stretched
-from tests.unit.workers.commands import ABSENT, DEAD, DEAF, GREEDY, LONG, STILLBORN
+from tests.unit.workers.commands import ABSENT, DEAD, DEAF, DEFECTIVE, GREEDY, LONG, STILLBORN
 
 ECHO = (sys.executable, "-c", "from netdra.workers import process; process.main(lambda body: body.decode())")
 
@@ -44,6 +51,19 @@ def test_a_worker_that_fails_is_replaced(command: tuple[str, ...], error: type[E
             pool.seconds = 60.0
             assert await pool.ask(2) == b'"2"'
             assert len(pool.running) == 1
+
+    asyncio.run(story())
+
+
+def test_a_defect_costs_one_answer_and_not_the_worker() -> None:
+    async def story() -> None:
+        async with WorkerPool(DEFECTIVE, 1, seconds=60.0) as pool:
+            (process,) = pool.running
+            for _ in range(3):
+                with pytest.raises(WorkerDefectError, match=r"KeyError in netdra\.workers\.process\.serve, line \d+"):
+                    await pool.ask(2)
+                assert await pool.ask(1) == b'"one"'
+            assert pool.running == {process}
 
     asyncio.run(story())
 
