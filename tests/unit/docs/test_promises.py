@@ -29,7 +29,6 @@ NOT_YET_PROVEN: frozenset[str] = frozenset(
         "docs/mission.md: A VF for user space (vfio) is opened by the pod's process",
         "docs/mission.md: Each pod of a StatefulSet has its own address, from one template",
         "docs/mission.md: Interfaces are shared by as many pods as the node can run, without a policy for each",
-        "docs/mission.md: `netdra validate` reports slices that the API server would reject",
         "docs/mission.md: netdra predicts the decision of the scheduler",
         "docs/mission.md: A VF gets the VLAN, the MAC address and the addresses of its port",
         "docs/mission.md: The port is created in time, and deleted with the claim",
@@ -37,7 +36,7 @@ NOT_YET_PROVEN: frozenset[str] = frozenset(
         "docs/mission.md: Each physical network has a default network or subnet",
     }
 )
-_AT_MOST = 11
+_AT_MOST = 10
 
 
 def name(row: Promise) -> str:
