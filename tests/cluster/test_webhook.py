@@ -227,15 +227,6 @@ def test_a_claim_s_values_are_held_against_the_parameters_of_its_topology(worksp
             },
             "requires requestPolicy.default or consumePerAllocation",
         ),
-        (
-            POLICY,
-            {
-                "action": "exclude",
-                "selector": {"cel": "true"},
-                "exposure": {"supportedCNIPlugins": [{"name": "macvlan"}]},
-            },
-            "spec.exposure: not supported with action: exclude",
-        ),
         (SCHEMA, {"cniType": "x", "configParameters": {"optional": [{"name": "a"}]}}, "a"),
         (CUSTOM_DEVICE, {"provider": "bctl", "device": "e", "attributes": {"v": {"version": "1"}}}, "semantic version"),
     ],

@@ -88,7 +88,8 @@ def test_a_watch_never_sees_a_mixture_of_two_states(control_plane: ControlPlane,
     async def story() -> None:
         async with publishing(control_plane, workspace) as scene:
             states = [
-                packed(scene.node, count, mtu=mtu) for count, mtu in ((70, 1), (200, 2), (10, 3), (130, 4), (64, 5))
+                packed(scene.node, count, mtu=mtu)
+                for count, mtu in ((70, 1), (70, 2), (200, 3), (10, 4), (130, 5), (64, 6))
             ]
             last = as_stored(states[-1])
             watched: dict[str, Object] = {}
