@@ -49,7 +49,8 @@ class Reporter:
             make: makes the status to report.
         """
         self._client = client
-        self._owner = owner
+        self._name = owner.name
+        self._owner: OwnerReference | None = owner
         self._make = make
         self._store: Store[NodeNetwork] = Store()
         self._written: NodeNetwork | None = None
@@ -61,11 +62,16 @@ class Reporter:
     def note(self, *, urgent: bool) -> None:
         """There may be a new status; if it is not urgent, it waits for an urgent one, or for its time."""
         now = asyncio.get_running_loop().time()
-        self._queue.add(self._owner.name, 0.0 if urgent else self._reported + QUIET_SECONDS - now)
+        self._queue.add(self._name, 0.0 if urgent else self._reported + QUIET_SECONDS - now)
+
+    def belong(self, owner: OwnerReference | None) -> None:
+        """The node was registered anew, or is no longer registered: then nothing is reported."""
+        self._owner = owner
+        self.note(urgent=True)
 
     async def run(self) -> None:
         """Report until cancelled."""
-        chosen = Selection(field_selector=f"metadata.name={self._owner.name}")
+        chosen = Selection(field_selector=f"metadata.name={self._name}")
         with self._store.following(self._on_change):
             async with asyncio.TaskGroup() as tasks:
                 backoff = Backoff(most=LONGEST_WAIT)
@@ -102,25 +108,25 @@ class Reporter:
         Raises:
             ApiError: it cannot be written just now, or is refused.
         """
-        present = self._present
-        if present is not None and present.status == status:
+        present, owner = self._present, self._owner
+        if owner is None or (present is not None and present.status == status):
             return
         self._bucket = self._bucket.less(asyncio.get_running_loop().time())
         if present is None:
-            metadata = ObjectMeta(name=self._owner.name, owner_references=(self._owner,))
+            metadata = ObjectMeta(name=self._name, owner_references=(owner,))
             wanted = NodeNetwork(metadata=metadata, api_version="networking.dra.io/v1alpha1", kind="NodeNetwork")
             present = await self._client.create(NODE_NETWORKS, wanted)
         changed = msgspec.structs.replace(present, status=status)
         self._written = await self._client.replace(NODE_NETWORKS, changed, subresource="status")
         metrics.REPORTS.inc()
         if self._problem:
-            log.info("%s: recovered from: %s", self._owner.name, self._problem)
+            log.info("%s: recovered from: %s", self._name, self._problem)
             self._problem = ""
 
     @property
     def _present(self) -> NodeNetwork | None:
         """The object as the server has it, as far as is known: the last write may not have come back yet."""
-        stored, written = self._store.objects.get(self._owner.name), self._written
+        stored, written = self._store.objects.get(self._name), self._written
         if written is not None and not self._store.reached(written.metadata.resource_version):
             return written
         return stored

@@ -138,6 +138,7 @@ class Publishing:
         self._vfs: dict[DeviceKey, tuple[PlannedDevice, ...]] = {}
         self.gate = PriorityGate()
         self.spread = Spread(client, node)
+        self._publisher: Publisher | None = None
         self._reporter: Reporter | None = None
         self.addresses: Callable[[], Awaitable[AddressReport]] = _none
         self._unassigned: tuple[UnassignedAddress, ...] = ()
@@ -234,7 +235,10 @@ class Publishing:
 
     async def _publish(self, interfaces: Interfaces, reported: NodeNetworkStatus | None) -> None:
         owner = owner_of(self._node, self.followed.nodes.objects[self._node].metadata.uid)
-        publisher = Publisher(self._client, self.followed.slices, owner, self._on_write)
+        publisher = Publisher(
+            self._client, self.followed.slices, owner, self._on_write, self._problem_events.report_undone
+        )
+        self._publisher = publisher
         published = newest([stored.read() for stored in self.followed.slices.objects.values()])
         offering = Offering(self._node, published, reported, self.hardware)
         async with asyncio.TaskGroup() as tasks:
@@ -473,8 +477,22 @@ class Publishing:
 
     def _on_node_change(self, change: Change[ClusterNode]) -> None:
         old, new = change.old, change.new
+        uid = new.metadata.uid if new is not None else ""
+        if self._publisher is not None and self._publisher.owner_uid != uid:
+            self._belong(uid)
         if old is None or new is None or old.metadata.labels != new.metadata.labels or old.status != new.status:
             self._work.set()
+
+    def _belong(self, uid: str) -> None:
+        """The node was registered anew, with another uid, or is no longer registered: "".
+
+        The garbage collector deletes what belongs to a Node that does not exist.
+        """
+        owner = owner_of(self._node, uid) if uid else None
+        log.warning("the Node %s %s", self._node, f"was registered anew: {uid}" if uid else "is no longer registered")
+        for part in (self._publisher, self._reporter):
+            if part is not None:
+                part.belong(owner)
 
 
 async def _none() -> AddressReport:
