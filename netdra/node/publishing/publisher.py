@@ -274,7 +274,7 @@ class Publisher:
         return self.owner.uid if self.owner is not None else ""
 
     def belong(self, owner: OwnerReference | None) -> None:
-        """The node was registered anew, or is no longer registered; the former one's slices are deleted with it."""
+        """The node was registered again, or is no longer registered; the former one's slices are deleted with it."""
         self.owner = owner
         for name, pool in self._pools.items():
             pool.written = None

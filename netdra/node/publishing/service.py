@@ -484,12 +484,12 @@ class Publishing:
             self._work.set()
 
     def _belong(self, uid: str) -> None:
-        """The node was registered anew, with another uid, or is no longer registered: "".
+        """The node was registered again, with another uid, or is no longer registered: "".
 
         The garbage collector deletes what belongs to a Node that does not exist.
         """
         owner = owner_of(self._node, uid) if uid else None
-        log.warning("the Node %s %s", self._node, f"was registered anew: {uid}" if uid else "is no longer registered")
+        log.warning("the Node %s %s", self._node, f"was registered again: {uid}" if uid else "is no longer registered")
         for part in (self._publisher, self._reporter):
             if part is not None:
                 part.belong(owner)

@@ -1,4 +1,4 @@
-"""Slices and reports that others delete: a Node that is registered anew, and a client that undoes each write."""
+"""Slices and reports that others delete: a Node that is registered again, and a client that undoes each write."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def reports(scene: Scene) -> list[Object]:
     return scene.api.list(REPORT, fields=f"metadata.name={scene.node}")
 
 
-def test_slices_and_report_belong_to_a_node_that_is_registered_anew(
+def test_slices_and_report_belong_to_a_node_that_is_registered_again(
     control_plane: ControlPlane, workspace: Workspace, machine: Machine
 ) -> None:
     async def story() -> None:
