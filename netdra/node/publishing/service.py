@@ -248,7 +248,7 @@ class Publishing:
             tasks.create_task(self._time(publisher))
             await self._first_pass.wait()
             self._reporter = Reporter(self._client, owner, lambda: self._report(interfaces, publisher, offering))
-            self._reporter.note(urgent=True)
+            self._reporter.belong(publisher.owner)  # it may have changed during the first pass
             tasks.create_task(self._reporter.run())
             await publisher.wait_published()
             self.published.set()

@@ -71,7 +71,7 @@ def defects() -> float:
     return WEBHOOK.registry.get_sample_value("netdra_webhook_defects_total", labels) or 0.0
 
 
-def test_a_defect_of_netdra_rejects_no_object_and_its_author_is_told_the_place(request_of: Request) -> None:
+def test_a_defect_of_netdra_rejects_no_object_and_a_warning_names_its_place(request_of: Request) -> None:
     async def story() -> None:
         async with Workers(1, seconds=60.0, command=DEFECTIVE) as workers:
             before = defects()
