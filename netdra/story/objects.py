@@ -182,7 +182,7 @@ class TaintSelector(Wire, frozen=True):
 
 
 class TaintRuleSpec(Wire, frozen=True):
-    """A taint, and the devices that it is set on."""
+    """A taint, and the devices that it is set on; without a selector none (resource/v1, DeviceTaintRuleSpec)."""
 
     taint: DeviceTaint
     device_selector: TaintSelector | None = None
@@ -414,7 +414,7 @@ def _tainted(one: ResourceSlice, rules: Sequence[TaintRule]) -> ResourceSlice:
 def _taints(one: ResourceSlice, device: Device, rules: Sequence[TaintRule]) -> Iterator[DeviceTaint]:
     place = (one.spec.driver, one.spec.pool.name, device.name)
     for rule in rules:
-        meant = rule.spec.device_selector or TaintSelector()
-        wanted = (meant.driver, meant.pool, meant.device)
-        if all(want in (None, have) for want, have in zip(wanted, place, strict=True)):
+        meant = rule.spec.device_selector
+        wanted = (meant.driver, meant.pool, meant.device) if meant is not None else ()
+        if meant is not None and all(want in (None, have) for want, have in zip(wanted, place, strict=True)):
             yield rule.spec.taint

@@ -57,6 +57,12 @@ kind: DeviceTaintRule
 metadata: {name: repair}
 spec: {deviceSelector: {device: eth0}, taint: {key: fan, effect: NoExecute}}
 """
+RULES = (
+    ("deviceSelector: {device: eth0}, ", True),
+    ("deviceSelector: {}, ", True),
+    ("deviceSelector: {device: eth1}, ", False),
+    ("", False),
+)
 BASE = (TOPOLOGY, NODES, report("worker-1"), report("worker-2"))
 TOLERANT = "tolerations: [{operator: Exists}]"
 CAUSES: dict[str, tuple[tuple[str, ...], str, str]] = {
@@ -311,3 +317,12 @@ def test_unreadable_kinds_are_listed_and_the_remaining_story_is_reported() -> No
     assert found.unread == tuple(refusals.values())
     assert found.cause is not None
     assert found.cause.text == "the scheduler does not place the pod: 0/2 nodes are available"
+
+
+@pytest.mark.parametrize(("selector", "expected"), RULES)
+def test_a_taint_rule_without_a_selector_taints_no_device_and_an_empty_one_taints_all(
+    selector: str, expected: bool
+) -> None:
+    rule = RULE.replace("deviceSelector: {device: eth0}, ", selector)
+    devices = cluster(*BASE, slices("eth0"), rule).devices.values()
+    assert [bool(found.device.taints) for found in devices] == [expected]
