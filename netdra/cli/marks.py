@@ -63,6 +63,11 @@ def read(text: str) -> Iterator[Document | UnreadableDocument]:
     if len(text) > yaml_text.MAX_TEXT or yaml_text.nests_too_deeply(text):
         yield UnreadableDocument(1, "larger or nested more deeply than the limit")
         return
+    if places := yaml_text.json_stream(text):
+        for first, end in places:
+            for found in _documents(text[first:end], text.count("\n", 0, first)):
+                yield from [found] if isinstance(found, UnreadableDocument) else _opened(found)
+        return
     begun = 0
     for found in _documents(text, 0):
         if isinstance(found, UnreadableDocument):

@@ -18,6 +18,8 @@ import yaml
 
 from netdra.model.errors import UNREADABLE, InvalidInputError
 
+_JSON = json.JSONDecoder()
+_CONTENT = re.compile(r"\S")
 MAX_TEXT = 16 * 1024 * 1024
 MAX_NESTING = 500
 MAX_VALUES = 1_000_000
@@ -83,12 +85,19 @@ def load(text: str, origin: str, *, strict: bool = True) -> Iterator[Any]:
     try:  # JSON is YAML too, but its own reader is many times faster
         value = msgspec.json.decode(text)
     except UNREADABLE:
-        pass
-    else:
-        if strict and not _has_each_once(text, value) and (key := _repeated(text)) is not None:
-            _refuse_repeated(text, key, origin)
-        yield value
+        places = json_stream(text)
+        for first, end in places:
+            yield from load(text[first:end], origin, strict=strict)
+        if not places:
+            yield from _load_yaml(text, origin, strict=strict)
         return
+    if strict and not _has_each_once(text, value) and (key := _repeated(text)) is not None:
+        _refuse_repeated(text, key, origin)
+    yield value
+
+
+def _load_yaml(text: str, origin: str, *, strict: bool) -> Iterator[Any]:
+    """See `load`."""
     try:
         for value in yaml.load_all(text, Loader=StrictLoader if strict else Loader):
             refuse_many_values(value, origin)
@@ -97,6 +106,32 @@ def load(text: str, origin: str, *, strict: bool = True) -> Iterator[Any]:
         raise InvalidInputError(f"{origin}: line {problem.line}: {problem}", hint=problem.hint) from None
     except (yaml.YAMLError, RecursionError, ValueError) as problem:
         raise InvalidInputError(f"{origin}: not YAML: {described(problem)}", hint=SYNTAX) from None
+
+
+def json_stream(text: str) -> list[tuple[int, int]]:
+    """Where the objects of a text are that has several JSON objects one after the other, as `jq -c '.items[]'` prints.
+
+    Returns:
+        The place of each object's first character, and the one after its last; none for any other text.
+    """
+    places: list[tuple[int, int]] = []
+    at = _next(text, 0)
+    while at < len(text):
+        if text[at] != "{":
+            return []
+        try:
+            _, end = _JSON.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            return []
+        places.append((at, end))
+        at = _next(text, end)
+    return places if len(places) > 1 else []
+
+
+def _next(text: str, at: int) -> int:
+    """The place of the first character from a place on that is not white space."""
+    found = _CONTENT.search(text, at)
+    return found.start() if found else len(text)
 
 
 def load_secret(data: bytes) -> Any:
