@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from h2.connection import H2Connection
-from h2.settings import SettingCodes
+from h2.settings import SettingCodes, Settings
 
 from netdra.node.registry.connections import CALLS
 from netdra.node.registry.service import SERVICE
@@ -27,16 +27,17 @@ class Speech:
 
     def __init__(self, window: int) -> None:
         self.http2 = H2Connection()
-        self.http2.local_settings.update({SettingCodes.INITIAL_WINDOW_SIZE: window})
+        # A setting that is changed later is not in the first frame.
+        self.http2.local_settings = Settings(initial_values={SettingCodes.INITIAL_WINDOW_SIZE: window})
         self.http2.initiate_connection()
 
     def call(self, method: str, request: bytes, *, part: int = 16_384, ends: bool = True, extra: str = "") -> None:
-        """Begin a call whose request comes in parts of so many bytes."""
+        """Begin a call whose request comes in parts of so many bytes; unless it ends, its last byte does not come."""
         stream = self.http2.get_next_available_stream_id()
         headers = [(":method", "POST"), (":scheme", "http"), (":path", f"{SERVICE}/{method}"), (":authority", "n")]
         headers += [("te", "trailers"), ("content-type", "application/grpc"), *([("x", extra)] if extra else [])]
         self.http2.send_headers(stream, headers)
-        text = struct.pack(">?I", False, len(request)) + request
+        text = (struct.pack(">?I", False, len(request)) + request)[: None if ends else -1]
         for at in range(0, len(text), part):
             self.http2.send_data(stream, text[at : at + part])
         if ends:

@@ -32,7 +32,7 @@ def stolen(control_plane: ControlPlane, api: Api, custom_kinds: None) -> Iterato
     """The webhook's token, while the webhook runs with it, and the policies are heeded."""
     with running_webhook(control_plane, api):
         token = identities.kubeconfig(control_plane, api, "netdra-webhook")
-        until(lambda: BOUNDED in refused(token, lambda each: each.update(rules=[SECRETS])), "the policy to be heeded")
+        until(lambda: BOUNDED in refused(token, lambda each: each.update(timeoutSeconds=30)), "the policy to be heeded")
         yield token
 
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
 
 from netdra.admission.cluster import Cluster, narrowed
+from netdra.admission.copy import Copy
 from netdra.admission.messages import ALLOWED, AdmissionRequest
 from netdra.admission.nodes import Nodes
 from netdra.admission.policies import effect
 from netdra.admission.review import review
 from netdra.exposure.foresight import InterfaceReports, folded, referenced_attributes
+from netdra.kube.client import Client
 from netdra.model.device import DEFAULT_FEATURES
 from netdra.model.inventory import Interface
 from netdra.model.node_network import NodeNetworkStatus
@@ -197,13 +199,17 @@ class TestAtAdmission:
         )
         assert review(request, Cluster()) == ALLOWED
 
-    def test_a_caller_without_a_certificate_gets_a_forecast_from_published_attributes(self, fifty: Nodes) -> None:
-        new = exclude("e", f'{OURS}.ipv4 == "10.0.0.1"')
-        own = referenced_attributes([new.spec.selector.cel])
-        others = referenced_attributes([new.spec.selector.cel], published=True)
-        assert own - others == {"dra.networking/ipv4"}
-        found = asyncio.run(fifty.reported(others, new))
-        assert effect([VFS, PFS], None, new, found, lambda: True).startswith("cannot be evaluated for 550 interfaces")
+    def test_a_caller_without_a_certificate_gets_a_forecast_from_published_attributes(self) -> None:
+        nics, new = exclusive("nics", f'{OURS}.type == "nic"'), exclude("e", f'{OURS}.ipv4 == "10.0.0.1/24"')
+        copy = Copy(cast(Client, None))
+        copy.nodes, copy._cluster = known([report([nics], replace(NIC, ipv4=("10.0.0.1/24",)))]), Cluster()
+
+        def forecast(*, trusted: bool) -> str:
+            found = asyncio.run(copy.with_reports(new, trusted=trusted)).reported
+            return effect([nics], None, new, found, lambda: True)
+
+        assert forecast(trusted=True) == "hides 1 device on 1 node"
+        assert forecast(trusted=False) == "cannot be evaluated for 1 interface, which report too few attributes"
 
 
 class TestReports:

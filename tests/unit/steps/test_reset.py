@@ -54,6 +54,13 @@ def test_a_vf_is_left_as_it_is_if_there_is_too_little_time(tmp_path: Path) -> No
     assert site.restored == []
 
 
+def test_the_kernel_is_asked_to_reset_a_vf(tmp_path: Path) -> None:
+    site, file = site_of(tmp_path), tmp_path / "bus/pci/devices" / VF / "reset"
+    file.touch()
+    reset.reset(VF, "", ("it has a child",), site)
+    assert (file.read_text(), site.restored) == ("1", [f"VF {VF} was reset: it has a child"])
+
+
 def with_drivers(folder: Path, *drivers: str) -> Sysfs:
     """A tree with these drivers of PCI functions."""
     for driver in drivers:

@@ -17,6 +17,7 @@ from h2.events import PingAckReceived
 from hyperframe.frame import Frame, SettingsFrame
 
 from netdra.node.priority import MOST_SECONDS, PriorityGate
+from netdra.node.registry import connections
 from netdra.node.registry.connections import CALLS, ReadingTurns
 from testbed.pace import measured
 from testbed.waiting import until_async
@@ -184,6 +185,23 @@ def test_ended_connections_with_many_calls_log_no_warnings(folder: Path, caplog:
             # The calls' own connection may just be closed for having had too many at a time.
             async with another_connection(scene) as other:
                 assert (await other.register()).success
+
+    with caplog.at_level(logging.WARNING):
+        run(story)
+    assert caplog.messages == []
+
+
+def test_answers_to_a_closed_connection_are_dropped_without_a_log_line(caplog: pytest.LogCaptureFixture) -> None:
+    """asyncio logs a warning for each write but the first few."""
+
+    async def story() -> None:
+        near, far = socket.socketpair()
+        transport, _ = await asyncio.get_running_loop().create_unix_connection(asyncio.Protocol, sock=near)
+        answers = connections._Answers(transport)
+        transport.abort()
+        for _ in range(CALLS):
+            answers.write(b"answer")
+        far.close()
 
     with caplog.at_level(logging.WARNING):
         run(story)
