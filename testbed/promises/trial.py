@@ -98,7 +98,16 @@ class Copy:
         Raises:
             MutationError: an edit does not fit.
         """
-        texts = mutated(edits, self.folder)
+        with self.changed(mutated(edits, self.folder)):
+            yield
+
+    @contextmanager
+    def changed(self, texts: Mapping[str, str]) -> Iterator[None]:
+        """Write files, and restore them when the block ends.
+
+        Args:
+            texts: file -> its text.
+        """
         before = {name: (self.folder / name).read_text(encoding="utf-8") for name in texts}
         try:
             self._write(texts)

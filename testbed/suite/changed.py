@@ -36,7 +36,7 @@ def files(since: str = "") -> list[str]:
 
 def unit_tests(changed: Sequence[str]) -> list[str]:
     """The unit tests that a change of these files can break; `tests/unit` where that is all of them."""
-    dependents = _dependents()
+    importing = dependents()
     reached: set[str] = set()
     left = [name for name in changed if not name.startswith(_READ_BY_NOBODY)]
     if not left:
@@ -47,7 +47,7 @@ def unit_tests(changed: Sequence[str]) -> list[str]:
         name = left.pop()
         if name not in reached:
             reached.add(name)
-            left += dependents.get(name, ())
+            left += importing.get(name, ())
     starting = (str(path) for path in Path(_UNIT).rglob("test_*.py") if "subprocess" in path.read_text())
     found = {name for name in reached if name.startswith(_UNIT) and Path(name).name.startswith("test_")}
     return sorted(name for name in found.union(starting) if Path(name).exists())
@@ -65,7 +65,7 @@ def elsewhere(changed: Sequence[str]) -> list[str]:
     ]
 
 
-def _dependents() -> Mapping[str, set[str]]:
+def dependents() -> Mapping[str, set[str]]:
     """File -> the files that import it."""
     found: dict[str, set[str]] = defaultdict(set)
     for root in _ROOTS:
