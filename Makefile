@@ -12,7 +12,7 @@ PYTEST := $(BIN)/python -m pytest
 # Tests start many processes of netdra. If this is set, as in many images, each process compiles all of its imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test quick lint format test-unit test-kernel test-cluster test-pods test-oldest test-runtimes test-hardware test-machine test-times test-recorded test-upgrade promises explore soak testbed bench image release crds docs site protos lock clean
+.PHONY: help demo test quick lint format test-unit test-kernel test-cluster test-pods test-oldest test-runtimes test-hardware test-machine test-times test-recorded test-upgrade promises mutants explore soak testbed bench image release crds docs site protos lock clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -81,6 +81,9 @@ explore: $(DEV) system testbed ## Random tests with new seeds, for longer: prope
 
 promises: $(DEV) ## Break each promise of the documentation on purpose, and see that its test fails; ONLY='words of a promise' (root, Go, Debian 12 or newer)
 	@$(BIN)/python -m testbed.promises $(ONLY)
+
+mutants: $(DEV) ## Make small random mistakes in the code, and see how many the unit tests notice; COUNT, SEED, MODULE=PATH[:LINE]
+	@$(BIN)/python -m testbed.mutants $(if $(COUNT),--count=$(COUNT)) $(if $(SEED),--seed=$(SEED)) --module='$(MODULE)'
 
 test-upgrade: $(DEV) system testbed ## Pods live through an upgrade from the last release, or FROM=<tag or commit>, back, and forward again (root, Go)
 	@$(PYTHON) -m image --prepare

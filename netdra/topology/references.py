@@ -321,12 +321,12 @@ def _fact(inside: str) -> Reference | None:
     if parts is None:
         return None
     root, field, plain, *keys = parts.groups()
-    key = plain or next((text for text in keys if text is not None), "")
+    key = next((text for text in (plain, *keys) if text is not None), None)
     shown = quoted("{{" + inside + "}}")
     if not facts.is_keyed(root, field):
-        if not key and facts.of(root, field) is not None:
+        if key is None and facts.of(root, field) is not None:
             return Reference(root, field)
-        if key or field not in _FIELDS:
+        if key is not None or field not in _FIELDS:
             what = f"{shown}: a {root} has no such fact"
             raise BadReferenceError(what, hint=facts.near(root, field))
         return None

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed.mutants.mistakes import PACKAGES, Mutant, mutants, sample, tests_of
+from testbed.mutants.mistakes import PACKAGES, Mutant, mutants, nearest_tests, sample
 from testbed.promises.trial import Copy
 from testbed.suite.changed import dependents
 from testbed.suite.jobs import Command
@@ -55,6 +55,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=300, help="the size of the sample (default: 300)")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10_000), help="default: random")
     parser.add_argument("--module", default="", metavar="PATH[:LINE]", help="only this folder, module or line")
+    parser.add_argument("--tests", default="tests/unit", metavar="FOLDER", help="of the level (default: tests/unit)")
     parser.add_argument("--test-seconds", type=int, default=60, help="the limit of a test (default: 60)")
     parser.add_argument("--output", choices=("text", "json"), default="text", help="the form of the results")
     given = parser.parse_args()
@@ -74,7 +75,7 @@ def main() -> int:
     results: list[Result] = []
     try:
         trial = Trial(folder, given.seed, given.test_seconds, screen)
-        _try(wanted, sources, trial, screen, results)
+        _try(wanted, sources, given.tests, trial, screen, results)
     except UnfitTestError as error:
         screen.say(f"testbed: tests fail without a mistake, too, so the results are not valid:\n{error}")
         return 1
@@ -95,7 +96,12 @@ def _sources(module: str) -> Mapping[str, str]:
 
 
 def _try(
-    wanted: Sequence[Mutant], sources: Mapping[str, str], trial: Trial, screen: Screen, results: list[Result]
+    wanted: Sequence[Mutant],
+    sources: Mapping[str, str],
+    level: str,
+    trial: Trial,
+    screen: Screen,
+    results: list[Result],
 ) -> None:
     """Try each mutant, and add its result; then run the tests that failed without a mutant.
 
@@ -107,7 +113,7 @@ def _try(
         trial.progress = f"{number} of {len(wanted)}  {mutant.module}:{mutant.line}"
         started = time.monotonic()
         source = sources[mutant.module]
-        verdict, test = trial.verdict(mutant, source, tests_of(mutant, importing))
+        verdict, test = trial.verdict(mutant, source, nearest_tests(mutant, importing, level))
         results.append(Result(mutant, verdict, test, time.monotonic() - started, mutant.diff(source)))
         _say(results[-1], screen)
     trial.check(sorted({result.test for result in results if result.test}))

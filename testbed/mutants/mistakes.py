@@ -96,8 +96,8 @@ def sample(all_mutants: Sequence[Mutant], count: int, seed: int) -> list[Mutant]
     return [mutant for turn in turns for mutant in turn if mutant is not None][:count]
 
 
-def tests_of(mutant: Mutant, dependents: Mapping[str, set[str]]) -> list[str]:
-    """The unit tests that can notice a mutant, the most probable first.
+def nearest_tests(mutant: Mutant, dependents: Mapping[str, set[str]], level: str = "tests/unit") -> list[str]:
+    """The tests that can notice a mutant, the most probable first.
 
     They are the tests of the package, and those with the fewest imports between them and the module, of two distances.
     Tests named after the module are first.
@@ -105,6 +105,7 @@ def tests_of(mutant: Mutant, dependents: Mapping[str, set[str]]) -> list[str]:
     Args:
         mutant: the mistake.
         dependents: file -> the files that import it.
+        level: the folder of the tests.
     """
     distances, left = {mutant.module: 0}, [mutant.module]
     for name in left:
@@ -114,10 +115,10 @@ def tests_of(mutant: Mutant, dependents: Mapping[str, set[str]]) -> list[str]:
     tests = {
         name: distance
         for name, distance in distances.items()
-        if name.startswith("tests/unit/") and PurePath(name).name.startswith("test_")
+        if name.startswith(f"{level}/") and PurePath(name).name.startswith("test_")
     }
     near = sorted(set(tests.values()))[:_NEAREST]
-    folder = mutant.package.replace("netdra/", "tests/unit/", 1)
+    folder = mutant.package.replace("netdra", level, 1)
     named = f"test_{PurePath(mutant.module).stem}"
     return sorted(
         (name for name, distance in tests.items() if distance in near or name.startswith(f"{folder}/")),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.mutants.mistakes import PACKAGES, Mutant, mutants, sample, tests_of
+from testbed.mutants.mistakes import PACKAGES, Mutant, mutants, nearest_tests, sample
 
 ROOT = Path(__file__).parents[3]
 KETTLE = '''
@@ -162,48 +162,47 @@ def test_the_tests_of_a_mutant_are_those_of_the_package_and_the_nearest_with_the
         "netdra/rules/b.py": {"netdra/rules/c.py", "tests/unit/rules/test_b.py", "tests/unit/other/test_a.py"},
         "netdra/rules/c.py": {"tests/unit/rules/test_c.py", "tests/unit/other/test_c.py", "netdra/rules/a.py"},
     }
-    assert tests_of(mutant, dependents) == [
+    assert nearest_tests(mutant, dependents) == [
         "tests/unit/other/test_a.py",
         "tests/unit/rules/test_b.py",
         "tests/unit/rules/test_c.py",
         "tests/unit/other/test_x.py",
     ]
+    assert nearest_tests(mutant, dependents, "tests/kernel") == ["tests/kernel/test_k.py"]
+
+
+def line_of(text: str) -> str:
+    """The option for the mutants of a line of the module."""
+    return f"--module=netdra/rules/kettle.py:{KETTLE.splitlines().index(text) + 1}"
 
 
 def test_a_mutant_is_killed_if_a_test_fails_and_survives_if_all_pass(project: Path) -> None:
-    done = run(project, "--count=100", "--seed=1", "--output=json")
+    done = run(project, line_of("    if water < LIMIT:"), "--seed=1", "--output=json")
     assert done.returncode == 0, done.stderr
-    results = json.loads(done.stdout)
-    found = {each["diff"]: each["verdict"] for each in results}
-    assert found["-    if water < LIMIT:\n+    if (water <= LIMIT):"] == "survived"
-    assert found["-    if water < LIMIT:\n+    if (not (water < LIMIT)):"] == "killed"
-    assert found["-    while water > 0:\n+    while (water >= 0):"] == "killed"
-    assert found["-LIMIT = 100\n+LIMIT = (101)"] == "survived"
-    assert "    +    if (water <= LIMIT):" in done.stderr.splitlines()
-    assert f"netdra/rules            {len(found) - 2} of   {len(found)} killed" in done.stderr
-    assert {each["test"].rpartition("::")[2] for each in results} == {
-        "",
-        "test_water_becomes_warmer",
-        "test_water_is_poured",
+    found = {each["diff"].splitlines()[1]: (each["verdict"], each["test"]) for each in json.loads(done.stdout)}
+    assert found == {
+        "+    if (not (water < LIMIT)):": ("killed", "tests/unit/test_kettle.py::test_water_becomes_warmer"),
+        "+    if (water <= LIMIT):": ("survived", ""),
     }
+    assert "    +    if (water <= LIMIT):" in done.stderr.splitlines()
+    assert "netdra/rules             1 of    2 killed" in done.stderr
     assert (project / "netdra/rules/kettle.py").read_text() == KETTLE
     assert list((project / "build/mutants").iterdir()) == []
 
 
 def test_a_mutant_that_loops_is_a_timeout_and_does_not_survive(project: Path) -> None:
-    line = KETTLE.splitlines().index("        water -= 1") + 1
-    done = run(project, f"--module=netdra/rules/kettle.py:{line}", "--seed=1", "--test-seconds=1")
+    done = run(project, line_of("        water -= 1"), "--seed=1", "--test-seconds=1")
     words = [row.split()[0] for row in done.stdout.splitlines() if "netdra/rules/kettle.py:" in row]
     assert sorted(words) == ["killed", "timeout"], done.stdout + done.stderr
     assert "2 of    2 killed (100%)" in done.stdout
 
 
 def test_a_test_that_fails_without_the_mistake_is_an_error(project: Path) -> None:
-    (project / "tests/unit/test_kettle.py").write_text(TESTS.replace("== 3", "== 4"))
+    (project / "tests/unit/test_kettle.py").write_text(TESTS.replace("== (21, 200)", "== (22, 200)"))
     done = run(project, "--count=1")
     assert done.returncode == 1
     assert "tests fail without a mistake, too, so the results are not valid" in done.stdout
-    assert "assert 3 == 4" in done.stdout
+    assert "assert (21, 200) == (22, 200)" in done.stdout
 
 
 def test_a_module_without_mutants_is_an_error(project: Path) -> None:

@@ -4,11 +4,11 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from netdra.model.result import CNIAddress, CNIInterface, StepDevice, StepResult
-from netdra.topology import references
+from netdra.topology import facts, references
 from netdra.topology.references import BadReferenceError, Reference
 from netdra.topology.values import MAX_CHARACTERS, MAX_DEPTH, MAX_VALUES, ConfigError
 
@@ -142,6 +142,25 @@ def test_a_step_without_a_result_is_an_error() -> None:
 def test_an_invalid_reference_is_rejected_and_never_passed_on_as_text(text: str) -> None:
     with pytest.raises(ConfigError):
         references.resolve({"x": text}, RESULTS)
+
+
+@pytest.mark.parametrize("root", facts.ROOTS)
+@given(
+    field=st.from_regex(r"[A-Za-z]{1,9}", fullmatch=True) | st.sampled_from(["name", "ifName", "ordinal", "mac"]),
+    key=st.sampled_from(["", ".rail", '["rail"]', "['']"]),
+)
+def test_a_word_after_the_root_of_a_fact_is_a_fact_or_a_field_or_rejected_with_the_facts_of_the_root(
+    root: str, field: str, key: str
+) -> None:
+    assume(not facts.is_keyed(root, field))
+    text = f"{{{{ {root}.{field}{key} }}}}"
+    if not key and (facts.of(root, field) is not None or field in references.FIELDS):
+        # A step may be named after the root: whether it exists is checked later.
+        assert references.parse(text) == (Reference(root, field),)
+        return
+    with pytest.raises(BadReferenceError, match=f"a {root} has no such fact") as caught:
+        references.parse(text)
+    assert caught.value.hint == facts.near(root, field)
 
 
 def test_a_reference_in_a_key_is_refused() -> None:
