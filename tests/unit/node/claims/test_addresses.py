@@ -1,4 +1,4 @@
-"""The PodAddresses that a claim is prepared with: its own, the oldest of each family, once all families are assigned."""
+"""The PodAddresses that a claim is prepared with: its own, the oldest of each family, once no family lacks one."""
 
 from __future__ import annotations
 
