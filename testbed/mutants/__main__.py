@@ -54,6 +54,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="testbed.mutants", description=__doc__)
     parser.add_argument("--count", type=int, default=300, help="the size of the sample (default: 300)")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10_000), help="default: random")
+    parser.add_argument("--skip", type=int, default=0, help="mutants of the sample that an interrupted run has tried")
     parser.add_argument("--module", default="", metavar="PATH[:LINE]", help="only this folder, module or line")
     parser.add_argument("--tests", default="tests/unit", metavar="FOLDER", help="of the level (default: tests/unit)")
     parser.add_argument("--test-seconds", type=int, default=60, help="the limit of a test (default: 60)")
@@ -63,7 +64,7 @@ def main() -> int:
     sources = _sources(given.module)
     line = given.module.partition(":")[2]
     found = [each for name, text in sources.items() for each in mutants(name, text) if line in ("", str(each.line))]
-    wanted = sample(found, given.count, given.seed)
+    wanted = sample(found, given.count, given.seed)[given.skip :]
     if not wanted:
         screen.say(f"testbed: {given.module!r} does not contain code that can be mutated")
         return 2

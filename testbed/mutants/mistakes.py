@@ -122,7 +122,7 @@ def nearest_tests(mutant: Mutant, dependents: Mapping[str, set[str]], level: str
     named = f"test_{PurePath(mutant.module).stem}"
     return sorted(
         (name for name, distance in tests.items() if distance in near or name.startswith(f"{folder}/")),
-        key=lambda name: (PurePath(name).stem != named, not name.startswith(f"{folder}/"), tests[name], name),
+        key=lambda name: (PurePath(name).stem != named, tests[name], not name.startswith(f"{folder}/"), name),
     )
 
 

@@ -164,9 +164,9 @@ def test_the_tests_of_a_mutant_are_those_of_the_package_and_the_nearest_with_the
     }
     assert nearest_tests(mutant, dependents) == [
         "tests/unit/other/test_a.py",
+        "tests/unit/other/test_x.py",
         "tests/unit/rules/test_b.py",
         "tests/unit/rules/test_c.py",
-        "tests/unit/other/test_x.py",
     ]
     assert nearest_tests(mutant, dependents, "tests/kernel") == ["tests/kernel/test_k.py"]
 
