@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from netdra.chain.report import FailedAttachReport, UndoReport, failure_of
+from netdra.chain.report import CheckReport, DetachReport, FailedAttachReport, UndoReport, failure_of
 from netdra.cni import process, protocol
 from netdra.cni.errors import PluginError, PluginFailure
 from netdra.cni.plugins import Binary
@@ -68,3 +68,56 @@ def test_the_end_of_a_long_stderr_is_shown_and_that_it_was_cut() -> None:
     assert middle[0].startswith("  stderr: …")
     assert middle[-1] == "  stderr: last words"
     assert "first words" not in str(middle)
+
+
+UNDO_REPORTS = st.lists(
+    st.builds(
+        UndoReport,
+        topology=st.just("t"),
+        step=st.sampled_from(["a", "b"]),
+        plugin=st.just("ovs"),
+        execution=st.just("Binary"),
+        outcome=st.sampled_from(["undone", "failed", "left", "accepted"]),
+        message=st.sampled_from(["", "the kernel refused it"]),
+        notes=st.lists(st.just("mtu was not restored"), max_size=2).map(tuple),
+        restored=st.lists(st.just("mtu"), max_size=2).map(tuple),
+        stranded=st.booleans(),
+        refused=st.booleans(),
+    ),
+    max_size=3,
+).map(tuple)
+
+
+@given(UNDO_REPORTS, st.lists(st.just("the checkpoint is damaged"), max_size=1).map(tuple))
+def test_a_report_of_an_undo_counts_each_step_by_its_outcome(
+    undone: tuple[UndoReport, ...], problems: tuple[str, ...]
+) -> None:
+    report = DetachReport(sandbox="s", found=True, undone=undone, problems=problems)
+    left = [step for step in undone if step.outcome in ("failed", "left")]
+    assert report.is_undone is (not left)
+    assert report.is_clean is (not left and not problems)
+    assert report.is_tried is ("left" not in {step.outcome for step in undone})
+    assert report.is_stranded is any(step.stranded for step in left)
+    assert report.is_refused is (bool(left) and all(step.refused for step in left))
+    assert CheckReport(sandbox="s", undone=undone, problems=problems).is_clean is report.is_clean
+    failed = FailedAttachReport(sandbox="s", netns="n", failures=(), undone=undone)
+    assert failed.is_clean is all(step.outcome == "undone" for step in undone)
+    assert (report.notes, report.restored) == (
+        tuple(f"{step}: {text}" for step in undone for text in step.notes),
+        tuple(f"{step}: {text}" for step in undone for text in step.restored),
+    )
+
+
+@given(UNDO_REPORTS)
+def test_the_lines_of_a_report_name_every_step_once_by_its_outcome_and_each_of_its_notes(
+    undone: tuple[UndoReport, ...],
+) -> None:
+    lines = str(DetachReport(sandbox="s", found=True, undone=undone)).splitlines()
+    done = [step.step for step in undone if step.outcome == "undone"]
+    others = [step for step in undone if step.outcome != "undone"]
+    assert lines == [
+        *([f"undone: {', '.join(done)}"] if done else []),
+        *(f"not undone: {step}: {step.message or 'no time left'}" for step in others),
+        *(f"restored: {step}: {text}" for step in undone for text in step.restored),
+        *(f"note: {step}: {text}" for step in undone for text in step.notes),
+    ]
