@@ -90,14 +90,14 @@ def test_the_error_for_a_held_device_names_the_pod_and_the_next_step(
 @pytest.mark.parametrize("pf", [PF, "0000:04:00.0"])
 def test_the_settings_of_vfs_before_a_pod_are_those_of_the_same_pf(tmp_path: Path, place: str, pf: str) -> None:
     record = {"pf": pf, "count": 4}
-    undo = {
+    undos: dict[str, dict[str, Any]] = {
         "step": {"step": {"vfs": record}},
         "beside an RDMA device": {"step": {"netdev": {"vfs": record}}},
         "program": {holders.RECORD: {"netdev": {"vfs": record}}},
-    }[place]
+    }
     assert holders.vfs_before(tmp_path, PF) is None
     journal = save(tmp_path, "s1")
-    journal.append(Begun(step="0/a", config={}, undo=undo))
+    journal.append(Begun(step="0/a", config={}, undo=undos[place]))
     journal.close()
     holders.take(tmp_path, PF, "s1")
     assert holders.vfs_before(tmp_path, PF) == (record if pf == PF else None)
