@@ -238,6 +238,26 @@ def test_a_config_that_does_not_fit_is_found_with_its_place(
     assert finding.path == ("spec", "steps", at, "config", *place)
 
 
+ADD_ATTRIBUTE = "A policy's additionalAttributes can add an attribute of this type to devices."
+
+
+@pytest.mark.parametrize(
+    ("steps", "hint"),
+    [
+        (VLAN % "id: '{{ device.ifName }}', master: x", ADD_ATTRIBUTE),
+        (VLAN % "id: '{{ vf0.mac }}', master: x", ""),
+        (
+            VLAN % "id: '1{{ pod.ordinal }}', master: x",
+            "Use a single reference, to a fact that is integer, as the whole value.",
+        ),
+    ],
+)
+def test_the_hint_for_a_text_in_place_of_another_type_fits_the_reference(
+    topology: Topology, steps: str, hint: str
+) -> None:
+    assert [finding.hint for finding in found(topology(steps)) if "to be" in finding.what] == [hint]
+
+
 @pytest.mark.parametrize(
     "steps",
     [
