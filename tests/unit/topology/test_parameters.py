@@ -365,3 +365,29 @@ def test_an_accepted_parameter_value_never_contains_a_reference_or_a_path(form: 
 def test_examples_are_values(parameter: DeclaredParameter) -> None:
     for value in parameters.examples(parameter):
         assert parameters.checked(parameter, value) == value
+
+
+_VALUES = st.booleans() | st.integers(-2, 12) | st.sampled_from(["fast", "slow", "other", ""])
+
+
+@given(st.integers(0, 10), st.integers(0, 10), _VALUES | st.lists(_VALUES, max_size=5))
+def test_a_value_is_accepted_unchanged_exactly_if_it_has_the_type_and_lies_within_the_bounds(
+    low: int, high: int, value: Any
+) -> None:
+    choices = ("fast", "slow")
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    is_valid = {
+        DeclaredParameter(name="x", type="boolean"): isinstance(value, bool),
+        DeclaredParameter(name="x", type="integer", minimum=low, maximum=high): is_number and low <= value <= high,
+        DeclaredParameter(name="x", enum=choices): isinstance(value, str) and value in choices,
+        DeclaredParameter(name="x", type="[]string", enum=choices, min_items=low, max_items=high): (
+            isinstance(value, list) and low <= len(value) <= high and all(text in choices for text in value)
+        ),
+    }
+    for parameter, accepted in is_valid.items():
+        if accepted:
+            found = parameters.checked(parameter, value)
+            assert (type(found), found) == (type(value), value)
+        else:
+            with pytest.raises(InvalidInputError):
+                parameters.checked(parameter, value)
