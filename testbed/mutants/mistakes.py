@@ -43,7 +43,7 @@ class Mutant:
     Attributes:
         module: the file, relative to the checkout.
         line: of the mistake, counted from 1.
-        kind: what is changed, in a word or two.
+        kind: the kind of the change, in a word or two.
         begin: the first byte of the source that is replaced.
         end: the byte after the last one.
         new: the source in its place.
