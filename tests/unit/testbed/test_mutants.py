@@ -199,7 +199,7 @@ def test_a_mutant_that_loops_is_a_timeout_and_does_not_survive(project: Path) ->
 
 def test_a_test_that_fails_without_the_mistake_is_an_error(project: Path) -> None:
     (project / "tests/unit/test_kettle.py").write_text(TESTS.replace("== (21, 200)", "== (22, 200)"))
-    done = run(project, "--count=1")
+    done = run(project, line_of("    while water > 0:"), "--count=1")
     assert done.returncode == 1
     assert "tests fail without a mistake, too, so the results are not valid" in done.stdout
     assert "assert (21, 200) == (22, 200)" in done.stdout
