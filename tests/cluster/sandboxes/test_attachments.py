@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from contextlib import suppress
 
 import msgspec
@@ -19,6 +20,9 @@ from testbed.recorder import Recorder
 from testbed.waiting import awaited, until_async
 from tests.cluster.sandboxes.gate import shared
 from tests.cluster.sandboxes.scene import Scene, chain_of_three, ready, step
+
+SLOW_SECONDS = 30.0
+"""For how long a plugin would run that is not ended."""
 
 
 def test_a_chain_of_three_steps_is_there_before_the_hook_returns_and_gone_after_the_stop(scene: Scene) -> None:
@@ -347,7 +351,7 @@ def test_a_device_that_is_moved_cannot_be_in_two_pods(scene: Scene) -> None:
 def test_a_hook_answers_within_its_budget_and_a_late_attachment_is_undone(scene: Scene) -> None:
     scene.publish("eth7")
     slow = Recorder(scene.machine.plugins, "recorded")
-    slow.does("ADD", 'sleep 5; echo "{}"')
+    slow.does("ADD", f'sleep {SLOW_SECONDS:.0f}; echo "{{}}"')
     claim = scene.claim(scene.topology("slow", step("nic", "host-device"), step("slow", "recorded", after=("nic",))))
     pod = scene.pod(claim)
     sandbox = scene.machine.sandbox(pod)
@@ -355,12 +359,14 @@ def test_a_hook_answers_within_its_budget_and_a_late_attachment_is_undone(scene:
     async def story() -> None:
         async with scene.daemon() as daemon:
             await daemon.seen(pod)
+            began = time.monotonic()
             with pytest.raises(NetdraError):
                 await daemon.run(sandbox, budget=1.5)
             with suppress(TemporaryError):  # no hook waits for a plugin that has just hung
                 await daemon.stop(sandbox)
             assert not scene.machine.specified()
             await until_async(lambda: not scene.machine.checkpoints(), "all to be undone")
+            assert time.monotonic() - began < SLOW_SECONDS, "the plugin was not ended"
             assert scene.machine.links(sandbox) == {"lo"}
             assert "eth7" in scene.machine.links()
 

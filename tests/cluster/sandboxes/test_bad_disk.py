@@ -178,6 +178,7 @@ def test_a_state_that_cannot_even_be_read_keeps_no_namespace_and_the_rest_is_und
             scene.machine.end(sandbox)
             namespaces = daemon.pods.network.table.namespaces
             await until_async(lambda: not namespaces.has(sandbox.id), "the namespace to be released")
+            assert "eth7" in scene.machine.links()
             faults.end()
             await rounds(daemon)
             assert not scene.machine.checkpoints()

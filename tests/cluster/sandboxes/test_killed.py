@@ -16,6 +16,7 @@ from netdra.model.plan import ClaimReference
 from netdra.node import faults
 from netdra.node.nri.hooks import Sandbox
 from testbed.objects import POD
+from testbed.waiting import until_async
 from tests.cluster.sandboxes.gate import shared
 from tests.cluster.sandboxes.killed import Job
 from tests.cluster.sandboxes.scene import BUDGET, Scene, chain_of_three
@@ -93,7 +94,11 @@ def test_killed_while_attaching_the_second_pod_of_a_shared_claim_no_container_is
         async with scene.daemon() as daemon:
             assert not scene.machine.specified()
             gate.holds()
-            compared = asyncio.create_task(daemon.synchronize(one, other))
+            recovery = daemon.pods.recovery
+            async with recovery.table.turn(other):
+                compared = asyncio.create_task(daemon.synchronize(one, other))
+                await until_async(lambda: recovery._unseen == {other.id}, "the first pod to be compared")
+                assert not scene.machine.specified()
             await gate.reached()
             assert not scene.machine.specified()
             await gate.opens()

@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
 from netdra.node.nri.hooks import WORK_SHARE
 from netdra.node.sandboxes.hooks import MOST_TRIES
+from netdra.node.sandboxes.table import DetachOutcome
 from testbed.api import Object
 from testbed.recorder import Recorder
 from tests.cluster.fault_proxy import Answer
@@ -273,6 +275,16 @@ def test_devices_are_returned_despite_repeated_end_events_after_a_runtime_restar
         for box in boxes:
             await runtime.until_gone(box)
         assert not scene.told
+        undone, undo = list[str](), daemon.pods.network.undo
+
+        def noted(sandbox: str, *arguments: Any, **named: Any) -> DetachOutcome:
+            undone.append(sandbox)
+            return undo(sandbox, *arguments, **named)
+
+        daemon.pods.network.undo = noted  # type: ignore[method-assign]
+        for box in boxes:
+            await runtime.stop(box)
+        assert undone == []
 
     play(scene, story)
 
