@@ -43,7 +43,7 @@ def busy(request: AdmissionRequest) -> Verdict:
 
 
 def unchecked(request: AdmissionRequest, place: str) -> Verdict:
-    """The admission of an object in whose check netdra failed at a place: a defect of netdra rejects no object."""
+    """The admission of an object in whose check netdra failed at a place: a defect is not an error of it."""
     DEFECTS.labels(request.kind.kind).inc()
     named = f'{request.kind.kind} "{request.name}"'
     log.error("%s: admitted without a check: %s", named, place)

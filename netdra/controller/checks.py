@@ -92,7 +92,7 @@ class Checks:
         try:
             texts = _texts.decode(await self.pool.ask(task))
         except WorkerDefectError as problem:
-            # A defect of netdra is no error of the object; nodes check it again.
+            # A defect of netdra is not an error of the object; nodes check it again.
             log.error('%s "%s" is used without a check: %s', *key, problem.what)
             DEFECTS.labels(key[0]).inc()
             texts = ()

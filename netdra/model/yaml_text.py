@@ -112,7 +112,8 @@ def json_stream(text: str) -> list[tuple[int, int]]:
     """Where the objects of a text are that has several JSON objects one after the other, as `jq -c '.items[]'` prints.
 
     Returns:
-        The place of each object's first character, and the one after its last; none for any other text.
+        The place of each object's first character, and the one after its last; none for any other text. The last place
+        is the rest of the text if that begins as an object does and cannot be read.
     """
     places: list[tuple[int, int]] = []
     at = _next(text, 0)
@@ -122,7 +123,7 @@ def json_stream(text: str) -> list[tuple[int, int]]:
         try:
             _, end = _JSON.raw_decode(text, at)
         except (ValueError, RecursionError):
-            return []
+            end = len(text)
         places.append((at, end))
         at = _next(text, end)
     return places if len(places) > 1 else []

@@ -232,7 +232,7 @@ class Publisher:
 
     Attributes:
         store: the node's slices of this driver, kept by a reflector.
-        owner: the node, with which the slices are deleted; None while it is not registered, and nothing is written.
+        owner: the Node, with which the slices are deleted; None while it does not exist, and nothing is written.
         report: called after each pool's writes, with their outcome.
         undone: called with a pool whose slices another client changes or deletes again and again.
     """
@@ -270,11 +270,11 @@ class Publisher:
 
     @property
     def owner_uid(self) -> str:
-        """The uid of the node; "" while it is not registered."""
+        """The uid of the Node; "" while it does not exist."""
         return self.owner.uid if self.owner is not None else ""
 
     def belong(self, owner: OwnerReference | None) -> None:
-        """The node was registered again, or is no longer registered; the former one's slices are deleted with it."""
+        """The Node was created again, or deleted (None), and the slices of the former one are deleted with it."""
         self.owner = owner
         for name, pool in self._pools.items():
             pool.written = None

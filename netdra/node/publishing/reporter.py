@@ -65,7 +65,7 @@ class Reporter:
         self._queue.add(self._name, 0.0 if urgent else self._reported + QUIET_SECONDS - now)
 
     def belong(self, owner: OwnerReference | None) -> None:
-        """The node was registered again, or is no longer registered: then nothing is reported."""
+        """The Node was created again, or deleted (None): then nothing is reported."""
         self._owner = owner
         self.note(urgent=True)
 

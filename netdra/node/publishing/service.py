@@ -484,12 +484,12 @@ class Publishing:
             self._work.set()
 
     def _belong(self, uid: str) -> None:
-        """The node was registered again, with another uid, or is no longer registered: "".
+        """The Node was created again, with another uid, or deleted: "".
 
         The garbage collector deletes what belongs to a Node that does not exist.
         """
         owner = owner_of(self._node, uid) if uid else None
-        log.warning("the Node %s %s", self._node, f"was registered again: {uid}" if uid else "is no longer registered")
+        log.warning("Node %s was %s", self._node, f"created again, with uid {uid}" if uid else "deleted")
         for part in (self._publisher, self._reporter):
             if part is not None:
                 part.belong(owner)

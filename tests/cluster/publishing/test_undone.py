@@ -1,12 +1,12 @@
-"""Slices and reports that others delete: a Node that is registered again, and a client that undoes each write."""
+"""Slices and reports that others delete: a Node that is created again, and a client that undoes each write."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 import pytest
 
@@ -28,8 +28,14 @@ MOST_WRITES = 12
 SECONDS = 10.0
 
 
-def offer(workspace: Workspace) -> None:
+@asynccontextmanager
+async def published(control_plane: ControlPlane, workspace: Workspace, machine: Machine) -> AsyncIterator[Scene]:
+    """A node that has published one device."""
+    machine.veth("eth0", "far0")
     policy(workspace, exposure={"supportedCNIPlugins": [{"name": "host-device", "exclusive": True}]})
+    async with publishing(control_plane, workspace, machine) as scene:
+        await scene.devices("eth0")
+        yield scene
 
 
 def owners(scene: Scene) -> set[str]:
@@ -43,14 +49,11 @@ def reports(scene: Scene) -> list[Object]:
     return scene.api.list(REPORT, fields=f"metadata.name={scene.node}")
 
 
-def test_slices_and_report_belong_to_a_node_that_is_registered_again(
+def test_slices_and_report_belong_to_a_node_that_is_created_again(
     control_plane: ControlPlane, workspace: Workspace, machine: Machine
 ) -> None:
     async def story() -> None:
-        machine.veth("eth0", "far0")
-        offer(workspace)
-        async with publishing(control_plane, workspace, machine) as scene:
-            await scene.devices("eth0")
+        async with published(control_plane, workspace, machine) as scene:
             former = scene.api.get(NODE, scene.node)["metadata"]["uid"]
             await until_async(lambda: owners(scene) == {former} and bool(reports(scene)), "the report")
             scene.api.delete(NODE, scene.node)
@@ -72,10 +75,7 @@ def test_slices_outlive_a_node_that_is_replaced_at_once(
     control_plane: ControlPlane, workspace: Workspace, machine: Machine
 ) -> None:
     async def story() -> None:
-        machine.veth("eth0", "far0")
-        offer(workspace)
-        async with publishing(control_plane, workspace, machine) as scene:
-            await scene.devices("eth0")
+        async with published(control_plane, workspace, machine) as scene:
             since = time.monotonic()
             scene.api.delete(NODE, scene.node)
             objects.add_node(scene.api, scene.node)
@@ -113,10 +113,7 @@ def test_a_client_that_undoes_each_write_is_reported_and_causes_few_writes(
     control_plane: ControlPlane, workspace: Workspace, machine: Machine
 ) -> None:
     async def story() -> None:
-        machine.veth("eth0", "far0")
-        offer(workspace)
-        async with publishing(control_plane, workspace, machine) as scene:
-            await scene.devices("eth0")
+        async with published(control_plane, workspace, machine) as scene:
             since = time.monotonic()
             with adversary(scene.api, scene.node):
                 await asyncio.sleep(SECONDS)

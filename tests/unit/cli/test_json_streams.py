@@ -46,8 +46,17 @@ def test_all_objects_of_a_stream_are_read_in_their_order(values: list[Any], form
     assert list(yaml_text.load(FORMS[form](values), "stream")) == values
 
 
-@pytest.mark.parametrize(
-    "text", ["{a: 1}\n{b: 2}", '{"a": 1}\n{"b": ', '{"a": 1} x', "", "{}", '{"a": 1}\n---\n{"b": 2}']
-)
+@pytest.mark.parametrize("text", ["{a: 1}\n{b: 2}", "{", '{"a": 1} x', "", "{}", '{"a": 1}\n---\n{"b": 2}'])
 def test_other_texts_are_not_streams(text: str) -> None:
     assert yaml_text.json_stream(text) == []
+
+
+def test_an_object_that_cannot_be_read_is_reported_once_at_its_line_and_those_before_it_are_checked(
+    tmp_path: Path,
+) -> None:
+    first, second = (json.dumps(policy) for policy in policies())
+    (tmp_path / "cut.json").write_text(f"{first}\n{second[:-9]}\n")
+    done = CliRunner().invoke(validate, [str(tmp_path / "cut.json")])
+    (line,) = [line for line in done.stdout.splitlines() if "cut.json:" in line]
+    assert "cut.json:2: not YAML" in line or "cut.json:3: not YAML" in line
+    assert "netdra: 1 object checked, 1 problem" in done.output
