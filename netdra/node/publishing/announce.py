@@ -150,14 +150,6 @@ class ProblemEvents:
                 why = f"its feature gate {field.gate} is off" if field.gate else "it does not know the field"
                 self._tell("FieldDropped", f'pool "{pool}": the API server did not keep {field.path}: {why}')
 
-    def report_undone(self, pool: str) -> None:
-        """Another client changes or deletes the slices of a pool again and again."""
-        note = (
-            f'pool "{pool}": another client changes or deletes its ResourceSlices after each write; netdra writes them '
-            "less often now; find the client in the API server's audit log, or in the slices' managedFields"
-        )
-        self._tell("SlicesUndone", note)
-
     def forget(self, pool: str) -> None:
         """A pool is no longer published."""
         for key in [key for key in self._refused if key[0] == pool]:

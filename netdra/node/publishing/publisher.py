@@ -2,8 +2,7 @@
 
 Run by `netdra.node.publishing.service`. Each pool is a key of a work queue, for itself: after a change of its wanted or
 stored slices it is compared, written where it differs, and left alone until the reflector has seen those writes, so
-that the next look begins from the stored slices and makes none twice. A pool that another client undoes again and again
-is written less and less often. If the store then has the written slices, no
+that the next look begins from the stored slices and makes none twice. If the store then has the written slices, no
 look follows. A write without an answer may have been done: a new slice has the same name in each try, so that the
 server rejects a second one, and a pool that was written in part is completed, not begun again. The
 kubelet wipes a driver's slices when it restarts; that is a change like any other. If another client's change comes
@@ -16,7 +15,6 @@ import asyncio
 import logging
 import re
 import secrets
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -42,11 +40,6 @@ AT_ONCE = 12
 """How many pools are written at one time; more would only wait in the API server."""
 MAX_ADOPTED = 64
 """How many of a pool's contents are remembered of which the server stores another content."""
-UNDONE_AT_ONCE = 5
-"""How often a pool that another client undoes is written again at once. Then it waits: 1 s, 2 s, 4 s ..."""
-LONGEST_WAIT = 120.0
-CALM_SECONDS = 300.0
-"""After so many seconds without a change by others, a pool is written at once again."""
 _TRIES_OF_A_NAME = 8
 """How often a taken name is tried, in ten seconds or more. If the store has no such slice then, it is another's."""
 
@@ -139,9 +132,6 @@ class _Pool:
         refused: devices that the server does not take, as they were when it refused them.
         tag: the word of which new slices' names are made, until they are there.
         taken: in how many rounds one after the other such a name was taken already.
-        written: the wanted slices that were last written as a whole; None if the last round was not complete.
-        written_at: when, in seconds of the monotonic clock.
-        undone: how often one after the other another client has undone them since.
     """
 
     wanted: tuple[ResourceSlice, ...] = ()
@@ -150,23 +140,6 @@ class _Pool:
     refused: dict[str, Device] = field(default_factory=dict)
     tag: str = field(default_factory=_new_tag)
     taken: int = 0
-    written: tuple[ResourceSlice, ...] | None = None
-    written_at: float = float("-inf")
-    undone: int = 0
-
-    def wait(self, now: float) -> float:
-        """In how many seconds slices that differ may be written: at once, unless others undo the writes repeatedly."""
-        if self.written is not self.wanted:
-            return 0.0
-        if now - self.written_at > CALM_SECONDS:
-            self.undone = 0
-        rounds = self.undone - UNDONE_AT_ONCE
-        return self.written_at + min(2.0**rounds, LONGEST_WAIT) - now if rounds >= 0 else 0.0
-
-    def note_undone(self) -> bool:
-        """Count a round that another client has caused; whether it is the first one that has to wait."""
-        self.undone = self.undone + 1 if self.written is self.wanted else 0
-        return self.undone == UNDONE_AT_ONCE
 
     def legal(self) -> list[ResourceSlice]:
         """The wanted slices without the devices that the server refused, as long as these are unchanged."""
@@ -195,8 +168,6 @@ class _Pool:
 
     def learn(self, written: PoolWrites) -> None:
         """Remember the outcome of the pool's writes."""
-        self.written = None if written.overtaken or written.refusals else self.wanted
-        self.written_at = time.monotonic()
         self.taken = self.taken + 1 if written.taken else 0
         if not written.overtaken or self.taken >= _TRIES_OF_A_NAME:
             self.tag, self.taken = _new_tag(), 0
@@ -234,14 +205,12 @@ class Publisher:
         store: the node's slices of this driver, kept by a reflector.
         owner: the Node, with which the slices are deleted; None while it does not exist, and nothing is written.
         report: called after each pool's writes, with their outcome.
-        undone: called with a pool whose slices another client changes or deletes again and again.
     """
 
     client: Client
     store: Store[StoredSlice]
     owner: OwnerReference | None
     report: Callable[[str, PoolWrites], None] = _no_report
-    undone: Callable[[str], None] = lambda _: None
     _pools: dict[str, _Pool] = field(default_factory=dict)
     _unseen: dict[str, _Unseen] = field(default_factory=dict)
     _deferred: set[str] = field(default_factory=set)
@@ -276,9 +245,8 @@ class Publisher:
     def belong(self, owner: OwnerReference | None) -> None:
         """The Node was created again, or deleted (None), and the slices of the former one are deleted with it."""
         self.owner = owner
-        for name, pool in self._pools.items():
-            pool.written = None
-            self._queue.add(name)
+        for pool in self._pools:
+            self._queue.add(pool)
 
     @property
     def is_published(self) -> bool:
@@ -321,8 +289,6 @@ class Publisher:
             return None
         pool = self._pools.setdefault(name, _Pool())
         before = pool.versions
-        if (wait := pool.wait(time.monotonic())) > 0:
-            return wait
         try:
             with counted(metrics.PUBLISHER_ROUNDS):
                 written = await self._mend(name, pool)
@@ -353,8 +319,6 @@ class Publisher:
         writes = reconcile(pool.legal(), stored, self.owner, tag=pool.tag, adopted=pool.adopted).get(name)
         if writes is None:
             return None
-        if pool.note_undone():
-            self.undone(name)
         written = await write(self.client, writes)
         metrics.OVERTAKEN.inc(written.overtaken)
         for entry in written.dropped:

@@ -235,9 +235,7 @@ class Publishing:
 
     async def _publish(self, interfaces: Interfaces, reported: NodeNetworkStatus | None) -> None:
         owner = owner_of(self._node, self.followed.nodes.objects[self._node].metadata.uid)
-        publisher = Publisher(
-            self._client, self.followed.slices, owner, self._on_write, self._problem_events.report_undone
-        )
+        publisher = Publisher(self._client, self.followed.slices, owner, self._on_write)
         self._publisher = publisher
         published = newest([stored.read() for stored in self.followed.slices.objects.values()])
         offering = Offering(self._node, published, reported, self.hardware)

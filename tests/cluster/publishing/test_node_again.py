@@ -1,22 +1,20 @@
-"""Slices and reports that others delete: a Node that is created again, and a client that undoes each write."""
+"""Slices and reports that others delete: a Node that is created again."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
 from testbed import objects
-from testbed.api import Api, ApiError, Object
+from testbed.api import Object
 from testbed.control_plane import ControlPlane
-from testbed.objects import SLICE
 from testbed.waiting import until_async
 from testbed.workspace import Workspace
-from tests.cluster.publishing.scene import EVENT, QUIET_SECONDS, Scene, about, policy, publishing
+from tests.cluster.publishing.scene import QUIET_SECONDS, Scene, policy, publishing
 from tests.kernel.conftest import Machine
 
 pytestmark = pytest.mark.usefixtures("custom_kinds")
@@ -24,8 +22,7 @@ pytestmark = pytest.mark.usefixtures("custom_kinds")
 NODE = "v1/Node"
 REPORT = "networking.dra.io/v1alpha1/NodeNetwork"
 MOST_WRITES = 12
-"""Of a pool's slice that a client deletes after each write for `SECONDS`: five at once, then after 1, 2 and 4 s."""
-SECONDS = 10.0
+"""Of a pool's slice, with those of a round that the garbage collector has undone."""
 
 
 @asynccontextmanager
@@ -83,49 +80,5 @@ def test_slices_outlive_a_node_that_is_replaced_at_once(
             await until_async(lambda: owners(scene) == {present} and bool(scene.slices()), "the new owner")
             await scene.quiet()
             assert len(scene.writes(since)) <= MOST_WRITES
-
-    asyncio.run(story())
-
-
-@contextmanager
-def adversary(api: Api, node: str) -> Iterator[None]:
-    """A client that deletes each slice of a node as soon as it is there."""
-    ends = threading.Event()
-
-    def delete() -> None:
-        while not ends.is_set():
-            for each in api.list(SLICE, fields=f"spec.nodeName={node}"):
-                try:
-                    api.delete(SLICE, each["metadata"]["name"])
-                except ApiError:
-                    continue
-
-    thread = threading.Thread(target=delete)
-    thread.start()
-    try:
-        yield
-    finally:
-        ends.set()
-        thread.join()
-
-
-def test_a_client_that_undoes_each_write_is_reported_and_causes_few_writes(
-    control_plane: ControlPlane, workspace: Workspace, machine: Machine
-) -> None:
-    async def story() -> None:
-        async with published(control_plane, workspace, machine) as scene:
-            since = time.monotonic()
-            with adversary(scene.api, scene.node):
-                await asyncio.sleep(SECONDS)
-            creates = scene.writes(since).count("POST")
-            assert 3 <= creates <= MOST_WRITES
-            events = await asyncio.to_thread(
-                scene.api.wait_for_all, EVENT, lambda found: bool(about(found, scene.node)), namespace="default"
-            )
-            (event,) = about(events, scene.node)
-            assert event["reason"] == "SlicesUndone"
-            assert "find the client" in event["note"]
-            await scene.devices("eth0")
-            await scene.quiet()
 
     asyncio.run(story())
