@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from testbed import former
-from testbed.objects import CLAIM, POD, manifest
+from testbed.objects import CLAIM, POD, SLICE, manifest
 from testbed.pods import Pods, lives
 from testbed.site import IMAGE, IMAGE_VALUES, VALUES, Site
 from testbed.waiting import until
@@ -106,9 +106,25 @@ def seen(pods: Pods, *names: str) -> dict[str, object]:
 
 
 def ends(site: Site, pods: Pods, *names: str) -> None:
-    """Delete pods, and wait until the node has the whole device again."""
+    """Delete pods, and wait until other pods can have the whole device.
+
+    Kubernetes' controller ends the allocation of a claim a moment after its pod. A driver that began while a pod had
+    the end of a pair offers it a second after its return (`netdra.discovery.pairs`).
+    """
     pods.delete(*names)
     until(lambda: "nic0" in links(site.node), "the device to be back")
+    for name in names:
+        pods.api.wait_for(
+            CLAIM,
+            name,
+            lambda found: not (found or {}).get("status", {}).get("allocation"),
+            namespace=pods.namespace,
+        )
+    pods.api.wait_for_all(
+        SLICE,
+        lambda found: any(device["name"] == "nic0" for each in found for device in each["spec"].get("devices", ())),
+        fields=f"spec.nodeName={site.node.name}",
+    )
 
 
 def test_pods_keep_their_networks_and_each_version_detaches_pods_of_the_other(site: Site, pods: Pods) -> None:
