@@ -414,8 +414,8 @@ def test_a_link_local_address_of_a_pod_is_reported_and_its_other_addresses_are_p
     storage.api.wait_for_all(EVENT, reported, namespace=storage.namespace)
     storage.until("storage", a10_71_0_1=READY)
     storage.pod("web-1")
-    storage.until("storage", a10_71_0_1=READY, a10_71_0_2=READY)
-    assert storage.addresses("storage") == {"10.71.0.1", "10.71.0.2", "2001:db8:71::1", "2001:db8:71::2"}
+    published = {"10.71.0.1", "10.71.0.2", "2001:db8:71::1", "2001:db8:71::2"}
+    until(lambda: storage.addresses("storage") == published, "both pods' addresses")
     assert refused_notes(storage, "storage") == []
 
 

@@ -172,7 +172,10 @@ def test_it_starts_no_more_processes_than_it_may(programs: ConfinedPrograms, fol
     done = threading.Event()
     counting = threading.Thread(target=count)
     counting.start()
-    run(programs, folder, "f() { f | f & }; f; sleep 600", HANGS)
+    for seconds in (HANGS, SOON):  # a busy machine starts few processes in the first
+        run(programs, folder, "f() { f | f & }; f; sleep 600", seconds)
+        if max(counted) > 10:
+            break
     done.set()
     counting.join()
     assert 10 < max(counted) <= 128

@@ -26,6 +26,8 @@ from tests.cluster.test_controller import EVENT
 from tests.cluster.test_pod_networks import Net, kill
 
 NODE_NETWORK = "networking.dra.io/v1alpha1/NodeNetwork"
+_LOOKS_FOR_CLAIMS_SECONDS = 150.0
+"""Longer than a kubelet waits before it unprepares the claims of pods that ended while it did not run: 60 s."""
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +141,7 @@ def test_the_unrecorded_address_of_a_running_pod_is_not_assigned_again(
         own_machine.kubelet.process.wait_ready()
         offer.driver.process.wait_ready()
     # The kubelet ends the pod, and the address is free.
+    until(lambda: unassigned(api, node) == [], "the node to report nothing more", seconds=_LOOKS_FOR_CLAIMS_SECONDS)
     net.until(second, "10.94.0.1/30")
-    until(lambda: unassigned(api, node) == [], "the node to report nothing more")
     for name in (first, second):
         net.release(name)
