@@ -181,14 +181,17 @@ class Discovered:
         self._counted = (-1, 0, 0)  # the first reading is a scan too
         self._types: set[str] = set()
 
-    def update(self, inventory: Inventory) -> None:
-        """Count the readings since the last call, and show the present inventory."""
+    def count(self) -> None:
+        """Count the readings and events since the last call, also those that changed no interface."""
         watcher = self._watcher
         before, self._counted = self._counted, (watcher.rescans, watcher.events, watcher.overflows)
         counters = (SCANS, KERNEL_EVENTS, OVERFLOWS)
         for counter, now, then in zip(counters, self._counted, before, strict=True):
             counter.inc(now - then)
         STALE.set(watcher.stale)
+
+    def show(self, inventory: Inventory) -> None:
+        """Show the present inventory."""
         counts = Counter(interface.type for interface in inventory.interfaces)
         self._types |= counts.keys()
         for kind in self._types:

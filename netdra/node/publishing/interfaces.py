@@ -27,7 +27,7 @@ from netdra.model.errors import TemporaryError
 from netdra.model.identity import PCI
 from netdra.model.inventory import Interface, Inventory
 from netdra.model.registration import DeviceFile
-from netdra.node.metrics import READ_SECONDS
+from netdra.node.metrics import READ_SECONDS, Discovered
 
 log = logging.getLogger(__name__)
 
@@ -131,10 +131,12 @@ class Interfaces:
 
     Attributes:
         watcher: any thread may read its counts.
+        metrics: those of the watcher.
     """
 
     def __init__(self, watcher: Watcher, thread: ThreadPoolExecutor, files: DeviceFiles) -> None:
         self.watcher = watcher
+        self.metrics = Discovered(watcher)
         self._thread = thread
         self._files = files
         self._seen: dict[str, DeviceFile] = {}
@@ -200,6 +202,7 @@ class Interfaces:
         changed = bool(self.watcher.handle())
         scanned = self.watcher.rescans != rescans
         READ_SECONDS.labels("scan" if scanned else "event").observe(time.perf_counter() - began)
+        self.metrics.count()
         return changed or scanned
 
     @property

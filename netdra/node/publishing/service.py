@@ -315,13 +315,12 @@ class Publishing:
 
     async def _run_passes(self, interfaces: Interfaces, publisher: Publisher, offering: Offering) -> None:
         """Make a pass, hand on its changes, and wait for the next reason to make one."""
-        discovered = metrics.Discovered(interfaces.watcher)
         # What is published from before a restart stays until it is known whose the ends of pairs are that are there.
         await interfaces.settle()
         while True:
             await self.gate.wait()
             self._work.clear()
-            self._hand_on(await interfaces.run(self._pass(offering, interfaces, discovered)), publisher)
+            self._hand_on(await interfaces.run(self._pass(offering, interfaces)), publisher)
             if publisher.is_published:
                 self._delay.ends(published=False)
             else:
@@ -344,9 +343,7 @@ class Publishing:
             if await interfaces.run(partial(interfaces.files_changed, paths)):
                 return
 
-    def _pass(
-        self, offering: Offering, interfaces: Interfaces, discovered: metrics.Discovered
-    ) -> Callable[[], Offered]:
+    def _pass(self, offering: Offering, interfaces: Interfaces) -> Callable[[], Offered]:
         """A skip all present facts, to be made in the other thread."""
         policies = tuple(self.followed.policies.objects[name] for name in sorted(self.followed.policies.objects))
         node = self.followed.nodes.objects.get(self._node)
@@ -361,7 +358,8 @@ class Publishing:
 
         def make() -> Offered:
             offering.follow(policies, features, presence, required)
-            discovered.update(interfaces.inventory)
+            interfaces.metrics.count()  # the first reading, before any event
+            interfaces.metrics.show(interfaces.inventory)
             offered = offering.update(
                 interfaces.inventory, labels, held_devices, interfaces, time.monotonic(), registered, allocatable
             )

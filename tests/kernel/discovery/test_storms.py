@@ -19,6 +19,7 @@ from netdra.kernel import address, kinds, link, monitor, netlink, uapi
 from netdra.kernel.device_files import DeviceFiles
 from netdra.kernel.errors import kernel_error
 from netdra.model.inventory import Inventory, InventoryNode
+from netdra.node.metrics import KERNEL_EVENTS
 from netdra.node.publishing.interfaces import READINGS_AT_ONCE, SECONDS_PER_READING, Interfaces
 from testbed.waiting import until
 from tests.kernel.conftest import Machine
@@ -262,3 +263,26 @@ def test_events_of_a_storm_are_read_together(machine: Machine) -> None:
 
     seconds = asyncio.run(follow())
     assert READINGS_AT_ONCE < readings <= READINGS_AT_ONCE + 1 + seconds / SECONDS_PER_READING
+
+
+def test_events_that_change_no_interface_are_counted(machine: Machine) -> None:
+    """A pair that comes and goes is not an interface meanwhile, so that nothing else is done for it."""
+
+    def counted() -> float:
+        (family,) = KERNEL_EVENTS.collect()
+        return next(sample.value for sample in family.samples if sample.name == "netdra_discovery_events_total")
+
+    async def clear() -> None:
+        pass
+
+    async def follow() -> None:
+        async with Interfaces.watching(
+            lambda: machine.namespace.run(lambda: Watcher(NODE)), DeviceFiles()
+        ) as interfaces:
+            before = counted()
+            link.create(machine.sock, "comes", "veth", kinds.veth(kinds.Peer("along")))
+            link.delete(machine.sock, "comes")
+            assert not await interfaces.next(clear)
+            assert counted() >= before + 4
+
+    asyncio.run(follow())

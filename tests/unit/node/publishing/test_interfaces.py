@@ -123,7 +123,8 @@ class Arriving:
     def __init__(self, **readings: int) -> None:
         self.left = {int(index[1:]): count for index, count in readings.items()}
         self.settling = self.timeout = 0.0
-        self.rescans = self.handled = 0
+        self.rescans = self.events = self.overflows = self.handled = 0
+        self.stale = False
 
     @property
     def arriving(self) -> frozenset[int]:
