@@ -3,7 +3,8 @@
 Figures are kept in build/bench.json as they come, so one benchmark that fails loses no others. The exit code is 1 if
 one failed or a figure is past its limit; on a busy machine inspect the ratios, which are taken side by side, before
 believing it. `--compare OLD.json` shows beside each figure what it was, and as a ratio what became of it. `--quick`
-runs a benchmark with the few rounds that its `QUICK` states: that it works, and no figure to believe.
+runs benchmarks with the few rounds that their `QUICK` states, and on shared control planes: that they work, and no
+figure to believe.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ import importlib
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import msgspec
 
+from bench.bed import sharing
 from bench.figures import Figure
 from netdra.cli.terminal import print_table
 
@@ -53,18 +56,17 @@ def main() -> int:
     kept = KEPT_QUICK if arguments.quick else KEPT
     figures: dict[str, list[Figure]] = {}
     failed: list[str] = []
-    for name in arguments.names or BENCHMARKS:
-        print(f"bench: {name} ...", file=sys.stderr, flush=True)
-        try:
-            module = importlib.import_module(f"bench.{name}")
-            if arguments.quick:
-                _make_quick(module.QUICK)
-            figures[name] = module.run()
-        except Exception:  # noqa: BLE001 - the other benchmarks' figures are worth having
-            traceback.print_exc()
-            failed.append(name)
-        kept.parent.mkdir(exist_ok=True)
-        kept.write_bytes(_json(figures))
+    with ExitStack() as undo:
+        if arguments.quick:
+            undo.enter_context(sharing())
+        for name in arguments.names or BENCHMARKS:
+            print(f"bench: {name} ...", file=sys.stderr, flush=True)
+            try:
+                figures[name] = _run(name, quick=arguments.quick)
+            except Exception:  # noqa: BLE001 - the other benchmarks' figures are worth having
+                traceback.print_exc()
+                failed.append(name)
+            _keep(kept, figures)
     if arguments.output == "json":
         print(_json(figures).decode())
     else:
@@ -99,11 +101,33 @@ def _arguments() -> argparse.Namespace:
     return arguments
 
 
-def _make_quick(constants: Mapping[str, object]) -> None:
-    """Set a benchmark's constants, wherever the modules that it is made of hold them."""
-    for module in [module for name, module in sys.modules.items() if name.startswith("bench.")]:
-        for name in constants.keys() & vars(module).keys():
-            setattr(module, name, constants[name])
+def _run(name: str, *, quick: bool) -> list[Figure]:
+    module = importlib.import_module(f"bench.{name}")
+    with _changed(module.QUICK if quick else {}):
+        figures: list[Figure] = module.run()
+    return figures
+
+
+@contextmanager
+def _changed(constants: Mapping[str, object]) -> Iterator[None]:
+    """Set a benchmark's constants, wherever the modules that it is made of hold them, until the end of the block."""
+    modules = [module for name, module in sys.modules.items() if name.startswith("bench.")]
+    former = [(module, name, vars(module)[name]) for module in modules for name in constants.keys() & vars(module)]
+    for module, name, _ in former:
+        setattr(module, name, constants[name])
+    try:
+        yield
+    finally:
+        for module, name, value in former:
+            setattr(module, name, value)
+
+
+def _keep(path: Path, figures: Figures) -> None:
+    """Write the figures into a file that is complete at any time."""
+    path.parent.mkdir(exist_ok=True)
+    new = path.with_suffix(".new")
+    new.write_bytes(_json(figures))
+    new.replace(path)
 
 
 def _kept(path: Path) -> Figures:

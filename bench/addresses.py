@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 from bench import preparing
+from bench.bed import control_plane
 from bench.figures import Figure
 from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
@@ -40,7 +41,7 @@ _NODE = "node-1"
 
 def run() -> list[Figure]:
     """Milliseconds from an allocation to an address, memory, and a node's list of its own addresses."""
-    with ControlPlane() as plane, closing(plane.client()) as api:
+    with control_plane() as plane, closing(plane.client()) as api:
         serve_kinds(plane, api)
         with running_controller(plane, api) as controller, open_workspace(api) as workspace:
             return [*preparing.measured(plane, workspace, ROUNDS), *_measured(plane, workspace, controller)]

@@ -8,6 +8,7 @@ from contextlib import closing
 
 import msgspec
 
+from bench.bed import control_plane
 from bench.figures import Figure
 from netdra.exposure import expose
 from netdra.model import documents
@@ -20,7 +21,6 @@ from netdra.slices.pack import pack
 from testbed import objects
 from testbed.api import Api, Object
 from testbed.commands import Settings
-from testbed.control_plane import ControlPlane
 from testbed.objects import CLAIM, CLASS, NAMESPACE, POD
 
 NODES = 100
@@ -110,7 +110,7 @@ def claim(name: str, of: str, *, count: int = 1, same: str = "") -> ResourceClai
 
 def scheduler_seconds(slices: list[ResourceSlice]) -> float:
     """How long the real kube-scheduler takes for pods with a claim each, from its first to its last decision."""
-    with ControlPlane(Settings(controller_manager=False)) as plane, closing(plane.client()) as api:
+    with control_plane(Settings(controller_manager=False)) as plane, closing(plane.client()) as api:
         _prepare(api, slices)
         plane.scheduler.pause()
         for number in range(SCHEDULED):

@@ -13,6 +13,7 @@ from collections.abc import Callable
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
+from bench.bed import control_plane
 from bench.drivers import DRIVERS, OURS, Driver, prepare
 from bench.figures import Figure
 from bench.slices import watched
@@ -33,7 +34,7 @@ MOST_GROWTH = 2.0
 """MiB; a leak of 20 bytes an event would be seen."""
 _EVENTS = "netdra_discovery_events_total"
 _OVERFLOWS = "netdra_discovery_overflows_total"
-QUICK = {"DRIVERS": DRIVERS[:1], "EVENTS": 800, "WARM_UP": 200, "REST_SECONDS": 0.2}
+QUICK = {"DRIVERS": DRIVERS[:1], "EVENTS": 100, "WARM_UP": 50, "BATCH": 4, "REST_SECONDS": 0.2}
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -50,7 +51,7 @@ class Measured(msgspec.Struct, frozen=True):
 def run() -> list[Figure]:
     """The memory of each driver before and after."""
     batches, figures = 0, list[Figure]()
-    with ControlPlane() as plane, Node("bench") as node:
+    with control_plane() as plane, Node("bench") as node:
         prepare(plane)
         Kubelet(started(node), plane)
         with Namespace.open(str(node.path("/proc/1/ns/net"))) as namespace, namespace.socket() as sock:

@@ -19,6 +19,7 @@ from typing import Final
 from aiohttp import ClientSession, CookieJar
 from msgspec.structs import replace
 
+from bench.bed import control_plane
 from bench.figures import Figure
 from bench.hollow import install, resident
 from netdra.kube import resources
@@ -51,7 +52,7 @@ spec: {action: exclude, selector: {cel: 'device.attributes["dra.networking"].typ
 def run() -> list[Figure]:
     """The figures."""
     settings = Settings(scheduler=False, controller_manager=False)
-    with ControlPlane(settings) as plane, closing(plane.client()) as api:
+    with control_plane(settings) as plane, closing(plane.client()) as api:
         install(api, map(documents.plain, _POLICIES))
         asyncio.run(_write(plane))
         log = plane.folder / "netdra-console.log"

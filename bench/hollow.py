@@ -21,6 +21,7 @@ from pathlib import Path
 import yaml
 
 from bench import hollow_floor, memory
+from bench.bed import control_plane
 from bench.figures import Figure
 from netdra.kube.client import Client
 from netdra.kube.connection import connect, find_config
@@ -86,7 +87,7 @@ spec:
       conditions:
         - {type: Ready, status: "True", reason: Hollow, lastTransitionTime: {{ Now | Quote }}}
 """
-QUICK = {"NODES": 2, "KWOK": False, "QUIET_SECONDS": 0.5, "CHURNS": 1}
+QUICK = {"NODES": 2, "KWOK": False, "QUIET_SECONDS": 0.5, "CHURNS": 1, "IN_A_ROW": 2, "APART_SECONDS": 0.1}
 
 
 @dataclass
@@ -148,7 +149,7 @@ class End:
 def run() -> list[Figure]:
     """The figures: for each change the seconds until all slices and statuses are right, and the writes of a node."""
     settings = Settings(scheduler=False, controller_manager=False)
-    with ControlPlane(settings) as plane, closing(plane.client()) as api, closing(Ports("127.0.0.1")) as taken:
+    with control_plane(settings) as plane, closing(plane.client()) as api, closing(Ports("127.0.0.1")) as taken:
         paths = sorted((EXAMPLE / "policies").glob("*.yaml"))
         install(api, (yaml.safe_load(path.read_text()) for path in paths))
         uids = make_nodes(api, NODES)
@@ -296,7 +297,7 @@ def install(api: Api, policies: Iterable[Object]) -> None:
     for queue in helm.objects(helm.installed("netdra"), "flow-control.yaml"):
         api.create(queue)
     for kind in kinds.KINDS:
-        api.create(crd.manifest(kind))
+        api.apply(crd.manifest(kind))
     for kind in kinds.KINDS:
         api.wait_for(DEFINITION, kind.name, _is_established)
     for policy in policies:

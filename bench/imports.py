@@ -20,6 +20,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from bench.bed import control_plane
 from bench.figures import Figure
 from testbed.api import Api
 from testbed.commands import Settings
@@ -64,7 +65,7 @@ def run() -> list[Figure]:
 @contextmanager
 def _server() -> Iterator[tuple[ControlPlane, Api]]:
     """An API server without objects."""
-    with ControlPlane(Settings(scheduler=False, controller_manager=False)) as plane, closing(plane.client()) as api:
+    with control_plane(Settings(scheduler=False, controller_manager=False)) as plane, closing(plane.client()) as api:
         serve_kinds(plane, api)
         yield plane, api
 

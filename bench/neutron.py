@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from bench.bed import cloud as cloud_of
+from bench.bed import control_plane
 from bench.figures import Figure
 from testbed.api import Object, Objects
-from testbed.control_plane import ControlPlane
 from testbed.objects import NODE, manifest
 from testbed.openstack.cloud import Cloud
 from testbed.process import Process
@@ -35,6 +36,8 @@ from tests.cluster.daemons import running_controller
 ONE_BY_ONE, AT_ONCE, SLOW = 10, 200, 3
 DELAY_SECONDS = 10.0
 """What each request takes to the slow cloud."""
+LEAST_TIMEOUT = 15.0
+"""Seconds; a busy machine's cloud that is asked again and again is never done."""
 CONNECTIONS = 2
 """Of the bare client: Neutron is one process here, and with more connections some of them starve."""
 MOST_REQUESTS = 2.5
@@ -43,7 +46,7 @@ MOST_RATIO = 3.0
 MOST_MEMORY = 150.0
 """MiB."""
 PATIENCE = 600.0
-QUICK = {"ONE_BY_ONE": 2, "AT_ONCE": 8, "SLOW": 1, "DELAY_SECONDS": 2.0}
+QUICK = {"ONE_BY_ONE": 1, "AT_ONCE": 3, "SLOW": 1, "DELAY_SECONDS": 1.0}
 
 _HOST = "node-1"
 _PHYSNET = "physnet2"
@@ -160,9 +163,9 @@ class Scene:
 def run() -> list[Figure]:
     """Requests for a port, and seconds and memory for many."""
     with (
-        ControlPlane() as plane,
+        control_plane() as plane,
         closing(plane.client()) as api,
-        Cloud(page=_PAGE) as cloud,
+        cloud_of(page=_PAGE) as cloud,
         Gate(cloud.url("neutron")).serving() as gate,
     ):
         serve_kinds(plane, api)
@@ -171,7 +174,7 @@ def run() -> list[Figure]:
         cloud.limit(-1)
         folder = Path(tempfile.mkdtemp(prefix="netdra-bench-"))
         try:
-            timeout = f"--neutron-timeout={DELAY_SECONDS * 1.5:g}"
+            timeout = f"--neutron-timeout={max(DELAY_SECONDS * 1.5, LEAST_TIMEOUT):g}"
             arguments = (f"--neutron-clouds={_clouds(cloud, gate, folder)}", timeout)
             with running_controller(plane, api, *arguments) as controller, open_workspace(api) as workspace:
                 return _measured(workspace, controller, cloud, gate, network["id"])

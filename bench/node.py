@@ -24,6 +24,7 @@ from pathlib import Path
 
 import msgspec
 
+from bench.bed import control_plane
 from bench.figures import Figure
 from bench.node_driver import Job, Order, Report
 from netdra.kernel import kinds, link
@@ -36,7 +37,6 @@ from netdra.nri import nri_pb2
 from testbed import objects
 from testbed.api import Object
 from testbed.cdi import Cache
-from testbed.control_plane import ControlPlane
 from testbed.objects import CLAIM, POD, SLICE, manifest
 from testbed.workspace import open_workspace
 from tests.cluster.identities import allocated
@@ -58,7 +58,7 @@ _TOPOLOGY = {
 
 def run() -> list[Figure]:
     """The figures of hooks, restart and reboot."""
-    with ControlPlane() as plane, open_workspace(plane.client()) as workspace, _machine() as machine:
+    with control_plane() as plane, open_workspace(plane.client()) as workspace, _machine() as machine:
         return asyncio.run(_measured(Scene(plane, workspace, workspace.add_node(), machine)))
 
 

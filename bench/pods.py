@@ -11,12 +11,12 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 
+from bench.bed import control_plane
 from bench.drivers import DRIVERS, OURS, PEER, PREPARE, RUN, STOP, UNPREPARE, prepare
 from bench.figures import Figure
 from bench.podruns import DEVICES, IDLE_SECONDS, Measured, measure
 from bench.timers import KUBELET
 from netdra.kernel.netns import Namespace
-from testbed.control_plane import ControlPlane
 from testbed.kubelet import Kubelet
 from testbed.node import Node
 from testbed.runtimes import started
@@ -36,7 +36,7 @@ QUICK = {
 
 def run() -> list[Figure]:
     """The figures of both drivers, and netdra's as ratios of dranet's."""
-    with ControlPlane() as plane, Node("bench") as node:
+    with control_plane() as plane, Node("bench") as node:
         prepare(plane)
         containerd = started(node)
         Kubelet(containerd, plane, administrator=True)

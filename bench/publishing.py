@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from bench.bed import control_plane
 from bench.drivers import DRIVERS, OURS, PEER, Driver, prepare
 from bench.figures import Figure
 from bench.floor import floor
@@ -56,7 +57,9 @@ PACES = {OURS: Pace(50, 0.35, 2.0), PEER: Pace(8, 2.5, 10.0)}
 """A peer that has no rest looks once in two seconds."""
 QUICK = {
     "DRIVERS": DRIVERS[:1],
-    "SIZES": (150,),
+    "BURST_BASE": 4,
+    "INTERFACES": 8,
+    "SIZES": (12,),
     "BURST": 5,
     "BURSTS": 1,
     "BETWEEN_SECONDS": 0.1,
@@ -118,7 +121,7 @@ class _Scene(msgspec.Struct, frozen=True):
 
 def run() -> list[Figure]:
     """The figures of every driver, and netdra's as ratios of dranet's and of the least that is possible."""
-    with ControlPlane() as plane, Node("bench") as node:
+    with control_plane() as plane, Node("bench") as node:
         prepare(plane)
         Kubelet(started(node), plane)
         with Namespace.open(str(node.path("/proc/1/ns/net"))) as namespace, namespace.socket() as sock:

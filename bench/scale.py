@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import hollow, memory
+from bench.bed import control_plane
 from bench.figures import Figure
 from netdra.admission import certificates
 from netdra.kube.client import Client
@@ -164,7 +165,7 @@ def _of_size(size: int, exposure: Mapping[str, Any]) -> Cost:
     """Publish on that many nodes, edit once, and have another controller take over."""
     settings = Settings(scheduler=False, controller_manager=False)
     with (
-        ControlPlane(settings) as plane,
+        control_plane(settings) as plane,
         closing(plane.client()) as api,
         closing(Ports(_HOST)) as ports,
         tempfile.TemporaryDirectory(prefix="netdra-bench-") as folder,
@@ -180,7 +181,7 @@ async def _measure(plane: ControlPlane, api: Api, uids: dict[str, str], *, is_po
     config = find_config(plane.kubeconfig(hollow.ACCOUNT, hollow.GROUPS))
     nodes = HollowNodes(lambda: Client(connect(config)))
     used, devices = hollow.Used(plane), 2 if is_pooled else 2 * VFS
-    empty = await asyncio.to_thread(_stored, plane)
+    empty, before = await asyncio.to_thread(_stored, plane), await asyncio.to_thread(writes, plane)
     async with nodes.running(uids, _interfaces()):
         await nodes.settled(lambda node: len(node.store.objects) > 0)
         await asyncio.to_thread(wait_status, api, "vfs", len(uids), devices, failing=False)
@@ -212,7 +213,7 @@ async def _measure(plane: ControlPlane, api: Api, uids: dict[str, str], *, is_po
         controller_resident=resident[0],
         webhook_resident=resident[1],
         takeover_cpu=takeover,
-        first_writes=after_first["resourceslices"] / slices,
+        first_writes=(after_first["resourceslices"] - before["resourceslices"]) / slices,
         edit_writes=(after_edit["resourceslices"] - after_first["resourceslices"]) / concerned,
     )
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from bench.bed import control_plane
 from bench.figures import Figure
 from netdra.exposure import expose
 from netdra.model import documents, names
@@ -69,10 +70,13 @@ MODES: Mapping[str, Mode] = {
 }
 QUICK = {
     "NODES": (2,),
-    "PODS": 2,
+    "PODS": 1,
     "WARM": 1,
-    "RAILS": 3,
+    "VFS": 4,
+    "RAIL_NODES": 2,
+    "RAILS": 2,
     "RAIL_VFS": 4,
+    "RAIL_PODS": 2,
     "MODES": {"pooled VFs": MODES["pooled VFs"]},
 }
 HOME = "bench"
@@ -260,7 +264,7 @@ def topology_classes(name: str, steps: Sequence[Object]) -> list[Object]:
 @contextmanager
 def cluster(nodes: int, driver: Driver, published: Callable[[str], list[Object]] | None = None) -> Iterator[Cluster]:
     """A control plane with so many nodes, a driver's classes, and slices that the scheduler knows."""
-    with ControlPlane(Settings(controller_manager=False)) as plane, closing(plane.client()) as api:
+    with control_plane(Settings(controller_manager=False)) as plane, closing(plane.client()) as api:
         api.create(objects.manifest(NAMESPACE, HOME))
         for each in (*driver.classes, _class(SETTLED, f'device.driver == "{SETTLED}"')):
             api.create(each)

@@ -28,6 +28,7 @@ import aiohttp
 import msgspec
 
 from bench import reviews
+from bench.bed import control_plane
 from bench.figures import Figure
 from netdra.admission import certificates
 from netdra.model import crd, documents, kinds
@@ -52,7 +53,7 @@ HOST = "127.0.0.1"
 _CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 _TOPOLOGIES = "/apis/networking.dra.io/v1alpha1/networktopologies"
 _DEFINITION = "apiextensions.k8s.io/v1/CustomResourceDefinition"
-QUICK = {"RATE": 100, "ROUNDS": 1, "SECONDS": 1, "ALONE": 4}
+QUICK = {"RATE": 100, "ROUNDS": 1, "SECONDS": 1, "ALONE": 4, "TOPOLOGIES": 8, "NODES": 4}
 
 
 @dataclass
@@ -87,7 +88,7 @@ class Alone:
 def run() -> list[Figure]:
     """The figures: waiting times, and CPU time, which other programs on the machine disturb less."""
     with (
-        ControlPlane(Settings(scheduler=False, controller_manager=False)) as plane,
+        control_plane(Settings(scheduler=False, controller_manager=False)) as plane,
         closing(plane.client()) as api,
         closing(Ports(HOST)) as ports,
         tempfile.TemporaryDirectory(prefix="netdra-bench-") as folder,
@@ -182,7 +183,7 @@ def _processes(pid: int) -> list[int]:
 
 def _fill(api: Api) -> None:
     for kind in kinds.KINDS:
-        api.create(crd.manifest(kind))
+        api.apply(crd.manifest(kind))
     for kind in kinds.KINDS:
         api.wait_for(_DEFINITION, kind.name, _is_established)
     api.create(reviews.vf_policy())

@@ -6,6 +6,8 @@ run side by side; every component is a `Process`, to be paused, killed or restar
 
 from __future__ import annotations
 
+import base64
+import http.client
 import json
 import shutil
 import ssl
@@ -14,10 +16,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+from urllib.parse import urlsplit
 
 from testbed import commands
 from testbed.access import ADMIN_GROUPS, Access
+from testbed.api import TIMEOUT
 from testbed.certificates import new_authority, new_signing_key
 from testbed.commands import Settings, Wiring
 from testbed.objects import SERVICE_ACCOUNT
@@ -25,6 +29,13 @@ from testbed.process import Ports, Process, ProcessError, answers
 
 WEBHOOK_CLIENT = "kube-apiserver-webhooks"
 """The common name of the certificate that the API server presents to webhooks."""
+_OBJECTS = "/registry/"
+_KINDS = ("/registry/apiextensions.k8s.io/", "/registry/apiregistration.k8s.io/")
+"""Below these keys etcd has the definitions of kinds, which cost the API server more than all other objects."""
+_OF_COMPONENTS = "/kube-"
+"""In the keys of the components' own namespaces, where they create objects as they begin, such as their accounts."""
+_AT_ONCE = 100
+"""Keys in one request to etcd, which accepts 128."""
 
 
 class ControlPlane(Access):
@@ -68,6 +79,8 @@ class ControlPlane(Access):
             undo.callback(shutil.rmtree, self.folder / "etcd", ignore_errors=True)
             undo.callback(self._kill_all)
             self._start(self._wire(ports), ports)
+            self._initial = self._keys()
+            self._components = frozenset(self.processes)
             self._undo = undo.pop_all()
         return self
 
@@ -120,6 +133,22 @@ class ControlPlane(Access):
         process.wait_ready()
         return process
 
+    def clear(self) -> None:
+        """Kill the programs that `run` started, and delete the objects that did not exist at first, except kinds.
+
+        Objects are deleted in etcd, so neither finalizers nor the end of a namespace delay this. The components see
+        each deletion, and continue. Their own namespaces stay as they are.
+        """
+        for name in self.processes.keys() - self._components:
+            process = self.processes.pop(name)
+            process.kill()
+            process.log.unlink(missing_ok=True)
+        new = sorted(self._keys() - self._initial)
+        made = [key for key in new if not key.startswith(_KINDS) and _OF_COMPONENTS not in key]
+        for first in range(0, len(made), _AT_ONCE):
+            deleted = [{"requestDeleteRange": {"key": _encoded(key)}} for key in made[first : first + _AT_ONCE]]
+            self._ask_etcd("txn", {"success": deleted})
+
     def log_sizes(self) -> dict[str, int]:
         """How long each component's log is now, in bytes: what `log_tails` can begin after."""
         return {name: process.log.stat().st_size for name, process in self.processes.items()}
@@ -164,7 +193,8 @@ class ControlPlane(Access):
     def _start(self, wiring: Wiring, ports: Ports) -> None:
         settings = self.settings
         self.server = settings.url(wiring.apiserver)
-        self._add("etcd", commands.etcd(wiring), f"{settings.url(wiring.etcd, 'http')}/readyz")
+        self._etcd_url = settings.url(wiring.etcd, "http")
+        self._add("etcd", commands.etcd(wiring), f"{self._etcd_url}/readyz")
         self._present_certificate(wiring)
         self._add("kube-apiserver", commands.apiserver(wiring), f"{self.server}/readyz")
         self._run("etcd", "kube-apiserver")
@@ -182,6 +212,23 @@ class ControlPlane(Access):
             with closing(self.client()) as api:
                 api.wait_for(SERVICE_ACCOUNT, "default", lambda found: found is not None, namespace="default")
 
+    def _keys(self) -> frozenset[str]:
+        """The keys of all objects in etcd."""
+        end = _OBJECTS[:-1] + chr(ord(_OBJECTS[-1]) + 1)
+        asked = {"key": _encoded(_OBJECTS), "range_end": _encoded(end), "keys_only": True}
+        return frozenset(base64.b64decode(found["key"]).decode() for found in self._ask_etcd("range", asked)["kvs"])
+
+    def _ask_etcd(self, what: str, body: object) -> Any:
+        """A request to etcd in JSON: `range` or `txn`."""
+        connection = http.client.HTTPConnection(urlsplit(self._etcd_url).netloc, timeout=TIMEOUT)
+        with closing(connection):
+            connection.request("POST", f"/v3/kv/{what}", json.dumps(body))
+            answer = connection.getresponse()
+            data = answer.read()
+        if answer.status != http.client.OK:
+            raise ProcessError(f"etcd answered {what} with {answer.status}: {data.decode(errors='replace')}")
+        return json.loads(data)
+
     def _add(self, name: str, command: list[str], ready: str) -> None:
         context = ssl.create_default_context(cafile=self.authority.own.certificate)
         self.processes[name] = Process(name, command, self.folder / f"{name}.log", answers(ready, context))
@@ -196,3 +243,8 @@ class ControlPlane(Access):
     def _kill_all(self) -> None:
         for process in reversed(self.processes.values()):
             process.kill()
+
+
+def _encoded(key: str) -> str:
+    """A key as etcd's JSON has it."""
+    return base64.b64encode(key.encode()).decode()

@@ -23,7 +23,8 @@ from testbed.waiting import waiting
 
 READY_TIMEOUT = 60.0
 STOP_TIMEOUT = 5.0
-_POLL, _MOST_POLL = 0.02, 1.0
+_POLL, _MOST_POLL = 0.05, 1.0
+_TIMES_AS_LONG = 3
 _TAIL_BYTES = 256 * 1024
 
 
@@ -107,7 +108,7 @@ class Process:
                 if self._ready():
                     return
                 # Where asking is slow, asking all the time would slow down the program's start.
-                code = self._exit_code(min(max(_POLL, time.monotonic() - asked), _MOST_POLL))
+                code = self._exit_code(min(max(_POLL, _TIMES_AS_LONG * (time.monotonic() - asked)), _MOST_POLL))
                 if code is not None:
                     raise ProcessError(self._report(f"ended with code {code} before it was ready"))
                 if time.monotonic() > deadline:

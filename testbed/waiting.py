@@ -19,6 +19,7 @@ T = TypeVar("T")
 
 PATIENCE = 60.0
 _PAUSE, _MOST_PAUSE = 0.02, 3.0
+_TIMES_AS_LONG = 6
 
 _inside: ContextVar[bool] = ContextVar("inside", default=False)
 _account: defaultdict[str, float] = defaultdict(float)
@@ -122,8 +123,8 @@ async def awaited(event: Awaitable[T], subject: str, *, seconds: float = PATIENC
 
 
 def _pause(asked: float) -> float:
-    """How long to wait before asking again: twice as long as asking took, since the work often needs the same core."""
-    return min(max(_PAUSE, 2 * (time.monotonic() - asked)), _MOST_PAUSE)
+    """How long to wait before asking again: longer than asking took, since the work often needs the same core."""
+    return min(max(_PAUSE, _TIMES_AS_LONG * (time.monotonic() - asked)), _MOST_PAUSE)
 
 
 def _late(subject: str, seconds: float, detail: Callable[[], object] | None) -> TimeoutError:

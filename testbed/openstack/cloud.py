@@ -10,9 +10,10 @@ from __future__ import annotations
 import http.client
 import json
 import shutil
+import sqlite3
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -28,6 +29,7 @@ PROJECT, OTHER_PROJECT = "kubernetes", "other"
 NEUTRON_PASSWORD = "testbed-neutron"
 VLANS: Mapping[str, tuple[int, int]] = {"physnet2": (200, 299), "physnet3": (300, 399)}
 _FILE = "cloud.json"
+_DATABASE, _INITIAL = "neutron.db", "neutron-initial.db"
 _NEUTRON = """[DEFAULT]
 auth_strategy = keystone
 core_plugin = ml2
@@ -129,6 +131,7 @@ class Cloud:
         self._host = "127.0.0.1"
         self._ports: dict[str, int] = {}
         self._token = ""
+        self._read: dict[str, str] = {}
         self.processes: dict[str, Process] = {}
         self.users: dict[str, User] = {}
         self.projects: dict[str, str] = {}
@@ -147,22 +150,22 @@ class Cloud:
             undo.callback(ports.close)
             undo.callback(self._kill_all)
             self._ports = {"keystone": ports.take(), "neutron": ports.take()}
-            self.allow_tokens(self._token_seconds)
+            self.limit_tokens(self._token_seconds)
             self._start("keystone", installed, "/v3")
             self._people()
             vlans = ",".join(f"{physnet}:{low}:{high}" for physnet, (low, high) in VLANS.items())
-            (self.folder / "neutron.conf").write_text(
-                _NEUTRON.format(
-                    environment=installed,
-                    folder=self.folder,
-                    keystone=self.url("keystone"),
-                    password=NEUTRON_PASSWORD,
-                    vlans=vlans,
-                    page=self._page,
-                )
+            self._usual = _NEUTRON.format(
+                environment=installed,
+                folder=self.folder,
+                keystone=self.url("keystone"),
+                password=NEUTRON_PASSWORD,
+                vlans=vlans,
+                page=self._page,
             )
+            self._configuration("neutron").write_text(self._usual)
             self.allow()
             self._start("neutron", installed, "/")
+            self._copy(_DATABASE, _INITIAL)
             self._undo = undo.pop_all()
         return self
 
@@ -171,6 +174,26 @@ class Cloud:
     ) -> None:
         """Kill both."""
         self._undo.close()
+
+    def restore(self) -> None:
+        """Delete all that was made in Neutron, and undo all settings: the cloud is as it was when it was ready.
+
+        A server is restarted if it runs with other settings than the usual ones.
+        """
+        self.limit_tokens(self._token_seconds)
+        self._configuration("neutron").write_text(self._usual)
+        self.allow()
+        for which in self.processes:
+            self._follow_configuration(which)
+        self._copy(_INITIAL, _DATABASE)
+
+    def _copy(self, source: str, target: str) -> None:
+        """Copy a database; SQLite lets servers that have either open continue with the copy."""
+        with (
+            closing(sqlite3.connect(self.folder / source)) as copied,
+            closing(sqlite3.connect(self.folder / target)) as to,
+        ):
+            copied.backup(to)
 
     @property
     def keystone(self) -> Process:
@@ -186,42 +209,42 @@ class Cloud:
         """Where a server is: `keystone` or `neutron`."""
         return f"http://{self._host}:{self._ports[server]}"
 
-    def allow_tokens(self, seconds: int) -> None:
-        """How long tokens are good for that are issued after Keystone's next start."""
-        (self.folder / "keystone.conf").write_text(KEYSTONE.format(folder=self.folder, token_seconds=seconds))
+    def limit_tokens(self, seconds: int) -> None:
+        """Have Keystone issue tokens that are good for so long; it is restarted if it runs with another duration."""
+        self._configuration("keystone").write_text(KEYSTONE.format(folder=self.folder, token_seconds=seconds))
+        if "keystone" in self.processes:
+            self._follow_configuration("keystone")
 
-    @contextmanager
-    def without_login(self) -> Iterator[None]:
-        """Restart Neutron without authentication, until the end of the block."""
+    def omit_login(self) -> None:
+        """Restart Neutron without authentication, until `restore`."""
         # Who does not log in has no role, so the policies that go by roles are off, too.
         changes = {
             "auth_strategy = keystone": "auth_strategy = noauth",
             "enforce_scope = true": "enforce_scope = false",
             "enforce_new_defaults = true": "enforce_new_defaults = false",
         }
-        with self._changed(changes):
-            yield
+        self._change(changes)
 
-    @contextmanager
-    def with_drivers(self, *drivers: str) -> Iterator[None]:
-        """Have Neutron, begun again, load further extension drivers, until the end of the block."""
+    def load_drivers(self, *drivers: str) -> None:
+        """Restart Neutron with further extension drivers, until `restore`."""
         usual = "extension_drivers = port_security,qos"
-        with self._changed({usual: ",".join((usual, *drivers))}):
-            yield
+        self._change({usual: ",".join((usual, *drivers))})
 
-    @contextmanager
-    def _changed(self, changes: Mapping[str, str]) -> Iterator[None]:
-        config = self.folder / "neutron.conf"
-        usual = changed = config.read_text()
+    def _change(self, changes: Mapping[str, str]) -> None:
+        changed = self._usual
         for former, text in changes.items():
             changed = changed.replace(former, text)
-        config.write_text(changed)
-        try:
-            self.neutron.restart()
-            yield
-        finally:
-            config.write_text(usual)
-            self.neutron.restart()
+        self._configuration("neutron").write_text(changed)
+        self._follow_configuration("neutron")
+
+    def _configuration(self, which: str) -> Path:
+        return self.folder / f"{which}.conf"
+
+    def _follow_configuration(self, which: str) -> None:
+        """Restart a server unless it runs and has read its configuration as it is now."""
+        if self.processes[which].pid is None or self._read[which] != self._configuration(which).read_text():
+            self.processes[which].restart()
+            self._read[which] = self._configuration(which).read_text()
 
     def clouds(self, path: Path, role: str = "service", *, by: str = "credential", **auth: Any) -> Path:
         """Write a clouds.yaml for a user, as an administrator would, and return its path.
@@ -399,6 +422,7 @@ class Cloud:
             which, command, self.folder / f"{which}.log", answers(self.url(which) + path), environment.variables()
         )
         self.processes[which] = process
+        self._read[which] = self._configuration(which).read_text()
         process.start()
         process.wait_ready(START_SECONDS)
 

@@ -15,6 +15,7 @@ from netdra.model import crd, kinds
 from testbed.api import Api, ApiError, Object
 from testbed.commands import Settings
 from testbed.control_plane import ControlPlane
+from testbed.openstack.cloud import Cloud
 from testbed.waiting import until
 from testbed.workspace import Workspace, open_workspace
 
@@ -97,6 +98,20 @@ def is_established(definition: Object | None) -> bool:
     """Whether the API server serves a CustomResourceDefinition's kind."""
     conditions = (definition or {}).get("status", {}).get("conditions") or ()  # at first they are null
     return any(found["type"] == "Established" and found["status"] == "True" for found in conditions)
+
+
+@pytest.fixture(scope="session")
+def _servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    """Keystone and Neutron, which take longer to start than most tests."""
+    with Cloud(tmp_path_factory.mktemp("cloud") / "state") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def empty_cloud(_servers: Cloud) -> Cloud:
+    """Keystone and Neutron, without what other modules made and set."""
+    _servers.restore()
+    return _servers
 
 
 @pytest.fixture

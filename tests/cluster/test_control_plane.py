@@ -16,14 +16,16 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from testbed import objects
 from testbed.api import Api, ApiError, Object
 from testbed.build import program
 from testbed.commands import Settings
 from testbed.components import KUBERNETES_VERSION
 from testbed.control_plane import ControlPlane
-from testbed.objects import POD, SLICE, manifest
+from testbed.objects import CLAIM, CLASS, NAMESPACE, POD, SLICE, manifest
 from testbed.pace import within
 from testbed.process import ProcessError
+from testbed.waiting import until
 from testbed.workspace import Workspace, open_workspace
 
 DRIVER = "dra.networking"
@@ -162,6 +164,35 @@ def test_a_further_program_runs_beside_the_components_and_ends_with_them(tmp_pat
             plane.run("broken", ["sh", "-c", "echo said why; exit 3"], lambda: False)
         pid = started.pid
     assert not Path(f"/proc/{pid}").exists()
+
+
+def test_a_cleared_control_plane_has_the_objects_of_its_start_and_works_as_before(
+    start_control_plane: Callable[[Settings], ControlPlane],
+) -> None:
+    plane = start_control_plane(Settings())
+    kinds = ("v1/Node", POD, SLICE, CLAIM, CLASS)
+    with closing(plane.client()) as api:
+        namespaces = api.list(NAMESPACE)
+        for _ in range(2):
+            objects.add_namespace(api, "team")
+            objects.add_node(api, "n1")
+            api.create(slice_of("n1", "eth1"))
+            selector = {"cel": {"expression": f'device.driver == "{DRIVER}"'}}
+            api.create(manifest(CLASS, "nic", spec={"selectors": [selector]}))
+            request = {"name": "nic", "exactly": {"deviceClassName": "nic"}}
+            claim = manifest(CLAIM, "nic", "team", spec={"devices": {"requests": [request]}})
+            claim["metadata"]["finalizers"] = ["example.com/stays"]
+            api.create(claim)
+            api.create(objects.pod("team", "user", {"nic": "nic"}))
+            api.wait_for(POD, "user", lambda found: objects.scheduling(found)[0] == "n1", namespace="team")
+            further = plane.run("further", ["sleep", "1000"], lambda: True)
+            plane.clear()
+            assert further.pid is None
+            assert list(plane.processes) == ["etcd", *SERVERS]
+            until(lambda: not any(api.list(kind) for kind in kinds), "the API server to see the deletions")
+            assert [found["metadata"]["name"] for found in api.list(NAMESPACE)] == [
+                found["metadata"]["name"] for found in namespaces
+            ]
 
 
 def test_nothing_is_left_when_a_control_plane_has_ended() -> None:

@@ -7,7 +7,6 @@ import itertools
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -113,11 +112,22 @@ def test_an_existing_port_is_reused_and_no_second_port_is_created(cloud: Cloud, 
     assert len(made(cloud, asked)) == 1
 
 
-LABEL = Label(name="team-a/web-0/vf", text="pod web-0", tags=("netdra", "netdra:namespace=team-a", "netdra:pod=web-0"))
+def label_of(pod: str) -> Label:
+    tags = ("netdra", "netdra:namespace=team-a", f"netdra:pod={pod}")
+    return Label(name=f"team-a/{pod}/vf", text=f"pod {pod}", tags=tags)
 
 
-@pytest.mark.parametrize("at_once", [False, True], ids=["tags after the port", "tags with it"])
-def test_operators_find_a_port_by_pod_and_namespace(cloud: Cloud, network: Any, file: Path, at_once: bool) -> None:
+LABEL = label_of("web-0")
+
+
+def test_operators_find_a_port_by_pod_and_namespace(cloud: Cloud, network: Any, file: Path) -> None:
+    assert requests_for_tags(cloud, network, file, "web-1") == ["PUT"], (
+        "the name and the description are made with the port"
+    )
+
+
+def requests_for_tags(cloud: Cloud, network: Any, file: Path, pod: str) -> list[str]:
+    """Make a port that is found by the tags of its pod, as no other; the requests after its creation."""
     requests: list[str] = []
 
     async def story() -> Port:
@@ -125,18 +135,18 @@ def test_operators_find_a_port_by_pod_and_namespace(cloud: Cloud, network: Any, 
         async with Neutron(session) as neutron:
             port, *_ = await neutron.ensure(asked)
             requests.clear()
-            assert await neutron.label(port, asked) is not at_once
+            assert await neutron.label(port, asked) is bool(requests)
             return port
 
-    asked = wanted(network, label=LABEL)
-    with cloud.with_drivers("tag_ports_during_bulk_creation") if at_once else nullcontext():
-        port = asyncio.run(story())
-    assert requests == ([] if at_once else ["PUT"]), "the name and the description are made with the port"
-    found = cloud.admin("neutron", "GET", "/v2.0/ports?tags=netdra:namespace%3Dteam-a,netdra:pod%3Dweb-0")["ports"]
-    assert [(each["id"], each["name"]) for each in found] == [(port.id, "team-a/web-0/vf")]
-    assert found[0]["description"] == f"netdra cluster=cluster-1 port={asked.name}; pod web-0"
+    asked = wanted(network, label=label_of(pod))
+    port = asyncio.run(story())
+    found = cloud.admin("neutron", "GET", f"/v2.0/ports?tags=netdra:namespace%3Dteam-a,netdra:pod%3D{pod}")["ports"]
+    assert [(each["id"], each["name"]) for each in found] == [(port.id, f"team-a/{pod}/vf")]
+    assert found[0]["description"] == f"netdra cluster=cluster-1 port={asked.name}; pod {pod}"
+    labelled = list(requests)
     assert ask(file, lambda neutron: neutron.ensure(asked))[0].id == port.id
     cloud.admin("neutron", "DELETE", f"/v2.0/ports/{port.id}")
+    return labelled
 
 
 def test_a_port_of_a_former_version_gets_its_label_and_keeps_the_tags_of_others(
@@ -518,10 +528,11 @@ def test_errors_logs_and_object_representations_contain_no_secrets(
         assert secret not in every
 
 
+# The last tests restart a server with other settings, which nobody needs to undo: the next module's cloud is restored.
+
+
 def test_a_token_is_renewed_before_its_time_is_over(cloud: Cloud, network: Any, file: Path) -> None:
-    """The last test of the cloud: Keystone begins again."""
-    cloud.allow_tokens(RENEWED_SECONDS)
-    cloud.keystone.restart()
+    cloud.limit_tokens(RENEWED_SECONDS)
 
     async def story(neutron: Neutron) -> None:
         tokens: set[str] = set()
@@ -530,19 +541,20 @@ def test_a_token_is_renewed_before_its_time_is_over(cloud: Cloud, network: Any, 
             tokens.add((await neutron.session.login()).headers["X-Auth-Token"])
             await asyncio.sleep(0.2)
 
-    try:
-        ask(file, story)
-    finally:
-        cloud.allow_tokens(3600)
-        cloud.keystone.restart()
+    ask(file, story)
+
+
+def test_a_neutron_that_makes_tags_with_a_port_is_asked_once(cloud: Cloud, network: Any, file: Path) -> None:
+    cloud.load_drivers("tag_ports_during_bulk_creation")
+    assert requests_for_tags(cloud, network, file, "web-2") == []
 
 
 def test_a_neutron_without_keystone_asks_for_no_login(cloud: Cloud, network: Any, tmp_path: Path) -> None:
     file = tmp_path / "clouds.yaml"
     auth = {"endpoint": cloud.url("neutron")}
     file.write_text(yaml.safe_dump({"clouds": {"here": {"auth_type": "none", "auth": auth}}}))
-    with cloud.without_login():
-        _, _, settings = ask(file, lambda neutron: neutron.ensure(wanted(network)))
-        assert settings.vlan == network["provider:segmentation_id"]
     with pytest.raises(UnauthorizedError, match="a login is required"):
         ask(file, lambda neutron: neutron.network(network["id"]))
+    cloud.omit_login()
+    _, _, settings = ask(file, lambda neutron: neutron.ensure(wanted(network)))
+    assert settings.vlan == network["provider:segmentation_id"]

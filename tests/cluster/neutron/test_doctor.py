@@ -9,6 +9,7 @@ import ssl
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ import pytest
 import yaml
 
 from netdra.admission import certificates
+from netdra.doctor import neutron_verdicts
 from netdra.neutron.marks import OWNER
 from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
@@ -31,8 +33,8 @@ from testbed.workspace import Workspace
 from tests.cluster import identities
 from tests.cluster.daemons import running_controller
 from tests.cluster.identities import NETDRA
-from tests.cluster.neutron.conftest import HOST
-from tests.cluster.neutron.test_ports_of_claims import PORT, ask, topology, wait
+from tests.cluster.neutron.conftest import HOST, PORT, remove_ports
+from tests.cluster.neutron.test_ports_of_claims import ask, topology, wait
 from tests.cluster.neutron_ports import allotted
 
 NODE_NETWORK = "networking.dra.io/v1alpha1/NodeNetwork"
@@ -42,6 +44,8 @@ SEES = {
     "get_network__provider__physical_network": "role:admin or role:service",
 }
 PATIENCE = 180.0
+GRACE_SECONDS = neutron_verdicts.PATIENCE.total_seconds() + 1.0
+"""How old a port must be until its state is a problem; the API server's times are whole seconds."""
 Look = Callable[..., list[dict[str, Any]]]
 
 
@@ -108,6 +112,13 @@ def asked(look: Look, cloud: Cloud, network: Any, tmp_path: Path) -> Look:
         return [finding for finding in told if finding["where"] == "neutron"]
 
     return findings
+
+
+@pytest.fixture
+def no_ports_stay(api: Api) -> Iterator[None]:
+    """The NeutronPorts of a test that fails without a controller are removed."""
+    yield
+    remove_ports(api)
 
 
 @pytest.fixture
@@ -329,15 +340,6 @@ def test_a_hanging_neutron_is_reported_in_a_single_finding(asked: Look, cloud: C
     assert cloud.url("neutron") in neutron["fix"]
 
 
-def forget_ports(api: Api) -> None:
-    """Remove the ports that other tests have left on the control plane when their controller ended."""
-    for port in api.list(PORT):
-        name, namespace = port["metadata"]["name"], port["metadata"]["namespace"]
-        api.patch(PORT, name, {"metadata": {"finalizers": None}}, namespace=namespace)
-        api.delete(PORT, name, namespace)
-    until(lambda: not api.list(PORT), "the ports of other tests to go")
-
-
 def test_the_doctor_reports_port_states_in_the_words_of_the_controller(
     look: Look,
     cloud: Cloud,
@@ -347,6 +349,7 @@ def test_the_doctor_reports_port_states_in_the_words_of_the_controller(
     control_plane: ControlPlane,
     api: Api,
     tmp_path: Path,
+    no_ports_stay: None,
 ) -> None:
     """One story, for a port has to be a minute old before its state is a trouble."""
 
@@ -361,7 +364,6 @@ def test_the_doctor_reports_port_states_in_the_words_of_the_controller(
     def tells(*words: str) -> bool:
         return any(all(word in line for word in words) for line in told())
 
-    forget_ports(api)
     assert tells("ok no topology uses them")
     arguments = (
         f"--neutron-clouds={cloud.clouds(tmp_path / 'clouds.yaml')}",
@@ -399,6 +401,8 @@ def test_the_doctor_reports_port_states_in_the_words_of_the_controller(
         addresses = {one["device"]: "0000:05:00.7" for one in devices["status"]["allocation"]["devices"]["results"]}
         (silent,) = allotted(api, namespace, "silent", node, addresses)
         silent.create()
+        created = time.monotonic()
+        until(lambda: time.monotonic() > created + GRACE_SECONDS, "ports that are old enough", seconds=PATIENCE)
         until(lambda: tells("1 remain in Terminating", "no answer within"), "the port that stays", seconds=PATIENCE)
         until(
             lambda: tells(

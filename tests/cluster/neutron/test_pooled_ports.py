@@ -38,9 +38,8 @@ from tests.cluster.claims.alone import handler
 from tests.cluster.claims.scene import VF, Holders, View, pooled_vfs, request
 from tests.cluster.daemons import start_controller
 from tests.cluster.identities import NETDRA
-from tests.cluster.neutron.conftest import HOST
+from tests.cluster.neutron.conftest import HOST, PORT
 
-PORT = "networking.dra.io/v1alpha1/NeutronPort"
 TOPOLOGY = "networking.dra.io/v1alpha1/NetworkTopology"
 LEASE = "coordination.k8s.io/v1/Lease"
 POOLED = (policy("pooled", VF, supportedCNIPlugins=[{"name": "sriov"}], pooledVFs={"lanes": 1}),)

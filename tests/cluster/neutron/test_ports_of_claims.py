@@ -22,12 +22,11 @@ from testbed.waiting import until
 from testbed.workspace import Workspace
 from tests.cluster.daemons import start_controller
 from tests.cluster.identities import NETDRA
-from tests.cluster.neutron.conftest import HOST
+from tests.cluster.neutron.conftest import HOST, PORT
 
-PORT = "networking.dra.io/v1alpha1/NeutronPort"
 TOPOLOGY = "networking.dra.io/v1alpha1/NetworkTopology"
 LEASE = "coordination.k8s.io/v1/Lease"
-VFS = 44
+VFS, MANY = 44, 20
 PATIENCE = 180.0
 
 
@@ -156,18 +155,18 @@ def test_a_vf_has_its_port_within_two_seconds_and_the_port_goes_with_the_claim(
     assert len(ports(workspace)) == 1
 
 
-def test_forty_vfs_at_once_have_one_port_each(workspace: Workspace, cloud: Cloud, node: str) -> None:
+def test_many_vfs_at_once_have_one_port_each(workspace: Workspace, cloud: Cloud, node: str) -> None:
     class_name = topology(workspace)
-    for number in range(40):
+    for number in range(MANY):
         ask(workspace, f"many-{number}", class_name, node)
-    until(lambda: len(ports(workspace)) == 40, "forty objects", seconds=PATIENCE)
-    until(lambda: all(bound(port)[0] == "True" for port in ports(workspace)), "forty bound ports", seconds=PATIENCE)
+    until(lambda: len(ports(workspace)) == MANY, "an object for each", seconds=PATIENCE)
+    until(lambda: all(bound(port)[0] == "True" for port in ports(workspace)), "all ports", seconds=PATIENCE)
     there = ports(workspace)
     ours = {port["id"]: port for port in cloud.ports() if port["device_owner"] == OWNER}
-    assert len({port["status"]["settings"]["mac"] for port in there}) == 40
+    assert len({port["status"]["settings"]["mac"] for port in there}) == MANY
     assert {port["status"]["portID"] for port in there} <= ours.keys()
     uids = {port["spec"]["claim"]["uid"] for port in there}
-    assert sum(port["device_id"] in uids for port in ours.values()) == 40
+    assert sum(port["device_id"] in uids for port in ours.values()) == MANY
 
 
 def test_two_vfs_of_one_claim_have_two_ports_with_the_addresses_that_were_asked_for(
