@@ -6,6 +6,7 @@ The chains are netdra's, their effects are read with `ip -j -d`, ethtool and sys
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,10 +92,10 @@ def allocated(function: Function, **facts: Any) -> PlannedDevice:
     return msgspec.structs.replace(device, **facts)
 
 
-def of_pf(vf: VF) -> dict[str, Any]:
-    """The settings of a VF on its PF, as `ip` prints them."""
+def of_pf(vf: VF, found: Mapping[str, dict[str, Any]] | None = None) -> dict[str, Any]:
+    """The settings of a VF on its PF, as `ip` prints them; `found` are the node's links if they were read already."""
     pf = next(pf for pf in PFS if pf.pci.startswith(vf.pci[:7]))
-    return next(each for each in links()[pf.name]["vfinfo_list"] if each["vf"] == vf.index)
+    return next(each for each in (found or links())[pf.name]["vfinfo_list"] if each["vf"] == vf.index)
 
 
 def node_state() -> dict[str, Any]:
