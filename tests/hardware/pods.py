@@ -19,7 +19,7 @@ from netdra.chain.report import AttachReport, DetachReport
 from netdra.chain.site import ChainSettings
 from netdra.model.plan import Plan, PlannedDevice
 from testbed.waiting import until
-from tests.hardware.node import PATIENCE, PFS, VF, Function, ip, links, run
+from tests.hardware.node import PATIENCE, PFS, VF, Function, ip, links, links_and_addresses, run
 from tests.plans import attach
 
 PLUGINS = (
@@ -104,14 +104,14 @@ def node_state() -> dict[str, Any]:
     Left out is what the kernel counts, and the order of indexes.
     """
     functions = [function for pf in PFS for function in (pf, *pf.vfs())]
-    found = links()
+    found, addressed = links_and_addresses()
     kept = ("address", "permaddr", "mtu", "txqlen", "promiscuity", "allmulti", "master", "altnames", "vfinfo_list")
     return {
         "functions": {each.pci: (each.driver, each.name, _driver_override(each)) for each in functions},
         "links": {
             name: {key: link.get(key) for key in kept} | {"up": "UP" in link["flags"]} for name, link in found.items()
         },
-        "addresses": json.loads(ip("-j", "-4", "address", "show")),
+        "addresses": addressed,
     }
 
 
