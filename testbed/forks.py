@@ -1,8 +1,8 @@
-"""Programs of netdra on a node, forked from one process that has imported netdra: no start imports it anew.
+"""Programs of netdra on a node, forked from one process that has imported netdra: no start imports it again.
 
-Used in the SR-IOV machine, where the import takes longer than all that `netdra node` then does until it is ready. What
-is forked is a process as any other: with the namespaces, the environment, the capabilities, the arguments and the log
-of the command that it stands for, and it is killed like one.
+Used in the SR-IOV machine, where the import takes longer than the rest of a start. A forked program is a process like
+all others: its namespaces, environment, capabilities, arguments and log are those of its command line, and SIGKILL ends
+it.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Forks:
     """The process that has imported netdra; it ends with the one that made it, and all that it has forked with it."""
 
     def __init__(self, log: Path) -> None:
-        """Start it; the import goes on when this returns.
+        """Start it; the import continues when this returns.
 
         Args:
-            log: the file for what it prints itself.
+            log: the file for its own output.
         """
         environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
         with log.open("ab") as errors:

@@ -1,6 +1,6 @@
 """Run the real helm, as users do: charts rendered without a cluster, and installed into one.
 
-The SR-IOV machine, where helm takes many seconds, reads what was rendered outside (`testbed.vm.beside`).
+The SR-IOV machine, where helm takes many seconds, reads manifests that `testbed.vm.beside` renders outside.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def start(node: Node, *options: str) -> Process:
 
 
 def state(process: Process, node: Node) -> dict[str, object]:
-    """What the kernel knows of a process that execve or nsenter decides, with the node's own as "node"."""
+    """The attributes of a process that nsenter, setpriv and execve set."""
     folder = Path(f"/proc/{process.pid}")
     status = dict(line.split(":\t", 1) for line in (folder / "status").read_text().splitlines() if ":\t" in line)
     namespaces = {name: (folder / "ns" / name).readlink() for name in NAMESPACES}
