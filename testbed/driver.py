@@ -5,13 +5,13 @@ Used by the tests of real pods, which also ask it what it has kept of pods that 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from testbed.build import program
+from testbed.forks import COMMAND
 from testbed.node import CommandError, Node
-from testbed.process import Process
+from testbed.process import Process, body
 from testbed.recorder import Recorder
 from testbed.waiting import until
 
@@ -54,6 +54,7 @@ class Driver:
         port: int = HEALTH_PORT,
         options: Sequence[str] = ANY_PLUGIN,
         capabilities: Sequence[str] = (),
+        programs: Sequence[str] = CNI_PROGRAMS,
     ) -> None:
         """Prepare, start nothing.
 
@@ -63,6 +64,7 @@ class Driver:
             instance: distinguishes it from another one of the node.
             port: where it serves its metrics on the node.
             options: further ones of `netdra node`.
+            programs: what is in its CNI path; it runs each one at its start.
             capabilities: the only ones of it and its children, as in a container's list; all of them if it is empty.
         """
         self.node = node
@@ -71,10 +73,11 @@ class Driver:
         self._port = port
         self._options = tuple(options)
         self._capabilities = tuple(capabilities)
+        self._programs = tuple(programs)
         self._fault = ""
         self.plugins = node.folder / "plugins"
         self.plugins.mkdir(exist_ok=True)
-        for name in CNI_PROGRAMS:
+        for name in programs:
             if not (self.plugins / name).exists():
                 (self.plugins / name).symlink_to(program(name))
 
@@ -85,8 +88,7 @@ class Driver:
             ProcessError: it did not become ready, or it runs.
         """
         command = (
-            *_with_alone(self._capabilities),
-            *(sys.executable, "-m", "netdra", "node", f"--kubeconfig={self._kubeconfig}"),
+            *(*COMMAND, "node", f"--kubeconfig={self._kubeconfig}"),
             *(f"--node-name={self.node.name}", f"--instance={self._instance}", f"--cni-path={self.plugins}"),
             *(f"--health-address=127.0.0.1:{self._port}", "--verbose"),
             *self._options,
@@ -97,7 +99,9 @@ class Driver:
             FAULT_VARIABLE: fault,
         }
         self._fault = fault
-        self.process = self.node.start(f"netdra{self._instance}", command, self.is_ready, variables)
+        self.process = self.node.start(
+            f"netdra{self._instance}", command, self.is_ready, variables, capabilities=self._capabilities
+        )
 
     def beside(self, instance: str) -> Driver:
         """A second one for the same node, not started, as in a rolling update."""
@@ -108,6 +112,7 @@ class Driver:
             port=port,
             options=self._options,
             capabilities=self._capabilities,
+            programs=self._programs,
         )
 
     def kill(self) -> None:
@@ -156,18 +161,13 @@ class Driver:
 
     def _get(self, path: str) -> str | None:
         """The body of an answer, None if none exists or it is an error."""
+        url = f"http://127.0.0.1:{self._port}{path}"
+        if self.node.alone:  # it has this process's network
+            return body(url, seconds=_WITHIN)
         try:
-            return self.node.run("busybox", "wget", "-q", "-O", "-", f"http://127.0.0.1:{self._port}{path}")
+            return self.node.run("busybox", "wget", "-q", "-O", "-", url)
         except CommandError:
             return None
-
-
-def _with_alone(capabilities: Sequence[str]) -> tuple[str, ...]:
-    """The wrapper that runs a command with these capabilities and no others, as in a container."""
-    if not capabilities:
-        return ()
-    named = ",".join(("-all", *(f"+{capability.lower()}" for capability in capabilities)))
-    return ("setpriv", f"--bounding-set={named}", f"--inh-caps={named}", "--")
 
 
 def left(node: Node) -> list[str]:

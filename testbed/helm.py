@@ -1,8 +1,13 @@
-"""Run the real helm, as users do: charts rendered without a cluster, and installed into one."""
+"""Run the real helm, as users do: charts rendered without a cluster, and installed into one.
+
+The SR-IOV machine, where helm takes many seconds, reads manifests that `testbed.vm.beside` renders outside.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -10,16 +15,20 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from testbed.api import Object
 from testbed.build import program
 from testbed.components import KUBERNETES_VERSION
 from testbed.waiting import waiting
 
 CHARTS = Path(__file__).parents[1] / "charts"
-# A chart is a quarter of a megabyte, of which tests read all: in Python alone that takes half a second each time.
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+WITH_ALL = {
+    "controller": {"neutron": {"cloudsSecret": "clouds"}, "services": {"enabled": True}},
+    "node": {"deviceRegistry": {"enabled": True}},
+    "console": {"enabled": True},
+}
+"""Values of netdra's chart with which its processes have the rights for all that they can do."""
+RENDERED = "NETDRA_RENDERED"
+"""The environment variable with a folder of manifests that `keep` has rendered."""
 
 
 class HelmError(Exception):
@@ -72,8 +81,29 @@ def template(
     Raises:
         HelmError: the values or the chart are wrong.
     """
+    folder = os.environ.get(RENDERED)
+    if folder and (kept := Path(folder) / _file(chart, release, namespace, values, options)).exists():
+        return kept.read_text()
     where = (f"--namespace={namespace}", f"--kube-version={KUBERNETES_VERSION}")
     return helm("template", release, str(chart), *where, *options, values=values or {})
+
+
+def keep(folder: Path, *values: Mapping[str, Any]) -> None:
+    """Render netdra's chart with each of these values into files of a folder, where `template` finds them.
+
+    Raises:
+        HelmError: the values or the chart are wrong.
+    """
+    folder.mkdir()
+    chart, name = CHARTS / "netdra", "netdra"
+    for each in values:
+        (folder / _file(chart, name, name, each, ())).write_text(template(chart, name, name, each))
+
+
+def _file(chart: Path, release: str, namespace: str, values: Mapping[str, Any] | None, options: Sequence[str]) -> str:
+    """The name of the file with the manifests of a release."""
+    described = json.dumps([str(chart), release, namespace, values or {}, [*options]], sort_keys=True)
+    return f"{hashlib.sha256(described.encode()).hexdigest()}.yaml"
 
 
 @cache
@@ -89,6 +119,10 @@ def objects(manifests: str, source: str = "") -> list[Object]:
         manifests: what `template` returned.
         source: a template's name, `rights.yaml`; those of all where it is not given.
     """
+    import yaml  # what renders outside the SR-IOV machine has the standard library alone
+
+    # A chart is a quarter of a megabyte, of which tests read all: in Python alone that takes half a second each time.
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     documents = manifests.removeprefix("---\n").split("\n---\n")
     chosen = (text for text in documents if f"/templates/{source}" in text.partition("\n")[0])
-    return [found for text in chosen for found in yaml.load_all(text, _LOADER) if found]
+    return [found for text in chosen for found in yaml.load_all(text, loader) if found]

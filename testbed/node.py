@@ -18,7 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from testbed.process import READY_TIMEOUT, Process, ProcessError
+from testbed.forks import COMMAND, Forks
+from testbed.process import READY_TIMEOUT, Child, Process, ProcessError
 from testbed.waiting import waiting
 
 ADDRESS = "192.0.2.2"
@@ -49,9 +50,11 @@ class Node:
         folder: logs, and the node's /run (`folder/run`), /var/lib (`lib`) and /var/log (`log`): a socket
             that a program of the node makes in /run can be reached there from outside.
         processes: what `start` has started, by name.
+        forks: forks netdra's programs, where to start them takes too long.
     """
 
     folder: Path
+    forks: Forks | None = None
 
     def __init__(
         self,
@@ -144,10 +147,12 @@ class Node:
         command: Sequence[str],
         ready: Callable[[], bool],
         environment: Mapping[str, str] | None = None,
+        *,
+        capabilities: Sequence[str] = (),
     ) -> Process:
         """Start a program on the node and wait until it is ready; it ends with the node if not before.
 
-        A name can be used again when its program has ended.
+        A name can be used again when its program has ended. With `capabilities`, it has no others, as in a container.
 
         Raises:
             ProcessError: the program did not become ready, or the last one of that name still runs.
@@ -158,7 +163,11 @@ class Node:
                 raise ProcessError(f"{name} still runs on {self.name}, as process {before.pid}")
             before.kill()  # what has entered the node for it may outlive it by a moment
         log = self.folder / f"{name}.log"
-        process = Process(name, self.inside(*command), log, ready, environment, wrapped=True)
+        if self.forks is not None and tuple(command[: len(COMMAND)]) == COMMAND:
+            process: Process = ForkedProcess(name, command, log, ready, environment, self, capabilities)
+        else:
+            inside = self.inside(*_with_alone(capabilities), *command)
+            process = Process(name, inside, log, ready, environment, wrapped=True)
         self.processes[name] = process
         process.start()
         process.wait_ready(self._patience)
@@ -201,6 +210,36 @@ class Node:
     def _kill_all(self) -> None:
         for process in reversed(self.processes.values()):
             process.kill()
+
+
+class ForkedProcess(Process):
+    """A program of netdra that a node's `forks` starts."""
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        ready: Callable[[], bool],
+        environment: Mapping[str, str] | None,
+        node: Node,
+        capabilities: Sequence[str],
+    ) -> None:
+        super().__init__(name, command, log, ready, environment)
+        self._node, self._capabilities = node, capabilities
+
+    def _spawn(self) -> Child:
+        assert self._node.forks is not None
+        arguments, environment = self.command[len(COMMAND) :], os.environ | self._environment
+        return self._node.forks.start(self._node.pid, arguments, self.log, environment, self._capabilities)
+
+
+def _with_alone(capabilities: Sequence[str]) -> tuple[str, ...]:
+    """The wrapper that runs a command with these capabilities and no others."""
+    if not capabilities:
+        return ()
+    named = ",".join(("-all", *(f"+{capability.lower()}" for capability in capabilities)))
+    return ("setpriv", f"--bounding-set={named}", f"--inh-caps={named}", "--")
 
 
 def _make_cgroups(name: str) -> list[Path]:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from testbed.waiting import waiting
@@ -30,6 +31,24 @@ _TAIL_BYTES = 256 * 1024
 
 class ProcessError(Exception):
     """A program ended or hung before it was ready; the text has its command and the end of its log."""
+
+
+class Child(Protocol):
+    """A running program, as `subprocess.Popen` has it."""
+
+    pid: int
+
+    def poll(self) -> int | None:
+        """The exit code, None while it runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait until it has ended."""
+
+    def send_signal(self, sig: int) -> None:
+        """Send a signal."""
+
+    def kill(self) -> None:
+        """Kill it."""
 
 
 class Process:
@@ -66,7 +85,7 @@ class Process:
         self._ready = ready
         self._environment = dict(environment or {})
         self._wrapped = wrapped
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None
 
     @property
     def pid(self) -> int | None:
@@ -83,10 +102,13 @@ class Process:
         """
         if self._child is not None and self._child.poll() is None:
             raise ProcessError(f"{self.name} runs already, as process {self._child.pid}")
+        self._child = self._spawn()
+
+    def _spawn(self) -> Child:
         # setpriv becomes the program: one exec more, and no Python between fork and exec, which threads would forbid.
         tied = ("setpriv", "--pdeathsig", "KILL", "--", *self.command)
         with self.log.open("ab") as log:
-            self._child = subprocess.Popen(
+            return subprocess.Popen(
                 tied,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -215,24 +237,27 @@ def _only_child(parent: int) -> int | None:
 
 def answers(url: str, context: ssl.SSLContext | None = None) -> Callable[[], bool]:
     """A readiness check: whether the URL answers 200 within a second."""
+    return lambda: body(url, context) is not None
+
+
+def body(url: str, context: ssl.SSLContext | None = None, *, seconds: float = 1.0) -> str | None:
+    """The text that the URL answers with; None if it answers nothing in time, or with another code than 200."""
     parts = urlsplit(url)
     assert parts.hostname is not None
-    host, port = parts.hostname, parts.port
-
-    def ready() -> bool:
-        if parts.scheme == "http":
-            connection = http.client.HTTPConnection(host, port, timeout=1)
-        else:
-            connection = http.client.HTTPSConnection(host, port, timeout=1, context=context)
-        try:
-            connection.request("GET", parts.path)
-            return connection.getresponse().status == http.HTTPStatus.OK
-        except (OSError, http.client.HTTPException):
-            return False
-        finally:
-            connection.close()
-
-    return ready
+    connection: http.client.HTTPConnection
+    if parts.scheme == "http":
+        connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=seconds)
+    else:
+        connection = http.client.HTTPSConnection(parts.hostname, parts.port, timeout=seconds, context=context)
+    try:
+        connection.request("GET", f"{parts.path}?{parts.query}" if parts.query else parts.path)
+        answer = connection.getresponse()
+        text = answer.read().decode()
+    except (OSError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
+    return text if answer.status == http.HTTPStatus.OK else None
 
 
 class Ports:

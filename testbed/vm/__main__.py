@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from testbed.build import BuildError
+from testbed.helm import HelmError
 from testbed.process import ProcessError
 from testbed.vm import ingredients, machine
 from testbed.vm.beside import control_plane
@@ -39,7 +40,7 @@ def main() -> int:
                 status = _run(arguments, parts, environment)
         else:
             status = _run(arguments, parts, {})
-    except (ingredients.IngredientError, machine.MachineError, BuildError, ProcessError) as problem:
+    except (ingredients.IngredientError, machine.MachineError, BuildError, ProcessError, HelmError) as problem:
         print(f"testbed: {problem}", file=sys.stderr)
         return 1
     print(

@@ -1,5 +1,7 @@
 """A control plane and a cloud outside the SR-IOV machine, for a node inside it: there they would start for minutes.
 
+So would helm run for long: netdra's manifests are rendered outside, too.
+
 Started by `python -m testbed.vm run --control-plane`, and joined in the machine by `joined_control_plane` and
 `joined_cloud`.
 """
@@ -13,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from testbed import helm
 from testbed.access import Access, joined
 from testbed.commands import Settings
 from testbed.control_plane import ControlPlane
@@ -25,11 +28,12 @@ _VARIABLE = "NETDRA_CONTROL_PLANE"
 
 @contextmanager
 def control_plane() -> Iterator[Mapping[str, str]]:
-    """Run a control plane and a cloud; what comes is the environment in which `joined_…` find them.
+    """Run a control plane and a cloud; what comes is the environment in which `joined_…` and `helm` find all.
 
     Raises:
         ProcessError: a component does not become ready.
         BuildError: a component is not built.
+        HelmError: netdra's chart is wrong.
     """
     with (
         tempfile.TemporaryDirectory(prefix="netdra-") as folder,
@@ -38,7 +42,9 @@ def control_plane() -> Iterator[Mapping[str, str]]:
     ):
         plane.share(Path(folder), f"https://{OUTSIDE}:{urlsplit(plane.server).port}")
         cloud.share(Path(folder), OUTSIDE)
-        yield {_VARIABLE: folder}
+        rendered = Path(folder) / "rendered"
+        helm.keep(rendered, {}, helm.WITH_ALL)
+        yield {_VARIABLE: folder, helm.RENDERED: str(rendered)}
 
 
 def joined_control_plane() -> Access:

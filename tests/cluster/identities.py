@@ -24,14 +24,6 @@ NETDRA = "netdra"
 _NUMBERS = itertools.count(1)
 
 
-WITH_ALL = {
-    "controller": {"neutron": {"cloudsSecret": "clouds"}, "services": {"enabled": True}},
-    "node": {"deviceRegistry": {"enabled": True}},
-    "console": {"enabled": True},
-}
-"""Values with which processes have the rights for all that they can do."""
-
-
 def template(name: str) -> list[Object]:
     """The objects of one of the chart's templates, as helm makes them of its own values."""
     return helm.objects(helm.installed(NETDRA), name)
@@ -39,7 +31,7 @@ def template(name: str) -> list[Object]:
 
 @cache
 def _with_all() -> str:
-    return helm.template(helm.CHARTS / NETDRA, NETDRA, NETDRA, WITH_ALL)
+    return helm.template(helm.CHARTS / NETDRA, NETDRA, NETDRA, helm.WITH_ALL)
 
 
 def rights(name: str) -> list[Object]:

@@ -81,19 +81,20 @@ class PF(Function):
             (self.folder / "sriov_numvfs").write_text(str(number))
 
 
+_OF_ADDRESSES = ("ifindex", "ifname", "link", "master", "flags", "mtu", "qdisc", "operstate", "group", "txqlen")
 NAMES = tuple(f"enp3s0f{index}" for index in range(len(PCIE_ROOTS)))
 """Of the PFs, by their slots: testbed/vm/guest.sh gives them, and the documents of the tests have them."""
 PFS = tuple(PF(f"0000:{bus + 1:02x}:00.0", node, f"pci0000:{bus:02x}") for bus, node in PCIE_ROOTS.items())
 
 
-def run(*command: str, check: bool = True) -> str:
-    """A command's output.
+def run(*command: str, check: bool = True, text: str = "") -> str:
+    """A command's output; `text` is its standard input.
 
     Raises:
         AssertionError: it failed (the text has what it stated).
     """
     with waiting(Path(command[0]).name):
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
+        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert done.returncode == 0 or not check, f"{' '.join(command)}: {done.stderr or done.stdout}"
     return done.stdout
 
@@ -105,7 +106,22 @@ def ip(*arguments: str, netns: str = "") -> str:
 
 def links(netns: str = "") -> dict[str, dict[str, Any]]:
     """The links of a namespace by name, with all details that `ip` knows."""
-    listed: list[dict[str, Any]] = json.loads(ip("-j", "-d", "link", "show", netns=netns))
+    return _by_name(json.loads(ip("-j", "-d", "link", "show", netns=netns)))
+
+
+def links_and_addresses() -> tuple[dict[str, dict[str, Any]], list[dict[str, Any]]]:
+    """The host's links, as `links` has them, and those with IPv4 addresses: by one program, which is slow to start."""
+    shown = run("ip", "-j", "-d", "-batch", "-", text="link show\naddress show\n")
+    listed, addressed = (json.loads(line) for line in shown.splitlines())
+    ipv4 = [
+        {key: link.get(key) for key in _OF_ADDRESSES}
+        | {"addresses": [each for each in link["addr_info"] if each["family"] == "inet"]}
+        for link in addressed
+    ]
+    return _by_name(listed), [link for link in ipv4 if link["addresses"]]
+
+
+def _by_name(listed: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {link["ifname"]: link for link in listed}
 
 

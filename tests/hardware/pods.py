@@ -6,6 +6,7 @@ The chains are netdra's, their effects are read with `ip -j -d`, ethtool and sys
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from netdra.chain.report import AttachReport, DetachReport
 from netdra.chain.site import ChainSettings
 from netdra.model.plan import Plan, PlannedDevice
 from testbed.waiting import until
-from tests.hardware.node import PATIENCE, PFS, VF, Function, ip, links, run
+from tests.hardware.node import PATIENCE, PFS, VF, Function, ip, links, links_and_addresses, run
 from tests.plans import attach
 
 PLUGINS = (
@@ -91,10 +92,10 @@ def allocated(function: Function, **facts: Any) -> PlannedDevice:
     return msgspec.structs.replace(device, **facts)
 
 
-def of_pf(vf: VF) -> dict[str, Any]:
-    """The settings of a VF on its PF, as `ip` prints them."""
+def of_pf(vf: VF, found: Mapping[str, dict[str, Any]] | None = None) -> dict[str, Any]:
+    """The settings of a VF on its PF, as `ip` prints them; `found` are the node's links if they were read already."""
     pf = next(pf for pf in PFS if pf.pci.startswith(vf.pci[:7]))
-    return next(each for each in links()[pf.name]["vfinfo_list"] if each["vf"] == vf.index)
+    return next(each for each in (found or links())[pf.name]["vfinfo_list"] if each["vf"] == vf.index)
 
 
 def node_state() -> dict[str, Any]:
@@ -103,14 +104,14 @@ def node_state() -> dict[str, Any]:
     Left out is what the kernel counts, and the order of indexes.
     """
     functions = [function for pf in PFS for function in (pf, *pf.vfs())]
-    found = links()
+    found, addressed = links_and_addresses()
     kept = ("address", "permaddr", "mtu", "txqlen", "promiscuity", "allmulti", "master", "altnames", "vfinfo_list")
     return {
         "functions": {each.pci: (each.driver, each.name, _driver_override(each)) for each in functions},
         "links": {
             name: {key: link.get(key) for key in kept} | {"up": "UP" in link["flags"]} for name, link in found.items()
         },
-        "addresses": json.loads(ip("-j", "-4", "address", "show")),
+        "addresses": addressed,
     }
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from testbed import helm
 from testbed.api import Api, Object, kind_of
 from testbed.control_plane import ControlPlane
 from testbed.kubectl import denial
@@ -145,7 +146,7 @@ def theirs(name: str) -> dict[str, tuple[Object, Object]]:
 def templates(api: Api, custom_kinds: None) -> Iterator[dict[str, list[Object]]]:
     """The objects of the chart that have to do with each account, installed."""
     identities.install(api)
-    values = {**identities.WITH_ALL, "presets": {"shared": True}, "hooks": {"render": "always"}}
+    values = {**helm.WITH_ALL, "presets": {"shared": True}, "hooks": {"render": "always"}}
     objects = Case(values=values).objects()
     kinds = {"ClusterRole", "Role", "ClusterRoleBinding", "RoleBinding", "ServiceAccount"}
     kinds |= {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}

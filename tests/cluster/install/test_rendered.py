@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from netdra.exposure import physnets
 from netdra.model import kinds
 from testbed import helm
 from testbed.api import Object
+from testbed.build import BuildError
 from tests.cluster.install.rendering import CASES, CHART, HOOKS, PEOPLE, Case, name, of_kind
 from tests.unit.doctor.test_rights import given
 
@@ -511,3 +513,17 @@ def test_the_controller_reaches_neutron_where_it_has_one() -> None:
 def test_a_cluster_that_is_too_old_is_refused() -> None:
     with pytest.raises(helm.HelmError, match="incompatible with Kubernetes"):
         helm.helm("template", "netdra", str(CHART), "--kube-version=v1.35.0")
+
+
+def test_manifests_that_were_rendered_before_are_read_instead_of_rendered_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in the SR-IOV machine: with the same values, of the same chart."""
+    values: tuple[Mapping[str, Any], ...] = ({}, helm.WITH_ALL)
+    rendered = [helm.template(CHART, "netdra", "netdra", each) for each in values]
+    helm.keep(tmp_path / "kept", *values)
+    monkeypatch.setenv(helm.RENDERED, str(tmp_path / "kept"))
+    monkeypatch.setenv("NETDRA_TESTBED_CACHE", str(tmp_path / "without helm"))
+    assert [helm.template(CHART, "netdra", "netdra", each) for each in values] == rendered
+    with pytest.raises(BuildError):
+        helm.template(CHART, "netdra", "netdra", {"console": {"enabled": False}})

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from netdra.cni.plugins import PluginPath
 from testbed.pods import Pods
 from testbed.workspace import open_workspace
 from tests.cluster.pods.conftest import MOST_SECONDS
@@ -20,8 +21,11 @@ FOLDER = Path(__file__).parent
 
 
 @pytest.fixture(scope="session")
-def worker(request: pytest.FixtureRequest) -> Iterator[Worker]:
-    """The machine as a node of the control plane outside, with its kubelet, its runtime and its driver."""
+def worker(request: pytest.FixtureRequest, plugins: PluginPath) -> Iterator[Worker]:
+    """The machine as a node of the control plane outside, with its kubelet, its runtime and its driver.
+
+    `plugins` comes before, for then programs are found on the disk, which has not all of those.
+    """
     with running_worker(request.config) as found:
         yield found
 

@@ -19,7 +19,7 @@ from testbed.pods import is_running
 from testbed.waiting import until
 from tests.cluster.pods.driver import ATTRIBUTES, POLICY, TOPOLOGY, WITHIN, Offer, addresses
 from tests.cluster.pods.networks.test_containers import ATTRIBUTES as FILES
-from tests.hardware.node import PATIENCE, PF, PFS, TOTAL_VFS, VF
+from tests.hardware.node import PATIENCE, PF, PFS, TOTAL_VFS, VF, links
 from tests.hardware.pods import node_state, of_pf, until_as_before
 from tests.hardware.real.offers import device_of, pf_of, ready, taints
 
@@ -82,7 +82,8 @@ def wait_capacities(offer: Offer, expected: Capacities) -> None:
 
 def limits() -> dict[str, int]:
     """The VFs that are limited, by PCI address, as `ip link show` of their PFs has it."""
-    held = {vf.pci: int(of_pf(vf)["rate"]["max_tx"]) for pf in PFS for vf in pf.vfs()}
+    found = links()
+    held = {vf.pci: int(of_pf(vf, found)["rate"]["max_tx"]) for pf in PFS for vf in pf.vfs()}
     return {pci: rate for pci, rate in held.items() if rate}
 
 

@@ -18,7 +18,8 @@ from netdra.model import crd, kinds
 from testbed.access import Access
 from testbed.api import Api
 from testbed.build import named_runtime, program
-from testbed.driver import CNI_PROGRAMS, Driver
+from testbed.driver import Driver
+from testbed.forks import Forks
 from testbed.kubelet import Kubelet
 from testbed.node import Node
 from testbed.objects import NODE
@@ -36,7 +37,9 @@ FOLDER = Path(DISK_FOLDER)
 # The runtime waits so long for a hook; under emulation the usual 2 s are too few.
 HOOK_SECONDS = 40.0
 DEFINITION = "apiextensions.k8s.io/v1/CustomResourceDefinition"
-PROGRAMS = ("kubelet", "crictl", "helm", *CNI_PROGRAMS)
+# Of netdra's CNI plugins, which the driver runs at each start; those of eth0 are the runtime's.
+DRIVERS = ("static",)
+PROGRAMS = ("kubelet", "crictl", "ptp", "host-local", "loopback", *DRIVERS)
 _CACHE = "NETDRA_TESTBED_CACHE"
 
 
@@ -57,25 +60,40 @@ class Worker:
 
 @contextmanager
 def running_worker(config: pytest.Config) -> Iterator[Worker]:
-    """The machine as a Ready node with its driver; begun again if the disk has a node from an earlier boot."""
+    """The machine as a Ready node with its driver; begun again if the disk has a node from an earlier boot.
+
+    Such a node starts the driver once, by its command line. In the first boot it is started again and again: there it
+    is forked.
+    """
     plane = joined_control_plane()
     mount_disk()
+    begun_again = (FOLDER / "node").exists()
     with _programs_on_disk(), closing(plane.client()) as api:
         _serve_kinds(api)
         node = Node(NAME, folder=FOLDER / "node", address=GUEST, alone=True, patience=PATIENCE)
-        with node, logs_shown(config, node):
+        with node, logs_shown(config, node), _forked(node, again=begun_again):
             containerd = started(node, hook_seconds=HOOK_SECONDS)
             machine = Machine(node, containerd, Kubelet(containerd, plane))
             (pods,) = (each for each in identities.template("node.yaml") if each["kind"] == "DaemonSet")
             (container,) = pods["spec"]["template"]["spec"]["containers"]
             # What hardware needs of the kernel the chart's pods must be able to do.
             capabilities = container["securityContext"]["capabilities"]["add"]
-            driver = Driver(node, account(node, plane, api), capabilities=capabilities)
+            driver = Driver(node, account(node, plane, api), capabilities=capabilities, programs=DRIVERS)
             worker = Worker(machine, driver, plane, api)
             worker.driver.start()
             yield worker
             if not worker.leaves:
                 api.delete(NODE, NAME)
+
+
+@contextmanager
+def _forked(node: Node, *, again: bool) -> Iterator[None]:
+    """Have the node fork netdra's programs in its first boot."""
+    if again:
+        yield
+        return
+    with closing(Forks(node.folder / "forks.log")) as node.forks:
+        yield
 
 
 def mount_disk() -> None:
