@@ -17,15 +17,15 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from netdra.admission.cluster import Cluster
 from netdra.admission.messages import AdmissionRequest, Kind
-from netdra.admission.review import review
+from netdra.admission.requests import verdict_on
 from netdra.cli.validate import command as validate
 from netdra.controller import worker
 from netdra.model import documents
 from netdra.model.errors import InvalidInputError
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.topology import NetworkTopology
+from netdra.review.world import World
 from netdra.rules import bonds, runnable
 from tests.documents import HERE as DOCUMENTS
 
@@ -116,7 +116,7 @@ def reviewed(value: Any) -> None:
         name=name,
         object=msgspec.Raw(msgspec.json.encode(value)),
     )
-    review(request, Cluster())
+    verdict_on(request, World())
 
 
 def ruled(value: Any) -> None:
