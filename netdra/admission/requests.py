@@ -27,7 +27,7 @@ from netdra.model.topology import NetworkTopology
 from netdra.review import index, objects, policies, searches, topologies, world
 from netdra.review.claims import Claim
 from netdra.review.index import WorldIndex
-from netdra.review.objects import Review
+from netdra.review.objects import ObjectFindings
 from netdra.review.world import World
 from netdra.rules.limits import is_claim_within, is_class_within
 from netdra.topology import graph
@@ -114,7 +114,7 @@ def read_claim(request: AdmissionRequest) -> Claim:
     return replace(claim, metadata=replace(claim.metadata, name=name, namespace=namespace))
 
 
-def _verdict(found: Review) -> Verdict:
+def _verdict(found: ObjectFindings) -> Verdict:
     return Verdict(tuple(finding.text for finding in found.errors), tuple(finding.text for finding in found.warnings))
 
 

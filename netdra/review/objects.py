@@ -34,15 +34,15 @@ Clock = Callable[[], bool]
 """Whether there is time to continue with what decides nothing."""
 
 
-class Review(msgspec.Struct, frozen=True):
+class ObjectFindings(msgspec.Struct, frozen=True):
     """What is wrong with an object: its errors, or else the warnings for its author."""
 
     errors: tuple[Finding, ...] = ()
     warnings: tuple[Finding, ...] = ()
 
 
-def review(value: object, world: World, old: object = None, in_time: Clock = lambda: True) -> Review:
-    """Review an object that is about to be written; of kinds without rules nothing is wrong.
+def review(value: object, world: World, old: object = None, in_time: Clock = lambda: True) -> ObjectFindings:
+    """ObjectFindings an object that is about to be written; of kinds without rules nothing is wrong.
 
     Args:
         value: the object as it will be.
@@ -51,8 +51,8 @@ def review(value: object, world: World, old: object = None, in_time: Clock = lam
         in_time: whether there is time for warnings that take long.
     """
     if errors := (*_errors(value, world, old), *_beside(beside.errors, value, world)):
-        return Review(errors)
-    return Review((), (*_warnings(value, world, old, in_time), *_beside(beside.warnings, value, world)))
+        return ObjectFindings(errors)
+    return ObjectFindings((), (*_warnings(value, world, old, in_time), *_beside(beside.warnings, value, world)))
 
 
 def errors(values: Sequence[object], world: World) -> beside.Beside:
