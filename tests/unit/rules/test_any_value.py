@@ -178,12 +178,12 @@ def test_a_claim_that_gives_values_to_a_wrong_topology_is_checked_with_the_rest(
     given, asked = yaml.safe_load(TAKES_A_VALUE), yaml.safe_load(GIVES_A_VALUE)
     wrong = 0
     for path in places(given):
-        for value in (*VALUES, "a/b", "vf0", "{{ params.none }}", "{{ vf1.interfaceName }}"):
+        for value in (None, [1], "a/b", "{{ vf1.interfaceName }}"):
             (tmp_path / "all.yaml").write_text(yaml.safe_dump_all((with_value(given, path, value), asked)))
             done = CliRunner().invoke(validate, [str(tmp_path)])
             assert done.exception is None or isinstance(done.exception, SystemExit), (path, value, done.exception)
             wrong += done.exit_code
-    assert wrong > 50
+    assert wrong > 30
 
 
 @pytest.mark.parametrize("name", ["storage.rack1", "10.0.0.1", "n" * 64])
