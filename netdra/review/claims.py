@@ -142,7 +142,16 @@ def _guesses(claim: Claim, world: World) -> Iterator[Finding]:
 
 
 def _meant(name: str, world: World) -> str:
-    """The class of a topology whose name is closest to an unknown one; a few similar names are compared."""
+    """The class of a topology whose name is closest to an unknown one; a few similar names are compared.
+
+    One of the two names may have a prefix: kustomize puts `namePrefix` before names of objects, not before references.
+    """
+    end = f"-{name}"
+    longer = (entry for entry in world.classes if entry.endswith(end)) if "-" in name else ()
+    shorter = (name[at + 1 :] for at, letter in enumerate(name) if letter == "-")
+    for entry in (*longer, *shorter):
+        if entry in world.classes and topologies_of_class(world.classes[entry]):
+            return entry
     alike = (
         class_name
         for class_name in world.classes
