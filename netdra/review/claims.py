@@ -149,7 +149,8 @@ def _meant(name: str, world: World) -> str:
     end = f"-{name}"
     longer = (entry for entry in world.classes if entry.endswith(end)) if "-" in name else ()
     shorter = (name[at + 1 :] for at, letter in enumerate(name) if letter == "-")
-    for entry in (*longer, *shorter):
+    candidates: tuple[str, ...] = (*longer, *shorter)
+    for entry in candidates:
         if entry in world.classes and topologies_of_class(world.classes[entry]):
             return entry
     alike = (
