@@ -19,6 +19,8 @@ from netdra.model.policy import DeviceExposurePolicy
 
 _LIST: Kinds = ("list", "string")
 """A list is published as a text with commas where the API server takes no lists (decision D6)."""
+_OF_NETWORKS: Mapping[str, Kinds] = {names.qualified(names.POD_NETWORK): ("string",)}
+"""What the devices of a PodNetwork have, which stand for its addresses on a node."""
 _ALIASES = frozenset({"netdra"})
 
 
@@ -35,9 +37,9 @@ def of_devices(added: Added | None = None) -> Vocabulary:
     """The names for a topology's selector."""
     return Vocabulary(
         driver=names.DRIVER,
-        facts=_PUBLISHED,
+        facts={**_PUBLISHED, **_OF_NETWORKS},
         values=_VALUES,
-        capacity=frozenset({names.qualified(names.BANDWIDTH)}),
+        capacity=frozenset({names.qualified(names.BANDWIDTH), names.qualified(names.ADDRESSES)}),
         added=added or Added(),
         of_devices=True,
         withheld=frozenset(_FACTS) - frozenset(_PUBLISHED),

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from netdra.admission.cluster import Cluster, ClusterIndex, topologies_of_class
 from netdra.admission.nodes import Nodes
 from netdra.admission.reports import LABELLED_NODES, REPORTS
 from netdra.exposure.foresight import folded, referenced_attributes
@@ -51,6 +50,8 @@ from netdra.model.pod_network import PodNetwork
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
+from netdra.review.index import WorldIndex
+from netdra.review.world import World, topologies_of_class
 from netdra.rules import shipped, taken_ranges
 from netdra.rules.classes import check_made
 from netdra.rules.taken_ranges import TakenRange
@@ -186,8 +187,8 @@ class Copy:
         self.nodes = Nodes()
         stores = self.topologies, self.schemas, self.policies, self.custom_devices, self.classes
         self._stores: tuple[Store[Any], ...] = stores
-        self._cluster: Cluster | None = None
-        self.index = ClusterIndex()
+        self._cluster: World | None = None
+        self.index = WorldIndex()
         self._following = ExitStack()
         for store, update in (
             (self.topologies, self.index.on_topology),
@@ -228,10 +229,10 @@ class Copy:
             await store.wait_synced()
 
     @property
-    def cluster(self) -> Cluster:
+    def cluster(self) -> World:
         """The cluster as the copy has it now, but for statuses, which no verdict stands on."""
         if self._cluster is None:
-            self._cluster = Cluster(
+            self._cluster = World(
                 topologies=dict(self.topologies.objects),
                 schemas={schema.metadata.name: schema for schema in shipped.own_of(self.schemas.objects.values())},
                 policies=dict(self.policies.objects),
@@ -256,7 +257,7 @@ class Copy:
                 found += taken_ranges.near(network, dict.fromkeys(chain(ports)))
         return (*found,)
 
-    async def with_users(self, topology: str) -> Cluster:
+    async def with_users(self, topology: str) -> World:
         """The cluster, with the claims that use a topology and have it in a pod, as the API server has them now.
 
         Raises:
@@ -266,7 +267,7 @@ class Copy:
         attached = tuple(sorted(use.claim for use in using if use.is_attached))
         return replace(self.cluster, users=attached, waiting=len(using) - len(attached))
 
-    async def with_reports(self, new: DeviceExposurePolicy | None, *, trusted: bool) -> Cluster:
+    async def with_reports(self, new: DeviceExposurePolicy | None, *, trusted: bool) -> World:
         """The cluster, with the nodes' reports as far as a policy that is written or deleted asks for attributes.
 
         Args:
@@ -279,7 +280,7 @@ class Copy:
             reported = replace(reported, seen=folded(reported.seen, new.spec.selector.cel))
         return replace(self.cluster, reported=reported)
 
-    async def confirmed(self, classes: Iterable[str]) -> Cluster:
+    async def confirmed(self, classes: Iterable[str]) -> World:
         """The cluster, with these DeviceClasses, their topologies and PodNetworks as the API server has them now.
 
         It is `cluster` itself, as it was when this was called, if that is up to date.

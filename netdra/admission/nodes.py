@@ -13,7 +13,6 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
-from netdra.admission.offers import MOST_DEVICES, NodeOffer, Offers, offered, offering
 from netdra.admission.reports import LabelledNode, NodeReport
 from netdra.exposure.foresight import InterfaceReports, SimilarInterfaces
 from netdra.kube.store import Change, Store
@@ -21,6 +20,7 @@ from netdra.model.custom_device import CustomDevice, CustomDeviceSelector
 from netdra.model.inventory import AttributeValue
 from netdra.model.node_network import InterfaceGroup
 from netdra.model.policy import DeviceExposurePolicy
+from netdra.review.offers import MOST_DEVICES, NodeOffer, Offers, offered, offering
 from netdra.slices.allocator.worst_case import MOST_NODES
 
 SLICE_SECONDS = 0.002

@@ -12,11 +12,11 @@ from itertools import islice
 import msgspec
 from msgspec.structs import replace
 
-from netdra.admission.cluster import Cluster
 from netdra.admission.messages import AdmissionRequest
 from netdra.model.claim import ResourceClaim, ResourceClaimTemplate
 from netdra.model.workload import Workload
 from netdra.model.workload import read as read_workload
+from netdra.review.world import World
 from netdra.rules.workloads import Objects, check
 
 KINDS = frozenset({"Pod", "Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob"})
@@ -51,7 +51,7 @@ def named(workload: Workload) -> Iterator[tuple[bool, str]]:
 def warnings(
     workload: Workload,
     claims: Sequence[ResourceClaim | ResourceClaimTemplate] | None,
-    cluster: Cluster,
+    cluster: World,
     *,
     trusted: bool,
 ) -> tuple[str, ...]:

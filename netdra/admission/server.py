@@ -18,19 +18,20 @@ from typing import cast
 import msgspec
 from msgspec.structs import replace
 
-from netdra.admission import claims, messages, metrics, pods, searches
-from netdra.admission.cluster import NOTHING, Cluster, narrowed, read_claim
+from netdra.admission import messages, metrics, pods
 from netdra.admission.copy import Copy
 from netdra.admission.messages import ALLOWED, AdmissionRequest, Verdict
-from netdra.admission.review import (
+from netdra.admission.requests import (
     CLAIMS,
     CLASS,
     POLICY,
     is_of_another,
     is_reshaped,
+    narrowed,
     owned_class,
     policies_of,
-    review,
+    read_claim,
+    verdict_on,
 )
 from netdra.admission.serving import Clients
 from netdra.admission.turns import ClientTurns, NoTurnError
@@ -45,6 +46,8 @@ from netdra.ops.http import Answer, HTTPRequest, listening, plain
 from netdra.ops.metrics import Values, measured
 from netdra.ops.process import Process
 from netdra.ops.server import PROBES, probed
+from netdra.review import claims, searches
+from netdra.review.world import NOTHING, World
 from netdra.workers import defects
 
 log = logging.getLogger(__name__)
@@ -146,7 +149,7 @@ class Webhook:
             return False
         return is_of_another(request, self._copy.topologies.objects.get(request.name))
 
-    async def _here(self, request: AdmissionRequest, cluster: Cluster, client: str, size: int) -> Verdict:
+    async def _here(self, request: AdmissionRequest, cluster: World, client: str, size: int) -> Verdict:
         """A review in this process.
 
         Raises:
@@ -154,7 +157,7 @@ class Webhook:
         """
         async with self._turns.turn(client, size):
             try:
-                verdict = review(request, cluster)
+                verdict = verdict_on(request, cluster)
             except MemoryError:
                 raise
             except Exception as error:  # noqa: BLE001 (any defect, and it is reported)
@@ -176,9 +179,9 @@ class Webhook:
                 return Verdict(
                     (f'DeviceClass "{request.name}": cannot read its NetworkTopology; try again: {problem}',)
                 )
-        return Verdict(tuple(finding.text for finding in found))
+        return Verdict(tuple(finding.text for finding in found), verdict.warnings)
 
-    async def _with_lists(self, request: AdmissionRequest, client: str, size: int) -> Cluster:
+    async def _with_lists(self, request: AdmissionRequest, client: str, size: int) -> World:
         """The cluster, with the users of a topology that is about to get other steps, or ranges near a PodNetwork's.
 
         Raises:
@@ -194,7 +197,7 @@ class Webhook:
         # A client that only reaches the port must not learn the claims' names.
         return replace(cluster, users=tuple("" for _ in cluster.users)) if client else cluster
 
-    async def _with_taken(self, request: AdmissionRequest, size: int) -> Cluster:
+    async def _with_taken(self, request: AdmissionRequest, size: int) -> World:
         cluster = self._copy.cluster
         with suppress(*UNREADABLE):
             network = msgspec.json.decode(request.object, type=PodNetwork)
@@ -202,7 +205,7 @@ class Webhook:
                 return replace(cluster, taken=await self._copy.taken(network))
         return cluster
 
-    async def _by_worker(self, request: AdmissionRequest, cluster: Cluster, *, trusted: bool) -> Verdict:
+    async def _by_worker(self, request: AdmissionRequest, cluster: World, *, trusted: bool) -> Verdict:
         """A review in a worker, with the part of the cluster that it needs; the client has its turn."""
         if request.kind.kind == NetworkTopology.__name__ and not request.too_deep:
             with suppress(*UNREADABLE):
@@ -223,12 +226,12 @@ class Webhook:
         cluster = self._copy.cluster
         verdict = await self._here(request, cluster, client, size)
         # A claim that is refused even without other objects is refused for its own content.
-        if verdict.allowed or not review(request, NOTHING).allowed:
+        if verdict.allowed or not verdict_on(request, NOTHING).allowed:
             return verdict
         # Else another object may have been put right a moment ago, and the copy be behind.
         asked: frozenset[str] = frozenset()
         try:
-            while more := claims.decisive(request, cluster) - asked:
+            while more := claims.decisive(read_claim(request), cluster) - asked:
                 asked |= more
                 confirmed = await self._copy.confirmed(asked)
                 if confirmed is cluster:

@@ -10,9 +10,9 @@ import time
 import msgspec
 
 from netdra import cel
-from netdra.admission.cluster import Cluster
 from netdra.admission.messages import AdmissionRequest, Kind, Verdict
-from netdra.admission.review import review
+from netdra.admission.requests import verdict_on
+from netdra.review.world import World
 from netdra.rules import shipped
 from netdra.workers import process
 
@@ -21,7 +21,7 @@ class Task(msgspec.Struct, frozen=True):
     """A request, and the part of the cluster that its review needs."""
 
     request: AdmissionRequest
-    cluster: Cluster
+    cluster: World
 
 
 EXTRA_SECONDS = 0.1
@@ -47,7 +47,7 @@ def answer(body: bytes) -> Verdict:
     """The verdict on one object."""
     task = _reader.decode(body)
     end = time.monotonic() + (SEARCH_SECONDS if task.cluster.offers.nodes else EXTRA_SECONDS)
-    return review(task.request, task.cluster, lambda: time.monotonic() < end)
+    return verdict_on(task.request, task.cluster, lambda: time.monotonic() < end)
 
 
 def samples() -> tuple[Task, ...]:
@@ -55,7 +55,7 @@ def samples() -> tuple[Task, ...]:
     texts = (("NetworkTopology", _TOPOLOGY), ("DeviceExposurePolicy", _POLICY))
     kinds = ((Kind("networking.dra.io", "v1alpha1", kind), text) for kind, text in texts)
     return tuple(
-        Task(AdmissionRequest(uid="", kind=kind, operation="CREATE", object=msgspec.Raw(text)), Cluster())
+        Task(AdmissionRequest(uid="", kind=kind, operation="CREATE", object=msgspec.Raw(text)), World())
         for kind, text in kinds
     )
 

@@ -11,12 +11,12 @@ from typing import Self
 
 import msgspec
 
-from netdra.admission.cluster import Cluster
 from netdra.admission.messages import AdmissionRequest, Verdict
 from netdra.admission.metrics import DEFECTS, WORKERS_REPLACED
 from netdra.admission.turns import ClientTurns
 from netdra.admission.worker import Task
 from netdra.model.errors import sentence
+from netdra.review.world import World
 from netdra.workers import defects
 from netdra.workers.pool import (
     SECONDS,
@@ -78,7 +78,7 @@ class Workers:
     ) -> None:
         await self.pool.__aexit__(kind, problem, trace)
 
-    async def review(self, request: AdmissionRequest, cluster: Cluster) -> Verdict:
+    async def review(self, request: AdmissionRequest, cluster: World) -> Verdict:
         """The verdict on one object, for a client that has its turn (`turns`); a refusal if none exists in time.
 
         Args:

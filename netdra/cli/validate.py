@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 import click
 import msgspec
 
 from netdra.cli import forecasts, inputs, marks, objects, shared, terminal
-from netdra.model import claim_rules, documents, workload
+from netdra.model import documents, workload
 from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
-from netdra.model.cni_plugin import CNIPlugin
 from netdra.model.core import ClusterNode
 from netdra.model.custom_device import CustomDevice
 from netdra.model.documents import Document
@@ -29,6 +28,9 @@ from netdra.model.workload import Workload
 from netdra.rules.taken_ranges import TakenRange
 from netdra.rules.workloads import IN_FILES, Wrong
 from netdra.topology.values import dotted
+
+if TYPE_CHECKING:
+    from netdra.review.world import World
 
 Kind = TypeVar("Kind")
 Written = ResourceClaim | ResourceClaimTemplate | DeviceClass
@@ -207,23 +209,53 @@ class _Checked(NamedTuple):
 
 def _problems(checked: _Checked) -> Iterator[FileProblem]:
     """All that is wrong with the objects, each by itself and all together."""
-    items, workloads = checked.items, checked.workloads
+    from netdra.review import objects as reviews
+
+    items, world = checked.items, _world(checked)
     yield from checked.problems
     yield from _duplicates(items)
-    named = [*_named(items)]
-    wrong = [*_findings(items), *((entry, finding) for entry, finding, refused in named if refused)]
+    of = {id(item.value): item for item in items}
+    errors = reviews.errors([item.value for item in items], world)
+    wrong = [(of[id(value)], _placed(of[id(value)], finding)) for value, finding in errors]
     wrong += [*_by_definition(items, wrong)]
-    yield from (entry.problem(finding) for entry, finding in wrong)
-    yield from (entry.problem(finding, "warning") for entry, finding, refused in named if not refused)
-    places = {id(entry) for entry, _ in wrong}
+    yield from (item.problem(finding) for item, finding in wrong)
+    refused = {id(item) for item, _ in wrong}
+    for value, finding in reviews.warnings([item.value for item in items if id(item) not in refused], world):
+        yield of[id(value)].problem(_placed(of[id(value)], finding), "warning")
     yield from _slices(items)
-    yield from _unwise(items)
     yield from _scoped(items)
-    let_through = [item for item in items if id(item) not in places]
-    yield from _warned(items, let_through, checked.taken)
-    yield from _on_networks(items, let_through, checked.where)
-    yield from _workloads(items, workloads, checked.where)
+    yield from _workloads(items, checked.workloads, checked.where)
     yield from _services(items, checked.services, checked.where)
+
+
+def _world(checked: _Checked) -> World:
+    """What the objects are reviewed by: all of them. Schemas and classes with errors describe nothing."""
+    from netdra.networks import shares
+    from netdra.review.world import World
+    from netdra.rules import contract
+    from netdra.rules.classes import check_class
+    from netdra.topology.classes import known_classes
+    from netdra.vocabulary import added
+
+    items = checked.items
+    topologies = {value.name: value for _, value in _of(items, NetworkTopology)}
+    policies = {value.name: value for _, value in _of(items, DeviceExposurePolicy)}
+    devices = {value.name: value for _, value in _of(items, CustomDevice)}
+    networks = {value.name: value for _, value in _of(items, PodNetwork)}
+    schemas = [value for _, value in _of(items, CNIPluginSchema) if not contract.examine(value)[1]]
+    classes = [value for _, value in _of(items, DeviceClass) if not check_class(value)]
+    return World(
+        topologies=topologies,
+        schemas={schema.metadata.name: schema for schema in schemas},
+        policies=policies,
+        custom_devices=devices,
+        classes=known_classes(topologies.values(), [*shares.device_classes(networks.values()), *classes]),
+        added=added(policies.values(), devices.values()),
+        pod_networks=networks,
+        taken=tuple(checked.taken),
+        offline=True,
+        where=checked.where,
+    )
 
 
 def _of_cluster(given: objects.InputOptions, written: Sequence[_Object]) -> Iterator[_Object]:
@@ -356,45 +388,6 @@ def _of(objects: Iterable[_Object], kind: type[Kind]) -> list[tuple[_Object, Kin
     return [(item, item.value) for item in objects if isinstance(item.value, kind)]
 
 
-def _findings(objects: Sequence[_Object]) -> Iterator[tuple[_Object, Finding]]:
-    """The errors of the objects, each by itself and all together."""
-    from netdra.admission import custom_devices
-    from netdra.exposure.check import check
-    from netdra.rules import contract, pod_networks
-    from netdra.rules.addresses import default_routes
-    from netdra.rules.classes import check_config
-    from netdra.rules.cni_plugins import check_plugin
-    from netdra.rules.config import mistyped
-    from netdra.rules.topologies import check_together, check_topology
-
-    for item, policy in _of(objects, DeviceExposurePolicy):
-        yield from ((item, finding) for finding in _placed(item, check(policy)))
-    schemas: list[CNIPluginSchema] = []
-    for item, schema in _of(objects, CNIPluginSchema):
-        _, wrong = contract.examine(schema)
-        yield from ((item, finding) for finding in wrong or mistyped(schema))
-        schemas += [] if wrong else [schema]
-    for item, topology in _of(objects, NetworkTopology):
-        yield from ((item, finding) for finding in check_topology(topology, schemas))
-        yield from ((item, finding) for finding in default_routes(topology))
-    networks = {network.name: network for _, network in _of(objects, PodNetwork)}
-    for item, network in _of(objects, PodNetwork):
-        yield from ((item, finding) for finding in pod_networks.check(network))
-    for item, topology in _of(objects, NetworkTopology):
-        yield from ((item, finding) for finding in pod_networks.check_steps(topology, networks))
-    for item, plugin in _of(objects, CNIPlugin):
-        yield from ((item, finding) for finding in check_plugin(plugin))
-    topologies = {topology.name: (item, topology) for item, topology in _of(objects, NetworkTopology)}
-    written = {name: topology for name, (_, topology) in topologies.items()}
-    for name, finding in check_together(written):
-        yield topologies[name][0], finding
-    for item, device in _of(objects, CustomDevice):
-        yield from ((item, finding) for finding in _placed(item, custom_devices.problems(device)))
-    for item, device_class in _of(objects, DeviceClass):
-        yield from ((item, finding) for finding in check_config(device_class, schemas))
-    yield from _claims(objects, written)
-
-
 def _slices(objects: Sequence[_Object]) -> Iterator[FileProblem]:
     """The errors of slices by the API server's rules, and the parts of slices and claims that netdra does not read."""
     from netdra.slices.written import faults, misread
@@ -433,33 +426,6 @@ def _by_definition(
                 yield item, Finding(what=what, hint=finding.hint, path=finding.path)
 
 
-def _named(objects: Sequence[_Object]) -> Iterator[tuple[_Object, Finding, bool]]:
-    """The errors of the names in policies, topologies, classes and claims, and the warnings for all but topologies."""
-    from netdra.cel import CelCompileError
-    from netdra.cel.analysis import examine
-    from netdra.rules.asks import check_asks
-    from netdra.rules.classes import check_reference
-    from netdra.rules.topologies import check_names
-    from netdra.vocabulary import added, of_interfaces
-
-    policies, custom = _of(objects, DeviceExposurePolicy), _of(objects, CustomDevice)
-    given = added((policy for _, policy in policies), (device for _, device in custom))
-    for item, policy in policies:
-        with contextlib.suppress(CelCompileError):  # `_findings` has it
-            for remark in examine(policy.spec.selector.cel, of_interfaces(given)):
-                what = f'DeviceExposurePolicy "{policy.name}": {remark.what}'
-                yield item, Finding(what=what, path=("spec", "selector", "cel")), remark.wrong
-    for item, topology in _of(objects, NetworkTopology):
-        yield from ((item, finding, wrong) for finding, wrong in check_names(topology, given) if wrong)
-    topologies = {topology.name: topology for _, topology in _of(objects, NetworkTopology)}
-    for item, device_class in _of(objects, DeviceClass):
-        yield from ((item, finding, wrong) for finding, wrong in check_reference(device_class, topologies))
-    asking: list[tuple[_Object, Written]]
-    asking = [*_of(objects, ResourceClaim), *_of(objects, ResourceClaimTemplate), *_of(objects, DeviceClass)]
-    for item, value in asking:
-        yield from ((item, finding, wrong) for finding, wrong in check_asks(value, given))
-
-
 def _scoped(objects: Sequence[_Object]) -> Iterator[FileProblem]:
     """Warnings for namespaces of objects that are in none; the API server takes such an object and drops it."""
     from netdra.model import kinds
@@ -473,130 +439,16 @@ def _scoped(objects: Sequence[_Object]) -> Iterator[FileProblem]:
             yield item.problem(finding, "warning")
 
 
-def _unwise(objects: Sequence[_Object]) -> Iterator[FileProblem]:
-    """Warnings for policies that are legal and hardly meant so."""
-    from netdra.exposure.check import check
-    from netdra.exposure.ranks import RankIndex
-    from netdra.exposure.unwise import hidden, misspelt_plugins, warnings
-    from netdra.rules import shipped
-
-    policies = _of(objects, DeviceExposurePolicy)
-    ranks = RankIndex(policy for _, policy in policies)
-    types = shipped.types() | {schema.spec.cni_type for _, schema in _of(objects, CNIPluginSchema)}
-    for entry, policy in policies:
-        if not check(policy):
-            texts = [*warnings(policy, ranks.of(policy)), *misspelt_plugins(policy, types)]
-            yield from (entry.problem(finding, "warning") for finding in _placed(entry, texts))
-    entries = {policy.name: entry for entry, policy in policies}
-    for policy, text in hidden(policy for _, policy in policies if not check(policy)):
-        entry = entries[policy.name]
-        yield from (entry.problem(finding, "warning") for finding in _placed(entry, [text]))
-
-
-def _warned(
-    objects: Sequence[_Object], let_through: Sequence[_Object], taken: Sequence[TakenRange]
-) -> Iterator[FileProblem]:
-    """The webhook's warnings for objects that it lets through, if all objects of the files were there."""
-    from netdra.admission import claims, custom_devices, schemas, topologies
-    from netdra.admission.cluster import Cluster
-    from netdra.networks import shares
-    from netdra.rules import contract, pod_networks, taken_ranges
-    from netdra.rules.classes import check_class
-    from netdra.rules.networks import overlaps
-    from netdra.topology.classes import known_classes
-    from netdra.vocabulary import added
-
-    of_networks = shares.device_classes(network for _, network in _of(objects, PodNetwork))
-    classes = [*of_networks, *(given for _, given in _of(objects, DeviceClass) if not check_class(given))]
-    written = {topology.name: topology for _, topology in _of(objects, NetworkTopology)}
-    policies = {policy.name: policy for _, policy in _of(objects, DeviceExposurePolicy)}
-    devices = {device.name: device for _, device in _of(objects, CustomDevice)}
-    cluster = Cluster(
-        topologies=written,
-        schemas={
-            schema.metadata.name: schema
-            for _, schema in _of(objects, CNIPluginSchema)
-            if not contract.examine(schema)[1]
-        },
-        policies=policies,
-        custom_devices=devices,
-        classes=known_classes(written.values(), classes),
-        added=added(policies.values(), devices.values()),
-        pod_networks={network.name: network for _, network in _of(objects, PodNetwork)},
-    )
-    warned: list[tuple[_Object, Iterator[Finding]]] = [
-        *((item, topologies.warnings(value, cluster)) for item, value in _of(let_through, NetworkTopology)),
-        *((item, schemas.warnings(value, cluster)) for item, value in _of(let_through, CNIPluginSchema)),
-        *((item, custom_devices.warnings(value, devices)) for item, value in _of(let_through, CustomDevice)),
-        *((item, claims.of_single_vfs(value, policies.values())) for item, value in _of(let_through, DeviceClass)),
-        *((item, claims.of_left_out_facts(value, policies.values())) for item, value in _of(let_through, DeviceClass)),
-        *((item, claims.warnings(value, cluster)) for item, value in _of(let_through, ResourceClaim)),
-        *((item, claims.warnings(value, cluster)) for item, value in _of(let_through, ResourceClaimTemplate)),
-    ]
-    for entry, findings in warned:
-        yield from (entry.problem(finding, "warning") for finding in findings)
-    networks = {value.name: item for item, value in _of(let_through, PodNetwork)}
-    for name, finding in pod_networks.overlaps(value for _, value in _of(let_through, PodNetwork)):
-        yield networks[name].problem(finding, "warning")
-    for item, network in _of(let_through, PodNetwork):
-        yield from (item.problem(finding, "warning") for finding in taken_ranges.overlaps(network, taken))
-    places = {value.name: item for item, value in _of(let_through, NetworkTopology)}
-    for name, finding in overlaps(value for _, value in _of(let_through, NetworkTopology)):
-        yield places[name].problem(finding, "warning")
-
-
-def _on_networks(objects: Sequence[_Object], let_through: Sequence[_Object], where: str) -> Iterator[FileProblem]:
-    """Warnings for PodNetworks that do not exist, or that have another MTU than the steps on them."""
-    from netdra.admission import claims
-    from netdra.rules import network_mtus, pod_networks
-
-    networks = {network.name: network for _, network in _of(objects, PodNetwork)}
-    for item, topology in _of(let_through, NetworkTopology):
-        yield from (item.problem(finding, "warning") for finding in pod_networks.missing(topology, networks, where))
-        yield from (item.problem(finding, "warning") for finding in network_mtus.check(topology, networks))
-    for item in let_through:
-        if isinstance(claim := item.value, ResourceClaim | ResourceClaimTemplate):
-            yield from (item.problem(finding, "warning") for finding in claims.missing_networks(claim, networks, where))
-
-
-def _claims(objects: Sequence[_Object], topologies: Mapping[str, NetworkTopology]) -> Iterator[tuple[_Object, Finding]]:
-    """The errors of claims, templates and classes, and of claims with their topologies."""
-    from netdra.admission import claims
-    from netdra.admission.cluster import Cluster
-    from netdra.networks import shares
-    from netdra.rules.claims import check_claim
-    from netdra.rules.classes import check_class
-    from netdra.topology.classes import known_classes
-    from netdra.topology.selectors import check_selectors
-
-    sound: list[DeviceClass] = []
-    for item, given in _of(objects, DeviceClass):
-        wrong = check_class(given)
-        yield from ((item, finding) for finding in wrong)
-        sound += [] if wrong else [given]
-    networks = {network.name: network for _, network in _of(objects, PodNetwork)}
-    classes = known_classes(topologies.values(), [*shares.device_classes(networks.values()), *sound])
-    cluster = Cluster(topologies=topologies, classes=classes, pod_networks=networks)
-    values: list[tuple[_Object, Written]] = [*_of(objects, ResourceClaim), *_of(objects, ResourceClaimTemplate)]
-    for item, value in values:
-        if isinstance(value, ResourceClaim | ResourceClaimTemplate) and (finding := claim_rules.too_many(value)):
-            what = f'{value.kind} "{value.metadata.name}": {finding.what}'
-            yield item, Finding(what=what, hint=finding.hint, path=finding.path)
-    for item, value in [*values, *_of(objects, DeviceClass)]:
-        yield from ((item, finding) for finding in check_selectors(value))
-        if not isinstance(value, DeviceClass):
-            yield from ((item, finding) for finding in check_claim(value, topologies, classes))
-            yield from ((item, finding) for finding in claims.refused(value, cluster))
-
-
-def _placed(item: _Object, texts: Iterable[str]) -> Iterator[Finding]:
-    """The errors or warnings of a policy or a custom device, at the place with which a text begins."""
-    named = f'{item.value.kind} "{item.value.metadata.name}"'
-    for text in texts:
-        place, _, what = text.partition(": ")
-        path = marks.parsed(place) if place.startswith("spec") else ()
-        shown = _about_field(path[-1], what) if path else text
-        yield Finding(what=f"{named}: {shown}", path=marks.numbered(path, item.marked.value))
+def _placed(item: _Object, finding: Finding) -> Finding:
+    """A finding whose text begins with its place, as those of policies and custom devices do, at that place."""
+    named = f'{item.value.kind} "{item.value.metadata.name}": '
+    if finding.path or not isinstance(item.value, DeviceExposurePolicy | CustomDevice):
+        return finding
+    text = finding.what.removeprefix(named)
+    place, _, what = text.partition(": ")
+    path = marks.parsed(place) if place.startswith("spec") else ()
+    shown = _about_field(path[-1], what) if path else text
+    return Finding(named + shown, finding.hint, marks.numbered(path, item.marked.value))
 
 
 _PREDICATES = frozenset({"has", "is", "must", "moves", "needs"})

@@ -1,7 +1,7 @@
 """Whether the scheduler can meet the requests of topologies, claims and pods with the published slices. Pure.
 
 The facts are filled by `scheduling_look`; called by `netdra doctor`. `netdra simulate` foresees the same of slices in
-files, and the webhook (`netdra.admission.searches`) on nodes' reports.
+files, and the webhook (`netdra.review.searches`) on nodes' reports.
 """
 
 from __future__ import annotations

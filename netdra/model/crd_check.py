@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from netdra.model import crd, kinds, quantity
+from netdra.model import crd, kinds, names, quantity
 from netdra.model.findings import Finding, Path
 from netdra.model.openapi import Schema
 from netdra.model.reasons import MAX_FINDINGS
@@ -36,7 +36,7 @@ def findings(value: Any) -> list[Finding]:
         for finding in _findings(value.get(part), schema["properties"].get(part, {}), (part,)):
             if len(found) < MAX_FINDINGS:
                 found.append(finding)
-    return [*found, *_of_plugin(value)]
+    return [*found, *_of_plugin(value), *_of_pod_network(value)]
 
 
 def _of_plugin(value: dict[str, Any]) -> Iterator[Finding]:
@@ -52,6 +52,17 @@ def _of_plugin(value: dict[str, Any]) -> Iterator[Finding]:
         path = spec.get(field)
         if isinstance(path, str) and not {".", ".."}.isdisjoint(path.split("/")):
             yield Finding(f"{_text(path)} has . or .. in it", f"write {field} without them", ("spec", field))
+
+
+def _of_pod_network(value: dict[str, Any]) -> Iterator[Finding]:
+    """The CEL rule on the names of PodNetworks, as far as all objects' names follow it."""
+    metadata = value.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    if value["kind"] != kinds.POD_NETWORK.type.__name__ or not isinstance(name, str):
+        return
+    if "." in name or len(name) > names.MAX_LABEL:
+        rule = f"the object's name is the network's, as steps write it: at most {names.MAX_LABEL} of a-z, 0-9 and -"
+        yield Finding(f"{_text(name)} is not a valid name of a PodNetwork", rule, ("metadata", "name"))
 
 
 _SENTENCE = re.compile(r"(?<!e\.g)\. ")

@@ -96,14 +96,20 @@ def _attribute(attribute: str, place: Path, added: Added) -> Iterator[_Judged]:
     from netdra.vocabulary import of_devices
 
     domain, _, name = attribute.rpartition("/")
-    known = {each.rpartition("/")[2] for each in (*of_devices(added).facts, *added.attributes)}
-    near = suggestions.closest(name, sorted(known))
+    known = {*of_devices(added).facts, *added.attributes}
+    # Of several domains with the name, the driver's own counts, then that of Kubernetes.
+    whole = {each.rpartition("/")[2]: each for each in sorted(known, key=_rank, reverse=True)}
+    meant = whole.get(name) or whole.get(suggestions.closest(name, sorted(whole)), "")
     if not domain:
         what = f': attribute "{attribute}" has no domain'
-        yield Finding(what, f"write {names.qualified(name if name in known or not near else near)}", place), True
-    elif domain == names.DRIVER and name not in known:
-        hint = f'did you mean "{names.qualified(near)}"?' if near else ""
+        yield Finding(what, f"write {meant or names.qualified(name)}", place), True
+    elif domain == names.DRIVER and attribute not in known:
+        hint = f'did you mean "{meant}"?' if meant else ""
         yield Finding(f': no device has attribute "{attribute}"', hint, place), False
+
+
+def _rank(attribute: str) -> tuple[bool, bool, str]:
+    return not attribute.startswith(f"{names.DRIVER}/"), not attribute.startswith("resource.kubernetes.io/"), attribute
 
 
 def _choice(called: str, choice: ExactDeviceRequest | DeviceSubRequest, path: Path, added: Added) -> Iterator[_Judged]:

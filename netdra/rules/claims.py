@@ -138,8 +138,19 @@ def _values(
             yield Finding(what=what, hint=problem.hint, path=path)
             return
     # One pod's values stand for all: this compiles the topology, and a webhook waits for it.
-    for finding in check_plans([unbound(topology, complete)])[:1] if complete else ():
+    compiled = examine(topology)[0] if complete else None
+    if compiled is None or interfaces.examine([compiled])[1]:
+        return  # what is wrong with the topology is reported of the topology
+    for finding in _with_values(topology, complete)[:1]:
         yield Finding(what=f'{claim.kind} "{claim.metadata.name}": {finding.what}', hint=finding.hint, path=path)
+
+
+def _with_values(topology: NetworkTopology, values: Mapping[str, Any]) -> Sequence[Finding]:
+    """The errors in the plan of a sound topology with a claim's values."""
+    try:
+        return check_plans([unbound(topology, values)])
+    except InvalidInputError as problem:
+        return (Finding(problem.what, problem.hint),)
 
 
 def _per_pod(claim: ResourceClaim | ResourceClaimTemplate, given: Sequence[_Given]) -> Iterator[Finding]:

@@ -110,6 +110,7 @@ def check_unwise(topology: NetworkTopology) -> Iterator[Finding]:
         return
     yield from _of_ports(compiled)
     yield from _of_masters(compiled)
+    yield from _of_forwarded_ports(compiled)
     yield from _of_destinations(compiled)
     yield from _of_rdma(compiled)
     yield from bonds.one_mac(topology)
@@ -144,6 +145,8 @@ def check_together(topologies: Mapping[str, NetworkTopology]) -> Iterator[tuple[
             resources[resource] = classes[made]
 
 
+_DEVICES = ("master", "device", "deviceID", "hwaddr", "kernelpath", "pciBusID")
+"""Fields by which CNI plugins are told their device."""
 _MOST_VARIANTS = 64
 _NETWORK_WITHOUT_PREFIX = re.compile(r"\d+\.\d+\.\d+\.0\Z", re.ASCII)
 _PHYSNET = re.compile(r"\bphysnet\b")
@@ -214,12 +217,22 @@ def _of_ports(compiled: Graph) -> Iterator[Finding]:
 def _of_masters(compiled: Graph) -> Iterator[Finding]:
     """Root steps that name an interface of the node: they get the allocated one, which may have another name."""
     for step in compiled.roots:
-        master = step.config.get("master")
         assert step.selector is not None
-        if isinstance(master, str) and master and "{{" not in master and master not in step.selector.cel:
-            what = f'master "{master}" is not in the selector, and a root step must use its allocated device'
-            hint = "remove master: it is set to the allocated device"
-            yield compiled.about(step.name, what, hint=hint, path=("config", "master"))
+        for key in _DEVICES:
+            named = step.config.get(key)
+            if isinstance(named, str) and named and "{{" not in named and named not in step.selector.cel:
+                what = f'{key} "{named}" is not in the selector, and a root step must use its allocated device'
+                hint = f"remove {key}: it is set to the allocated device"
+                yield compiled.about(step.name, what, hint=hint, path=("config", key))
+
+
+def _of_forwarded_ports(compiled: Graph) -> Iterator[Finding]:
+    """Steps of `portmap` that forward no port: runtimes fill in what `capabilities` asks for, netdra does not."""
+    for step in compiled.steps:
+        if step.type == "portmap" and step.config.get("capabilities") and not step.config.get("runtimeConfig"):
+            what = "capabilities asks the container runtime for values, but netdra passes none, so no port is forwarded"
+            hint = "add runtimeConfig with portMappings: a list of hostPort, containerPort and protocol"
+            yield compiled.about(step.name, what, hint=hint, path=("config", "capabilities"))
 
 
 def _of_rdma(compiled: Graph) -> Iterator[Finding]:

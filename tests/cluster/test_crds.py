@@ -29,11 +29,11 @@ def test_a_second_apply_changes_nothing_and_the_diff_is_empty(kind: str, control
 
     control_plane.kubectl("apply", "--server-side", "-f", "-", text=text)
     try:
-        before = control_plane.kubectl("get", "-f", "-", "-o", "jsonpath={.metadata.resourceVersion}", text=text)
+        before = control_plane.kubectl("get", "-f", "-", "-o", "jsonpath={..metadata.resourceVersion}", text=text)
         control_plane.kubectl("apply", "--server-side", "-f", "-", text=text)
         assert control_plane.kubectl("diff", "--server-side", "-f", "-", text=text) == ""
-        after = control_plane.kubectl("get", "-f", "-", "-o", "jsonpath={.metadata.resourceVersion}", text=text)
-        assert after == before
+        after = control_plane.kubectl("get", "-f", "-", "-o", "jsonpath={..metadata.resourceVersion}", text=text)
+        assert after == before != ""
     finally:
         control_plane.kubectl("delete", "-f", "-", text=text)
 
@@ -41,14 +41,52 @@ def test_a_second_apply_changes_nothing_and_the_diff_is_empty(kind: str, control
 def test_the_server_fills_in_the_models_defaults(api: Api) -> None:
     policy = api.create(manifest(POLICY, "defaults", spec={"selector": {"cel": "true"}}), dry_run=True)
     topology = api.create(manifest(TOPOLOGY, "defaults", spec=GOOD[TOPOLOGY]), dry_run=True)
-    plain = {"name": "vf", "type": "sriov", "selector": {"cel": "true"}, "neutron": {}}
-    with_port = api.create(manifest(TOPOLOGY, "defaults", spec={"steps": [plain]}), dry_run=True)
     plugin = api.create(manifest(CNI_PLUGIN, "defaults", spec=GOOD[CNI_PLUGIN]), dry_run=True)
 
     assert (policy["spec"]["priority"], policy["spec"]["action"]) == (100, "expose")
     assert [step["execution"] for step in topology["spec"]["steps"]] == ["Auto"] * 3
-    assert with_port["spec"]["steps"][0]["neutron"] == {"assignAddresses": True}
     assert (plugin["spec"]["imagePullPolicy"], plugin["spec"]["maxUnavailable"]) == ("IfNotPresent", "10%")
+
+
+VF: dict[str, Any] = {"name": "vf", "type": "sriov", "selector": {"cel": "true"}}
+ALL: dict[str, Any] = {"selector": {"cel": "true"}}
+EMPTY: dict[str, tuple[str, Any]] = {
+    "neutron": (TOPOLOGY, {"steps": [VF | {"neutron": {}}]}),
+    "exposure": (POLICY, ALL | {"exposure": {}}),
+    "pooledVFs": (POLICY, ALL | {"exposure": {"pooledVFs": {}, "supportedCNIPlugins": [{"name": "sriov"}]}}),
+    "taints": (POLICY, ALL | {"exposure": {"taints": {}, "supportedCNIPlugins": [{"name": "sriov"}]}}),
+}
+"""By field: a kind and an object in which the field is written as an object without fields."""
+
+
+@pytest.mark.parametrize("field", EMPTY)
+def test_an_empty_object_can_be_applied_again_also_from_the_client_first(
+    field: str, control_plane: ControlPlane, api: Api
+) -> None:
+    kind, spec = EMPTY[field]
+    text = yaml.safe_dump(manifest(kind, "empty", spec=spec))
+    try:
+        control_plane.kubectl("apply", "-f", "-", text=text)
+        for _ in range(2):
+            control_plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", text=text)
+        assert f"'{field}': {{}}" in str(api.get(kind, "empty")["spec"])
+    finally:
+        control_plane.kubectl("delete", "--ignore-not-found", "-f", "-", text=text)
+
+
+def with_defaults(schema: dict[str, Any], path: str) -> list[str]:
+    """The fields with a default in objects of which no field is required."""
+    fields: dict[str, Any] = schema.get("properties", {})
+    found = [] if schema.get("required") else [f"{path}.{name}" for name in fields if "default" in fields[name]]
+    inner: dict[str, Any] = {word: schema[word] for word in ("items", "additionalProperties") if word in schema}
+    inner |= fields
+    return [*found, *(each for name, part in inner.items() for each in with_defaults(part, f"{path}.{name}"))]
+
+
+@pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.type.__name__)
+def test_no_object_that_may_be_empty_has_a_default_of_the_server(kind: Any) -> None:
+    (version,) = crd.manifest(kind)["spec"]["versions"]
+    assert with_defaults(version["schema"]["openAPIV3Schema"], "") == []
 
 
 def test_a_status_is_written_apart_from_the_spec(api: Api) -> None:

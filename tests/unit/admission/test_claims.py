@@ -9,13 +9,13 @@ import msgspec
 import pytest
 import yaml
 
-from netdra.admission.claims import decisive
-from netdra.admission.cluster import Cluster
 from netdra.admission.messages import ALLOWED, AdmissionRequest, Kind, read
-from netdra.admission.review import review
+from netdra.admission.requests import read_claim, verdict_on
 from netdra.model import documents
 from netdra.model.claim import DeviceClass
 from netdra.model.topology import NetworkTopology
+from netdra.review.claims import decisive
+from netdra.review.world import World
 from netdra.topology.classes import known_classes
 
 Request = Callable[..., AdmissionRequest]
@@ -30,9 +30,9 @@ GPU = {
 TOO_DEEP = [(kind, "networking.dra.io", False) for kind in ("NetworkTopology", "DeviceExposurePolicy")]
 
 
-def cluster(*topologies: NetworkTopology) -> Cluster:
+def cluster(*topologies: NetworkTopology) -> World:
     gpu = documents.convert(GPU, DeviceClass, "test")
-    return Cluster(topologies={each.name: each for each in topologies}, classes=known_classes(topologies, [gpu]))
+    return World(topologies={each.name: each for each in topologies}, classes=known_classes(topologies, [gpu]))
 
 
 def claim(requests: str, kind: str = "ResourceClaim", **metadata: Any) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def test_a_claim_without_all_root_steps_is_refused_in_the_known_words(
     template = recorded("claims/ai-gpu-bonded-rdma.yaml")
     devices = template["spec"]["spec"]["devices"]
     devices["requests"] = [each for each in devices["requests"] if each["name"] != "vf1"]
-    verdict = review(request_of(template), cluster(written))
+    verdict = verdict_on(request_of(template), cluster(written))
     (error,) = verdict.errors
     assert error == (
         'NetworkTopology "ai-bonded-rdma" requires root step requests [vf0, vf1], '
@@ -65,7 +65,7 @@ def test_a_claim_with_all_root_steps_and_a_gpu_is_let_through(
     request_of: Request, recorded: Callable[[str], Any]
 ) -> None:
     written = documents.convert(recorded("topologies/ai-bonded-rdma.yaml"), NetworkTopology, "test")
-    assert review(request_of(recorded("claims/ai-gpu-bonded-rdma.yaml")), cluster(written)) == ALLOWED
+    assert verdict_on(request_of(recorded("claims/ai-gpu-bonded-rdma.yaml")), cluster(written)) == ALLOWED
 
 
 @pytest.mark.parametrize(
@@ -77,12 +77,12 @@ def test_a_claim_with_all_root_steps_and_a_gpu_is_let_through(
     ],
 )
 def test_claims_of_other_drivers_are_let_through(request_of: Request, topology: Topology, requests: str) -> None:
-    assert review(request_of(claim(requests)), cluster(topology("net", TWO))) == ALLOWED
+    assert verdict_on(request_of(claim(requests)), cluster(topology("net", TWO))) == ALLOWED
 
 
 def test_an_alternative_of_ours_counts(request_of: Request, topology: Topology) -> None:
     requests = "[{name: a, firstAvailable: [{name: x, deviceClassName: gpu}, {name: vf0, deviceClassName: net-vf0}]}]"
-    (error,) = review(request_of(claim(requests)), cluster(topology("net", TWO))).errors
+    (error,) = verdict_on(request_of(claim(requests)), cluster(topology("net", TWO))).errors
     assert "Missing: [vf1]" in error
 
 
@@ -90,20 +90,22 @@ def test_a_topology_of_the_authors_own_is_refused(request_of: Request) -> None:
     written = claim("[{name: a, exactly: {deviceClassName: gpu}}]")
     opaque = {"driver": "dra.networking", "parameters": {"networkTopologyRef": {"name": "x"}, "step": "a"}}
     written["spec"]["devices"]["config"] = [{"opaque": opaque}]
-    (error,) = review(request_of(written), cluster()).errors
+    (error,) = verdict_on(request_of(written), cluster()).errors
     assert "contains configuration for dra.networking" in error
 
 
 def test_a_topology_that_is_being_deleted_takes_no_new_claims(request_of: Request, topology: Topology) -> None:
     going = topology("net", "- {name: vf0, type: sriov}", deletionTimestamp="2026-01-01T00:00:00Z")
-    (error,) = review(request_of(claim("[{name: vf0, exactly: {deviceClassName: net-vf0}}]")), cluster(going)).errors
+    (error,) = verdict_on(
+        request_of(claim("[{name: vf0, exactly: {deviceClassName: net-vf0}}]")), cluster(going)
+    ).errors
     assert "which is being deleted" in error
 
 
 def test_a_request_for_a_derived_step_is_let_through_with_the_right_class_named(
     request_of: Request, topology: Topology
 ) -> None:
-    verdict = review(
+    verdict = verdict_on(
         request_of(claim("[{name: b, exactly: {deviceClassName: net-bond0}}]")), cluster(topology("net", TWO))
     )
     assert verdict.allowed
@@ -116,13 +118,13 @@ def test_a_claim_whose_name_the_server_makes_is_called_by_its_beginning(
     request_of: Request, topology: Topology
 ) -> None:
     written = claim("[{name: vf0, exactly: {deviceClassName: net-vf0}}]", generateName="pod-")
-    (error,) = review(request_of(written), cluster(topology("net", TWO))).errors
+    (error,) = verdict_on(request_of(written), cluster(topology("net", TWO))).errors
     assert 'ResourceClaim "pod-*"' in error
 
 
 def test_admin_access_is_warned_of(request_of: Request, topology: Topology) -> None:
     one = topology("net", "- {name: vf0, type: sriov}")
-    verdict = review(
+    verdict = verdict_on(
         request_of(claim("[{name: vf0, exactly: {deviceClassName: net-vf0, adminAccess: true}}]")), cluster(one)
     )
     assert verdict.allowed
@@ -134,14 +136,14 @@ def test_a_claim_that_cannot_be_read_is_the_api_servers_business(body: bytes) ->
     request = AdmissionRequest(
         uid="u", kind=Kind("resource.k8s.io", "v1", "ResourceClaim"), operation="CREATE", object=msgspec.Raw(body)
     )
-    assert review(request, Cluster()) == ALLOWED
+    assert verdict_on(request, World()) == ALLOWED
 
 
 def test_deletions_and_foreign_kinds_are_let_through(request_of: Request) -> None:
     gone = msgspec.structs.replace(request_of(claim("[]")), operation="DELETE")
-    assert review(gone, Cluster()) == ALLOWED
+    assert verdict_on(gone, World()) == ALLOWED
     pod = request_of({"apiVersion": "v1", "kind": "NetworkTopology", "metadata": {"name": "x"}})
-    assert review(pod, Cluster()) == ALLOWED
+    assert verdict_on(pod, World()) == ALLOWED
 
 
 @pytest.mark.parametrize(("kind", "group", "allowed"), [("ResourceClaim", "resource.k8s.io", True), *TOO_DEEP])
@@ -154,7 +156,7 @@ def test_a_too_deeply_nested_claim_is_allowed_and_netdras_own_kinds_are_rejected
         f'"operation": "CREATE", "name": "deep", "object": {{"kind": "{kind}", "metadata": {{"name": "deep"}}, '
         f'"spec": {{"devices": {{"config": [{{"opaque": {{"driver": "x.y", "parameters": {deep}}}}}]}}}}}}}}}}'
     )
-    verdict = review(read(body.encode()), Cluster())
+    verdict = verdict_on(read(body.encode()), World())
     assert verdict.allowed == allowed
     assert allowed or "nested more than" in verdict.errors[0]
 
@@ -181,4 +183,4 @@ def request(name: str, *classes: str) -> str:
 def test_only_classes_that_decide_on_a_refusal_are_asked_for(
     request_of: Request, topology: Topology, requests: str, asked: set[str]
 ) -> None:
-    assert decisive(request_of(claim(requests)), cluster(topology("net", TWO))) == asked
+    assert decisive(read_claim(request_of(claim(requests))), cluster(topology("net", TWO))) == asked

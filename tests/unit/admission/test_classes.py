@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from netdra.admission.cluster import Cluster
 from netdra.admission.messages import ALLOWED, AdmissionRequest, Kind, read
-from netdra.admission.review import owned_class, review
+from netdra.admission.requests import owned_class, verdict_on
 from netdra.controller.classes import changes
 from netdra.model import documents
 from netdra.model.claim import CELDeviceSelector, DeviceSelector
 from netdra.model.device import Features
+from netdra.review.world import World
 from netdra.rules.classes import check_made
 from netdra.topology.classes import device_classes, every_form
 
@@ -36,14 +36,14 @@ def step(kind: str) -> dict[str, Any]:
 
 
 def test_a_class_that_no_claim_could_be_prepared_with_is_refused(request_of: Request) -> None:
-    (error,) = review(request_of(device_class(step("../sh"))), Cluster()).errors
+    (error,) = verdict_on(request_of(device_class(step("../sh"))), World()).errors
     assert error == (
         'DeviceClass "nics": opaque parameters, step: type "../sh" is not a valid CNI plugin name; a '
         "type is the name of a "
         "program in the CNI path: no slash, no path"
     )
     changed = request_of(device_class(step("../sh")), old=device_class(step("macvlan")))
-    assert review(changed, Cluster()).errors == (error,)
+    assert verdict_on(changed, World()).errors == (error,)
 
 
 def test_sound_classes_and_those_of_other_drivers_are_let_through(
@@ -51,14 +51,14 @@ def test_sound_classes_and_those_of_other_drivers_are_let_through(
 ) -> None:
     (made,) = device_classes(topology("net", "- {name: vf, type: sriov}"))
     for each in (made, device_class(step("macvlan")), device_class("anything", driver="gpu.example.com")):
-        assert review(request_of(each), Cluster()) == ALLOWED
+        assert verdict_on(request_of(each), World()) == ALLOWED
 
 
 @pytest.mark.parametrize("body", [b"null", b'{"metadata": {}, "spec": {"config": 7}}'])
 def test_a_class_that_cannot_be_read_is_the_api_servers_business(body: bytes) -> None:
     kind = Kind("resource.k8s.io", "v1", "DeviceClass")
     request = AdmissionRequest(uid="u", kind=kind, operation="CREATE", object=msgspec.Raw(body))
-    assert review(request, Cluster()) == ALLOWED
+    assert verdict_on(request, World()) == ALLOWED
 
 
 @pytest.mark.parametrize(("driver", "allowed"), [("gpu.example.com", True), ("dra.networking", False)])
@@ -71,7 +71,7 @@ def test_parameters_that_are_nested_too_deeply_are_refused_where_they_are_for_ne
         '"kind": {"group": "resource.k8s.io", "version": "v1", "kind": "DeviceClass"}, '
         f'"object": {{"metadata": {{"name": "deep"}}, "spec": {{"config": [{config}]}}}}}}}}'
     )
-    assert review(read(body.encode()), Cluster()).allowed == allowed
+    assert verdict_on(read(body.encode()), World()).allowed == allowed
 
 
 @pytest.mark.parametrize("lists", [False, True])

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import yaml
 
-from netdra.admission import claims
 from netdra.admission.copy import Copy
 from netdra.admission.messages import AdmissionRequest, Verdict
 from netdra.admission.server import Webhook
@@ -22,6 +21,7 @@ from netdra.model import documents
 from netdra.model.claim import DeviceClass
 from netdra.model.topology import NetworkTopology
 from netdra.ops.process import Process
+from netdra.review import claims
 from netdra.topology.classes import device_classes
 
 Request = Callable[..., AdmissionRequest]
@@ -144,4 +144,4 @@ def test_a_rule_with_a_defect_admits_a_claim_with_a_warning_that_names_the_rule(
     net = topology("net", TWO)
     verdict = judged(ApiServer(), (net, *device_classes(net)), lacking())
     assert verdict.allowed
-    assert "internal error (KeyError in netdra.admission.claims." in verdict.warnings[0]
+    assert "internal error (KeyError in netdra.review.claims." in verdict.warnings[0]

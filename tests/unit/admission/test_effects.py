@@ -10,12 +10,10 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from netdra.admission.cluster import Cluster, narrowed
 from netdra.admission.copy import Copy
 from netdra.admission.messages import ALLOWED, AdmissionRequest
 from netdra.admission.nodes import Nodes
-from netdra.admission.policies import effect
-from netdra.admission.review import review
+from netdra.admission.requests import narrowed, verdict_on
 from netdra.exposure.foresight import InterfaceReports, folded, referenced_attributes
 from netdra.kube.client import Client
 from netdra.model.device import DEFAULT_FEATURES
@@ -24,6 +22,8 @@ from netdra.model.node_network import NodeNetworkStatus
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.registration import DeviceFile, Registration
 from netdra.node.publishing.reports import MOST_NAMED
+from netdra.review.policies import effect
+from netdra.review.world import World
 from tests import draws
 from tests.builders import OURS, exclude, exclusive, named, policy, shared, sriov
 from tests.unit.admission import kept
@@ -182,27 +182,27 @@ class TestInWords:
 
 
 class TestAtAdmission:
-    def cluster(self, nodes: Nodes, new: DeviceExposurePolicy | None) -> Cluster:
-        return Cluster(policies={"vfs": VFS, "pfs": PFS}, reported=reported(nodes, new))
+    def cluster(self, nodes: Nodes, new: DeviceExposurePolicy | None) -> World:
+        return World(policies={"vfs": VFS, "pfs": PFS}, reported=reported(nodes, new))
 
     def test_a_policy_is_warned_of(self, fifty: Nodes, request_of: Request) -> None:
         new = exclude("e", "true")
         request = request_of(new)
-        verdict = review(request, narrowed(request, self.cluster(fifty, new)))
+        verdict = verdict_on(request, narrowed(request, self.cluster(fifty, new)))
         assert verdict.allowed
         assert verdict.warnings == ('DeviceExposurePolicy "e": hides 450 devices on 50 nodes, 10 of them allocated',)
 
     def test_a_deletion_is_let_through_and_warned_of(self, fifty: Nodes, request_of: Request) -> None:
         request = replace(request_of(VFS, VFS), operation="DELETE", object=request_of(VFS).old_object)
-        assert review(request, narrowed(request, self.cluster(fifty, None))).warnings == (
+        assert verdict_on(request, narrowed(request, self.cluster(fifty, None))).warnings == (
             'DeviceExposurePolicy "vfs": its deletion hides 400 devices on 50 nodes, 10 of them allocated',
         )
-        assert review(request, Cluster()) == ALLOWED
+        assert verdict_on(request, World()) == ALLOWED
 
     def test_a_caller_without_a_certificate_gets_a_forecast_from_published_attributes(self) -> None:
         nics, new = exclusive("nics", f'{OURS}.type == "nic"'), exclude("e", f'{OURS}.ipv4 == "10.0.0.1/24"')
         copy = Copy(cast(Client, None))
-        copy.nodes, copy._cluster = known([report([nics], replace(NIC, ipv4=("10.0.0.1/24",)))]), Cluster()
+        copy.nodes, copy._cluster = known([report([nics], replace(NIC, ipv4=("10.0.0.1/24",)))]), World()
 
         def forecast(*, trusted: bool) -> str:
             found = asyncio.run(copy.with_reports(new, trusted=trusted)).reported

@@ -11,16 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from netdra.admission.cluster import Cluster, ClusterIndex, narrowed
 from netdra.admission.copy import Copy
 from netdra.admission.messages import AdmissionRequest, Kind
-from netdra.admission.review import review
+from netdra.admission.requests import narrowed, verdict_on
 from netdra.kube.client import Client
 from netdra.model import documents
 from netdra.model.custom_device import CustomDevice
 from netdra.model.meta import ObjectMeta
 from netdra.model.policy import DeviceExposurePolicyStatus
 from netdra.model.topology import NetworkTopology, NetworkTopologyStatus
+from netdra.review.index import WorldIndex
+from netdra.review.world import World
 from tests import builders
 from tests.builders import exclude, exclusive, policy
 from tests.effort import calls
@@ -90,7 +91,7 @@ def test_after_any_edits_the_index_and_the_narrowed_cluster_match_the_objects(
             stores[kind].remove(name)
         else:
             stores[kind].put(name, named(item, name))
-    cluster, anew = copy.cluster, ClusterIndex(copy.cluster)
+    cluster, anew = copy.cluster, WorldIndex(copy.cluster)
     assert (cluster.classes, cluster.added) == (anew.classes, anew.added.value)
     assert (copy.index.pooling, copy.index._parts) == (anew.pooling, anew._parts)
     for kind in range(3):
@@ -108,9 +109,9 @@ def test_the_verdict_is_that_of_the_whole_cluster(edits: list[tuple[int, str, An
         kept[kind].pop(key, None)
         if edited is not None:
             kept[kind][key] = named(edited, key)
-    cluster = Cluster(topologies=kept[0], policies=kept[1], custom_devices=kept[2])
+    cluster = World(topologies=kept[0], policies=kept[1], custom_devices=kept[2])
     request = request_of(named(item, name))
-    assert review(request, narrowed(request, cluster)) == review(request, cluster)
+    assert verdict_on(request, narrowed(request, cluster)) == verdict_on(request, cluster)
 
 
 def test_a_status_that_is_written_changes_nothing_that_verdicts_go_by() -> None:
@@ -151,7 +152,7 @@ def edit_topology(copy: Copy) -> None:
 def reviewed(item: Any) -> Callable[[Copy], None]:
     def send(copy: Copy) -> None:
         request = request_of(named(item, "new"))
-        review(request, narrowed(request, copy.cluster, copy.index))
+        verdict_on(request, narrowed(request, copy.cluster, copy.index))
 
     return send
 

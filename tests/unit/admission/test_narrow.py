@@ -9,9 +9,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from netdra.admission.cluster import NOTHING, Cluster, narrowed
 from netdra.admission.messages import AdmissionRequest, Verdict
-from netdra.admission.review import review
+from netdra.admission.requests import narrowed, verdict_on
 from netdra.cel.vocabulary import Added
 from netdra.exposure.foresight import InterfaceReports, SimilarInterfaces
 from netdra.exposure.ranks import Rivals
@@ -19,6 +18,7 @@ from netdra.model import documents
 from netdra.model.custom_device import CustomDevice
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
+from netdra.review.world import NOTHING, World
 from netdra.topology.classes import known_classes
 from tests.builders import OURS, exclusive, policy, shared
 
@@ -33,7 +33,7 @@ def written(kind: str, name: str, **spec: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def whole(topology: Topology) -> Cluster:
+def whole(topology: Topology) -> World:
     """A cluster with something of each kind that others can clash with, and something that they cannot."""
     topologies = (
         topology("a", "- {name: b-c, type: sriov, extendedResourceName: example.com/vf}"),
@@ -43,7 +43,7 @@ def whole(topology: Topology) -> Cluster:
     limits = {"configParameters": {"optional": [{"name": "level", "type": "string"}]}}
     schema = documents.convert(written("CNIPluginSchema", "s", cniType="my-plugin", **limits), CNIPluginSchema, "test")
     custom = written("CustomDevice", "c", provider="bctl", device="eth1", addIfNotExist=True)
-    return Cluster(
+    return World(
         topologies={each.name: each for each in topologies},
         schemas={"s": schema},
         policies={"p": shared("p", "true"), "pool": policy("pool", "true", pooledVFs={"lanes": 1})},
@@ -80,29 +80,29 @@ SCHEMA = {"configParameters": {"optional": [{"name": "pool", "type": "string"}, 
     ],
 )
 def test_the_verdict_is_that_of_the_whole_cluster(
-    request_of: Request, topology: Topology, whole: Cluster, new: Any, said: str
+    request_of: Request, topology: Topology, whole: World, new: Any, said: str
 ) -> None:
     request = request_of(topology(*new) if isinstance(new, tuple) else new)
-    verdict = review(request, whole)
+    verdict = verdict_on(request, whole)
     assert said in "\n".join((*verdict.errors, *verdict.warnings))
-    assert review(request, narrowed(request, whole)) == verdict
+    assert verdict_on(request, narrowed(request, whole)) == verdict
 
 
 def test_a_policy_is_compared_with_policies_of_its_rank_and_policies_in_interface_reports(
-    request_of: Request, whole: Cluster
+    request_of: Request, whole: World
 ) -> None:
     request = request_of(exclusive("q", "true"))
     standing = SimilarInterfaces({}, standings={"p": "wins", "gone": "wins"})
     cluster = replace(whole, reported=InterfaceReports((standing,), nodes=1))
     sent = narrowed(request, cluster)
-    assert sent == Cluster(
+    assert sent == World(
         policies={"p": whole.policies["p"]}, added=whole.added, reported=cluster.reported, rivals=Rivals(("p", "pool"))
     )
-    assert review(request, sent) == review(request, cluster)
+    assert verdict_on(request, sent) == verdict_on(request, cluster)
 
 
 def test_topologies_that_can_neither_clash_nor_break_are_not_sent(
-    request_of: Request, topology: Topology, whole: Cluster
+    request_of: Request, topology: Topology, whole: World
 ) -> None:
     assert narrowed(request_of(topology("new", "- {name: y, type: sriov}")), whole).topologies == {}
     sent = narrowed(request_of(written("CNIPluginSchema", "t", cniType="my-plugin")), whole)
@@ -110,10 +110,10 @@ def test_topologies_that_can_neither_clash_nor_break_are_not_sent(
 
 
 def test_an_unreadable_object_is_sent_without_any_cluster_state(
-    request_of: Request, topology: Topology, whole: Cluster
+    request_of: Request, topology: Topology, whole: World
 ) -> None:
     request = request_of(topology("new", "- {name: y, type: sriov}"))
     broken = msgspec.structs.replace(request, object=msgspec.Raw(b'{"spec": 7}'))
     assert narrowed(broken, whole) == NOTHING
-    refused: Verdict = review(broken, narrowed(broken, whole))
+    refused: Verdict = verdict_on(broken, narrowed(broken, whole))
     assert not refused.allowed

@@ -9,11 +9,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from netdra.admission import topologies
-from netdra.admission.cluster import Cluster, narrowed
 from netdra.admission.messages import ALLOWED, AdmissionRequest
 from netdra.admission.nodes import Nodes
-from netdra.admission.review import is_reshaped, review
+from netdra.admission.requests import is_reshaped, narrowed, verdict_on
 from netdra.model import documents
 from netdra.model.claim import DeviceClass
 from netdra.model.custom_device import CustomDevice
@@ -21,6 +19,8 @@ from netdra.model.node_network import InterfaceGroup, PublishedDevice
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.networks import shares
+from netdra.review import topologies
+from netdra.review.world import World
 from netdra.topology.classes import device_classes, known_classes
 from netdra.vocabulary import added
 from tests.builders import OURS, exclude, exclusive, policy, shared
@@ -61,14 +61,14 @@ def custom(name: str = "c", **spec: Any) -> CustomDevice:
 
 class TestTopologies:
     def test_a_sound_one_is_let_through(self, request_of: Request, topology: Topology) -> None:
-        assert review(request_of(topology("net", ONE)), Cluster()) == ALLOWED
+        assert verdict_on(request_of(topology("net", ONE)), World()) == ALLOWED
 
     def test_a_bond_of_one_interface_is_refused_in_the_known_words(
         self, request_of: Request, topology: Topology
     ) -> None:
         config = "{mode: active-backup, links: [{name: net1}, {name: net2}]}"
         steps = f"{ONE}\n- {{name: bond0, type: bond, dependOn: [vf0], config: {config}}}"
-        (error,) = review(request_of(topology("broken-topology", steps)), Cluster()).errors
+        (error,) = verdict_on(request_of(topology("broken-topology", steps)), World()).errors
         assert error == (
             'NetworkTopology "broken-topology", step "bond0": CNIPluginSchema "bond" requires at least 2 interfaces '
             'in prevResult, but step "bond0" depends on [vf0] which produces only 1 interface. '
@@ -77,70 +77,70 @@ class TestTopologies:
 
     def test_a_selector_with_invalid_cel_is_rejected(self, request_of: Request, topology: Topology) -> None:
         steps = '- {name: vf0, type: sriov, selector: {cel: "device.atributes"}}'
-        (error,) = review(request_of(topology("net", steps)), Cluster()).errors
+        (error,) = verdict_on(request_of(topology("net", steps)), World()).errors
         assert "undefined field" in error
 
     def test_a_selector_with_a_name_that_is_almost_one_is_refused(
         self, request_of: Request, topology: Topology
     ) -> None:
         steps = f"- {{name: vf0, type: sriov, selector: {{cel: '{OURS}.pfname == \"a\"'}}}}"
-        (error,) = review(request_of(topology("net", steps)), Cluster()).errors
+        (error,) = verdict_on(request_of(topology("net", steps)), World()).errors
         assert 'step "vf0": selector.cel: CEL expression is wrong at line 1, column 37' in error
         assert 'did you mean "pfName"?' in error
 
     def test_a_name_is_warned_of_until_a_policy_adds_it(self, request_of: Request, topology: Topology) -> None:
         steps = f"- {{name: vf0, type: sriov, selector: {{cel: '{OURS}.rack == \"a\"'}}}}"
-        (warning,) = review(request_of(topology("net", steps)), Cluster()).warnings
+        (warning,) = verdict_on(request_of(topology("net", steps)), World()).warnings
         assert 'attribute "rack" of domain dra.networking is not set on any device yet' in warning
         given = added([exclusive("p", "true", additionalAttributes={"rack": "a"})])
-        assert review(request_of(topology("net", steps)), Cluster(added=given)) == ALLOWED
+        assert verdict_on(request_of(topology("net", steps)), World(added=given)) == ALLOWED
         given = added([exclusive("p", "true", additionalAttributes={"rack": 7})])
-        (error,) = review(request_of(topology("net", steps)), Cluster(added=given)).errors
+        (error,) = verdict_on(request_of(topology("net", steps)), World(added=given)).errors
         assert 'rack is an int and "a" a string' in error
 
     def test_a_schema_in_the_cluster_overrides_the_builtin_schema(
         self, request_of: Request, topology: Topology
     ) -> None:
         own = schema("sriov", "sriov", configParameters={"required": [{"name": "level", "type": "integer"}]})
-        (error,) = review(request_of(topology("net", ONE)), Cluster(schemas={"sriov": own})).errors
+        (error,) = verdict_on(request_of(topology("net", ONE)), World(schemas={"sriov": own})).errors
         assert "level" in error
 
     def test_a_schema_of_a_former_version_is_ignored(self, request_of: Request, topology: Topology) -> None:
         strict = {"required": [{"name": "level", "type": "integer"}]}
         older = former_versions(schema("sriov", "sriov", configParameters=strict))
         new = request_of(topology("net", ONE))
-        assert review(new, Cluster(schemas={"sriov": older})) == ALLOWED
+        assert verdict_on(new, World(schemas={"sriov": older})) == ALLOWED
         vendors = schema("zz", "sriov", configParameters=strict)
-        assert review(new, Cluster(schemas={"sriov": older, "zz": vendors})).errors
+        assert verdict_on(new, World(schemas={"sriov": older, "zz": vendors})).errors
         unknown = request_of(topology("net", "- {name: vf0, type: unheard}"))
-        (warning,) = review(
-            unknown, Cluster(schemas={"unheard": former_versions(schema("unheard", "unheard"))})
+        (warning,) = verdict_on(
+            unknown, World(schemas={"unheard": former_versions(schema("unheard", "unheard"))})
         ).warnings
         assert 'no CNIPluginSchema describes plugin "unheard"' in warning
 
     def test_a_schema_that_contradicts_itself_counts_for_nothing(self, request_of: Request, topology: Topology) -> None:
         limits = {"prevResult": {"interfaces": {"minItems": 3, "maxItems": 1}}}
         broken = schema("sriov", "sriov", input=limits)
-        assert review(request_of(topology("net", ONE)), Cluster(schemas={"sriov": broken})) == ALLOWED
+        assert verdict_on(request_of(topology("net", ONE)), World(schemas={"sriov": broken})) == ALLOWED
 
     def test_two_that_make_a_class_of_the_same_name_clash(self, request_of: Request, topology: Topology) -> None:
         first = topology("a", "- {name: b-c, type: sriov}")
         second = topology("a-b", "- {name: c, type: sriov}")
-        (error,) = review(request_of(second), Cluster(topologies={"a": first})).errors
+        (error,) = verdict_on(request_of(second), World(topologies={"a": first})).errors
         assert 'its DeviceClass "a-b-c" has the same name as that of step "b-c" of NetworkTopology "a"' in error
 
     def test_errors_of_other_objects_are_not_reported(self, request_of: Request, topology: Topology) -> None:
         others = {"a": topology("a", "- {name: b-c, type: sriov}"), "a-b": topology("a-b", "- {name: c, type: sriov}")}
-        assert review(request_of(topology("net", ONE)), Cluster(topologies=others)) == ALLOWED
+        assert verdict_on(request_of(topology("net", ONE)), World(topologies=others)) == ALLOWED
 
     @pytest.mark.parametrize("steps", [TWO, "- {name: vf0, type: host-device}"])
     def test_the_steps_of_one_that_is_used_are_fixed(self, request_of: Request, topology: Topology, steps: str) -> None:
         old, new = topology("net", ONE), topology("net", steps)
         users = tuple(f"team/{number}" for number in range(7))
-        (error,) = review(request_of(new, old), Cluster(users=users)).errors
+        (error,) = verdict_on(request_of(new, old), World(users=users)).errors
         named = "(team/0, team/1, team/2, team/3, team/4 and 2 more)"
         assert f"by 7 ResourceClaims of attached pods {named}; its steps cannot be changed" in error
-        assert review(request_of(new, old), Cluster()).allowed
+        assert verdict_on(request_of(new, old), World()).allowed
 
     @pytest.mark.parametrize(
         ("steps", "other"),
@@ -158,7 +158,7 @@ class TestTopologies:
         self, request_of: Request, topology: Topology
     ) -> None:
         new, old = topology("net", ONE.replace("vf", "vg")), topology("net", ONE)
-        (warning,) = review(request_of(new, old), Cluster(waiting=2)).warnings
+        (warning,) = verdict_on(request_of(new, old), World(waiting=2)).warnings
         assert "2 ResourceClaims that are allocated but not attached will use the new steps" in warning
 
     def test_a_range_that_another_network_hands_out_too_is_warned_of(
@@ -167,66 +167,66 @@ class TestTopologies:
         local = "- {name: nic, type: host-device, config: {ipam: {type: host-local, subnet: 10.7.0.0/24}}}"
         one, two = topology("one", local), topology("two", local)
         request = request_of(two)
-        known = Cluster(topologies={"one": one, "far": topology("far", local.replace("10.7", "10.8"))})
+        known = World(topologies={"one": one, "far": topology("far", local.replace("10.7", "10.8"))})
         assert set(narrowed(request, known).topologies) == {"one"}
         for cluster in (known, narrowed(request, known)):
-            verdict = review(request, cluster)
+            verdict = verdict_on(request, cluster)
             assert verdict.allowed
             assert 'also assigned by step "nic" of "one"' in "\n".join(verdict.warnings)
         same = topology("two", local.replace("type: host-device", "type: host-device, network: n"))
-        assert not review(request_of(same), Cluster(topologies={"one": same})).warnings
+        assert not verdict_on(request_of(same), World(topologies={"one": same})).warnings
 
     def test_selectors_of_one_that_is_used_can_be_changed(self, request_of: Request, topology: Topology) -> None:
         new = topology("net", f"- {{name: vf0, type: sriov, selector: {{cel: '{OURS}.rdma == true'}}}}")
-        assert review(request_of(new, topology("net", ONE)), Cluster(users=("team/a",))) == ALLOWED
+        assert verdict_on(request_of(new, topology("net", ONE)), World(users=("team/a",))) == ALLOWED
 
     def test_a_foreign_class_of_the_name_is_warned_of(self, request_of: Request, topology: Topology) -> None:
         found = documents.convert({"metadata": {"name": "net-vf0"}, "spec": {}}, DeviceClass, "test")
         new = topology("net", ONE)
-        cluster = narrowed(request_of(new), Cluster(classes=known_classes([new], [found])))
-        (warning,) = review(request_of(new), cluster).warnings
+        cluster = narrowed(request_of(new), World(classes=known_classes([new], [found])))
+        (warning,) = verdict_on(request_of(new), cluster).warnings
         assert 'DeviceClass "net-vf0" already exists and is not managed by netdra' in warning
 
     def test_its_own_classes_are_not_warned_of(self, request_of: Request, topology: Topology) -> None:
         new = topology("net", ONE)
-        cluster = narrowed(request_of(new), Cluster(classes=known_classes([new], [])))
-        assert review(request_of(new), cluster) == ALLOWED
+        cluster = narrowed(request_of(new), World(classes=known_classes([new], [])))
+        assert verdict_on(request_of(new), cluster) == ALLOWED
 
     def test_a_plugin_without_a_schema_is_warned_of(self, request_of: Request, topology: Topology) -> None:
-        verdict = review(request_of(topology("net", "- {name: a, type: my-plugin}")), Cluster())
+        verdict = verdict_on(request_of(topology("net", "- {name: a, type: my-plugin}")), World())
         assert verdict.allowed
         assert 'no CNIPluginSchema describes plugin "my-plugin"' in verdict.warnings[0]
 
     def test_one_that_cannot_be_read_is_refused_with_the_place(self, request_of: Request, topology: Topology) -> None:
         plain = documents.plain(topology("net", ONE))
         plain["spec"]["steps"][0]["type"] = 7
-        (error,) = review(request_of(plain), Cluster()).errors
+        (error,) = verdict_on(request_of(plain), World()).errors
         assert error.startswith('NetworkTopology "net", step "vf0": expected text, found an integer')
 
 
 class TestPolicies:
     def test_an_unusable_policy_is_rejected_with_each_error(self, request_of: Request) -> None:
         wrong = policy("p", "device.driver ==", allowMultipleAllocations=True)
-        errors = review(request_of(wrong), Cluster()).errors
+        errors = verdict_on(request_of(wrong), World()).errors
         assert len(errors) == 2
         assert all(error.startswith('DeviceExposurePolicy "p": spec.') for error in errors)
 
     def test_an_unknown_enum_value_is_rejected_with_the_allowed_values(self, request_of: Request) -> None:
         wrong = documents.plain(exclusive("p", "true"))
         wrong["spec"]["action"] = "expoze"
-        (error,) = review(request_of(wrong), Cluster()).errors
+        (error,) = verdict_on(request_of(wrong), World()).errors
         assert error.startswith('DeviceExposurePolicy "p": ')
         assert "$.spec.action" in error
         assert all(word in error for word in ('"expose"', '"exclude"'))
 
     def test_consumption_of_an_unknown_capacity_is_refused(self, request_of: Request) -> None:
         wrong = shared("p", "true", supportedCNIPlugins=[{"name": "macvlan", "consumePerAllocation": {"seats": 1}}])
-        (error,) = review(request_of(wrong), Cluster()).errors
+        (error,) = verdict_on(request_of(wrong), World()).errors
         assert 'consumePerAllocation["seats"]: not found in spec.exposure.capacity' in error
 
     def test_a_policy_that_can_be_used_is_let_through(self, request_of: Request) -> None:
-        assert review(request_of(exclusive("p", "true")), Cluster()) == ALLOWED
-        assert review(request_of(exclude("p", "true")), Cluster()) == ALLOWED
+        assert verdict_on(request_of(exclusive("p", "true")), World()) == ALLOWED
+        assert verdict_on(request_of(exclude("p", "true")), World()) == ALLOWED
 
     @pytest.mark.parametrize("action", ["expose", "exclude"])
     @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ class TestPolicies:
         self, request_of: Request, action: str, cel: str, said: str
     ) -> None:
         new = exclude("p", cel) if action == "exclude" else exclusive("p", cel)
-        (error,) = review(request_of(new), Cluster()).errors
+        (error,) = verdict_on(request_of(new), World()).errors
         assert error.startswith(
             'DeviceExposurePolicy "p": spec.selector.cel: CEL expression is wrong at line 1, column '
         )
@@ -249,58 +249,56 @@ class TestPolicies:
 
     def test_a_policy_cannot_select_by_attributes_that_policies_add(self, request_of: Request) -> None:
         given = added([exclusive("p", "true", additionalAttributes={"rack": "a"})])
-        (error,) = review(request_of(exclude("q", f'{OURS}.rack == "a"')), Cluster(added=given)).errors
+        (error,) = verdict_on(request_of(exclude("q", f'{OURS}.rack == "a"')), World(added=given)).errors
         assert "added to devices after policies select interfaces" in error
 
     def test_a_domain_of_others_is_warned_of_on_one_line(self, request_of: Request) -> None:
         new = exclude("p", 'device.attributes["example.org"].rack == "a"')
-        (warning,) = review(request_of(new), Cluster()).warnings
+        (warning,) = verdict_on(request_of(new), World()).warnings
         assert 'interfaces do not have attributes of domain "example.org"' in warning
         assert "\n" not in warning
 
     def test_no_plugin_and_the_nodes_uplink_are_warned_of(self, request_of: Request) -> None:
-        warnings = review(request_of(policy("p", "true", allowHostUplink=True)), Cluster()).warnings
+        warnings = verdict_on(request_of(policy("p", "true", allowHostUplink=True)), World()).warnings
         assert [text.split()[2] for text in warnings] == [
             "spec.exposure.supportedCNIPlugins:",
             "spec.exposure.allowHostUplink:",
         ]
 
     def test_a_policy_of_the_same_rank_is_warned_of(self, request_of: Request) -> None:
-        cluster = Cluster(
-            policies={"a": exclusive("a", "true"), "b": exclusive("b", "false"), "p": exclude("p", "true")}
-        )
-        (warning,) = review(request_of(exclusive("p", "true ")), cluster).warnings
+        cluster = World(policies={"a": exclusive("a", "true"), "b": exclusive("b", "false"), "p": exclude("p", "true")})
+        (warning,) = verdict_on(request_of(exclusive("p", "true ")), cluster).warnings
         assert 'the same selector, priority and suffix as "a", so only "a" is used' in warning
 
 
 class TestSchemas:
     def test_one_that_contradicts_itself_is_refused(self, request_of: Request) -> None:
         twice = {"required": [{"name": "a", "type": "string"}], "optional": [{"name": "a", "type": "string"}]}
-        assert review(request_of(schema("s", "x", configParameters=twice)), Cluster()).errors
+        assert verdict_on(request_of(schema("s", "x", configParameters=twice)), World()).errors
 
     def test_a_second_one_for_a_plugin_is_warned_of(self, request_of: Request) -> None:
-        (warning,) = review(request_of(schema("s", "x")), Cluster(schemas={"a": schema("a", "x")})).warnings
+        (warning,) = verdict_on(request_of(schema("s", "x")), World(schemas={"a": schema("a", "x")})).warnings
         assert 'a also describes plugin "x"; "a" counts' in warning
 
     def test_topologies_that_break_it_are_named(self, request_of: Request, topology: Topology) -> None:
         strict = schema("s", "sriov", configParameters={"required": [{"name": "level", "type": "integer"}]})
         topologies = {"net": topology("net", ONE), "other": topology("other", "- {name: a, type: host-device}")}
-        warnings = review(request_of(strict), Cluster(topologies=topologies)).warnings
+        warnings = verdict_on(request_of(strict), World(topologies=topologies)).warnings
         assert "the stored topologies net do not match it" in warnings[-1]
 
     def test_a_schema_of_a_former_version_is_not_a_duplicate_and_its_author_is_warned(
         self, request_of: Request
     ) -> None:
         former = former_versions(schema("vlan", "vlan"))
-        warnings = review(request_of(schema("a-vlan", "vlan")), Cluster(schemas={"vlan": former})).warnings
+        warnings = verdict_on(request_of(schema("a-vlan", "vlan")), World(schemas={"vlan": former})).warnings
         assert [told for told in warnings if "too" in told] == []
-        (warning,) = review(request_of(former), Cluster()).warnings
+        (warning,) = verdict_on(request_of(former), World()).warnings
         assert 'CNIPluginSchema "vlan": the label networking.dra.io/shipped' in warning
         assert "the schema is ignored, and the controller deletes it" in warning
 
     def test_a_schema_wider_than_the_builtin_one_is_warned_of_by_its_keys(self, request_of: Request) -> None:
         wider = schema("vlan", "vlan", configParameters={"optional": [{"name": "vendorKey", "type": "integer"}]})
-        (warning,) = review(request_of(wider), Cluster()).warnings
+        (warning,) = verdict_on(request_of(wider), World()).warnings
         assert 'allows more than netdra\'s built-in schema for plugin "vlan": it accepts vendorKey' in warning
 
 
@@ -311,7 +309,7 @@ class TestCustomDevices:
             capacity={"seats": {"value": "10"}},
             selector={"nodeSelector": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}},
         )
-        assert review(request_of(right), Cluster()) == ALLOWED
+        assert verdict_on(request_of(right), World()) == ALLOWED
 
     @pytest.mark.parametrize(
         ("spec", "message"),
@@ -351,15 +349,15 @@ class TestCustomDevices:
     ) -> None:
         plain = documents.plain(custom(addIfNotExist=True))
         plain["spec"] = {"provider": "bctl", "device": "eth1", **spec}
-        (error,) = review(request_of(plain), Cluster()).errors
+        (error,) = verdict_on(request_of(plain), World()).errors
         assert message in error
 
     def test_a_second_one_for_a_device_is_warned_of(self, request_of: Request) -> None:
-        cluster = Cluster(custom_devices={"a": custom("a", addIfNotExist=True)})
-        (warning,) = review(request_of(custom("b", addIfNotExist=True)), cluster).warnings
+        cluster = World(custom_devices={"a": custom("a", addIfNotExist=True)})
+        (warning,) = verdict_on(request_of(custom("b", addIfNotExist=True)), cluster).warnings
         assert "a describes the same device" in warning
         other = custom("b", device="eth2", addIfNotExist=True)
-        assert review(request_of(other), cluster) == ALLOWED
+        assert verdict_on(request_of(other), cluster) == ALLOWED
 
 
 class TestNowhere:
@@ -390,7 +388,7 @@ class TestNowhere:
         nowhere = self.nodes().nowhere(new)
         assert message in nowhere
         assert bool(message) is bool(nowhere)
-        found = review(request_of(new), Cluster(nowhere=nowhere))
+        found = verdict_on(request_of(new), World(nowhere=nowhere))
         assert found.allowed
         assert [message in warning for warning in found.warnings] == ([True] if message else [])
 
@@ -400,7 +398,7 @@ class TestNowhere:
 
 
 def test_a_cluster_survives_encoding_for_a_worker(topology: Topology) -> None:
-    cluster = Cluster(
+    cluster = World(
         topologies={"net": topology("net", ONE)},
         schemas={"s": schema("s", "x")},
         policies={"p": shared("p", "true")},
@@ -408,22 +406,22 @@ def test_a_cluster_survives_encoding_for_a_worker(topology: Topology) -> None:
         classes=known_classes([topology("net", ONE)], []),
         users=("a/b",),
     )
-    assert msgspec.json.decode(msgspec.json.encode(cluster), type=Cluster) == cluster
+    assert msgspec.json.decode(msgspec.json.encode(cluster), type=World) == cluster
 
 
 class TestPodNetworks:
     def test_an_invalid_pod_network_is_rejected_and_an_overlapping_range_is_warned_of(
         self, request_of: Request
     ) -> None:
-        wrong = review(request_of(network("10.7.0.0/24", name="a", dns=["x"])), Cluster())
+        wrong = verdict_on(request_of(network("10.7.0.0/24", name="a", dns=["x"])), World())
         assert wrong.errors == (
             'PodNetwork "a": "x" is not an IP address; write it without a prefix length, as 10.77.0.2',
         )
         near = network("10.7.0.0/16", name="b")
-        cluster = narrowed(request_of(network("10.7.0.0/24", name="a")), Cluster(pod_networks={"b": near}))
-        (warning,) = review(request_of(network("10.7.0.0/24", name="a")), cluster).warnings
+        cluster = narrowed(request_of(network("10.7.0.0/24", name="a")), World(pod_networks={"b": near}))
+        (warning,) = verdict_on(request_of(network("10.7.0.0/24", name="a")), cluster).warnings
         assert 'PodNetwork "a": range 10.7.0.0/24 overlaps with PodNetwork "b"' in warning
-        assert review(request_of(network("10.8.0.0/24", name="a")), cluster) == ALLOWED
+        assert verdict_on(request_of(network("10.8.0.0/24", name="a")), cluster) == ALLOWED
 
     def test_a_topology_must_use_the_networks_vlan_and_is_warned_of_networks_that_do_not_exist(
         self, request_of: Request, topology: Topology
@@ -433,10 +431,10 @@ class TestPodNetworks:
             "- {name: nic, type: macvlan}\n"
             "- {name: tag, type: vlan, dependOn: [nic], network: storage, config: {id: 7, ipam: {type: network}}}",
         )
-        cluster = Cluster(pod_networks={"storage": network("10.7.0.0/24", vlan=8), "other": network("10.9.0.0/24")})
-        (error,) = review(request_of(made), narrowed(request_of(made), cluster)).errors
+        cluster = World(pod_networks={"storage": network("10.7.0.0/24", vlan=8), "other": network("10.9.0.0/24")})
+        (error,) = verdict_on(request_of(made), narrowed(request_of(made), cluster)).errors
         assert 'the step uses VLAN 7, but PodNetwork "storage" is VLAN 8' in error
-        verdict = review(request_of(made), Cluster())
+        verdict = verdict_on(request_of(made), World())
         assert verdict.errors == ()
         assert any('PodNetwork "storage" does not exist' in text for text in verdict.warnings)
 
@@ -444,8 +442,8 @@ class TestPodNetworks:
         self, request_of: Request, topology: Topology
     ) -> None:
         made = topology("lan", "- {name: nic, type: macvlan, network: a, config: {mtu: 1400, ipam: {type: network}}}")
-        cluster = Cluster(pod_networks={"a": network("10.7.0.0/24", name="a", mtu=1500)})
-        verdict = review(request_of(made), narrowed(request_of(made), cluster))
+        cluster = World(pod_networks={"a": network("10.7.0.0/24", name="a", mtu=1500)})
+        verdict = verdict_on(request_of(made), narrowed(request_of(made), cluster))
         assert verdict.errors == ()
         assert any('sets mtu 1400, but PodNetwork "a" has mtu 1500' in text for text in verdict.warnings)
 
@@ -459,7 +457,7 @@ class TestPodNetworks:
         users = {name: topology(name, steps) for name in ("one", "two", "three", "four")}
         users["other"] = topology("other", steps.replace("network: a", "network: b"))
         changed = network("10.7.0.0/24", name="a", vlan=8, mtu=1500)
-        verdict = review(request_of(changed), narrowed(request_of(changed), Cluster(topologies=users)))
+        verdict = verdict_on(request_of(changed), narrowed(request_of(changed), World(topologies=users)))
         assert verdict.errors == ()
         assert len(verdict.warnings) == topologies.SHOWN + 1
         assert verdict.warnings[-1] == "3 more warnings like these are not shown"
@@ -467,7 +465,7 @@ class TestPodNetworks:
         assert 'the step sets mtu 1400, but PodNetwork "a" has mtu 1500' in str(verdict)
         assert '"other"' not in str(verdict)
         same = network("10.7.0.0/24", name="a", vlan=7, mtu=1400)
-        assert review(request_of(same), narrowed(request_of(same), Cluster(topologies=users))) == ALLOWED
+        assert verdict_on(request_of(same), narrowed(request_of(same), World(topologies=users))) == ALLOWED
 
     def test_a_claim_is_warned_of_networks_that_do_not_exist(self, request_of: Request) -> None:
         names = {"a": "podnetwork.storage", "b": "podnetwork.lan", "nic": "unknown"}
@@ -475,8 +473,8 @@ class TestPodNetworks:
         metadata, spec = {"name": "c"}, {"devices": {"requests": requests}}
         kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}
         asked = request_of({**kind, "metadata": metadata, "spec": spec})
-        cluster = narrowed(asked, Cluster(pod_networks={"storage": network("10.7.0.0/24")}))
-        found = [text for text in review(asked, cluster).warnings if "does not exist" in text]
+        cluster = narrowed(asked, World(pod_networks={"storage": network("10.7.0.0/24")}))
+        found = [text for text in verdict_on(asked, cluster).warnings if "does not exist" in text]
         (text,) = found
         assert text.startswith('ResourceClaim "c", request "b" requests addresses: PodNetwork "lan" does not exist')
 
@@ -488,9 +486,9 @@ class TestPodNetworks:
         devices = {"requests": [{"name": "nic", "exactly": {"deviceClassName": "lan-nic"}}]}
         kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}
         asked = request_of({**kind, "metadata": {"name": "c"}, "spec": {"devices": devices}})
-        without = Cluster(topologies={"lan": lan}, classes=classes)
-        assert review(asked, narrowed(asked, without)).warnings == ()
+        without = World(topologies={"lan": lan}, classes=classes)
+        assert verdict_on(asked, narrowed(asked, without)).warnings == ()
         network_class = shares.device_class(network("10.7.0.0/24", name="a"))
-        full = Cluster(topologies={"lan": lan}, classes={**classes, "podnetwork.a": network_class})
-        (warning,) = review(asked, narrowed(asked, full)).warnings
+        full = World(topologies={"lan": lan}, classes={**classes, "podnetwork.a": network_class})
+        (warning,) = verdict_on(asked, narrowed(asked, full)).warnings
         assert "add a request of DeviceClass podnetwork.a" in warning

@@ -8,17 +8,17 @@ import msgspec
 import pytest
 
 from netdra.admission import pods
-from netdra.admission.cluster import Cluster
 from netdra.admission.messages import AdmissionRequest, Kind
 from netdra.model.claim import ResourceClaimTemplate
 from netdra.model.errors import InvalidInputError
+from netdra.review.world import World
 from netdra.topology.classes import known_classes
 from tests import builders
 
 LAN = builders.topology(
     "- {name: nic, type: host-device, config: {ipam: {type: static, addresses: [{address: 10.0.0.5/24}]}}}", name="lan"
 )
-CLUSTER = Cluster(topologies={"lan": LAN}, classes=known_classes([LAN], ()))
+CLUSTER = World(topologies={"lan": LAN}, classes=known_classes([LAN], ()))
 TEMPLATE = msgspec.convert(
     {
         "apiVersion": "resource.k8s.io/v1",

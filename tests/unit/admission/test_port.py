@@ -17,10 +17,9 @@ import pytest
 import trustme
 
 from netdra.admission import server as webhook_server
-from netdra.admission.cluster import Cluster
 from netdra.admission.copy import Copy
 from netdra.admission.messages import AdmissionRequest, Kind
-from netdra.admission.review import review as judge
+from netdra.admission.requests import verdict_on as judge
 from netdra.admission.server import LIMITS, NO_CERTIFICATE, PATH, Webhook
 from netdra.admission.serving import ANYBODY, Clients, context
 from netdra.admission.workers import Workers
@@ -29,6 +28,7 @@ from netdra.model.claim import ResourceClaim
 from netdra.model.topology import NetworkTopology
 from netdra.ops.bounded import BoundedServer
 from netdra.ops.process import Process
+from netdra.review.world import World
 from netdra.rules.limits import is_claim_within
 from netdra.topology.classes import device_classes
 from testbed.pace import within
@@ -110,10 +110,10 @@ async def listening(clients: Clients = ANYBODY, users: tuple[str, ...] = (), rev
     copy = Copy(cast(Client, None))
     for store in copy._stores:
         store.version = "1"
-    copy._cluster = Cluster()
+    copy._cluster = World()
 
-    async def with_users(topology: str) -> Cluster:
-        return Cluster(users=users)
+    async def with_users(topology: str) -> World:
+        return World(users=users)
 
     copy.with_users = with_users  # type: ignore[method-assign]
     authority, tls = trustme.CA(), context(clients)
@@ -364,7 +364,7 @@ def test_the_cost_of_reviewing_a_huge_claim_is_proportional_to_reading_it(
     own = {"requests": ["nobody"], "opaque": {"driver": "dra.networking", "parameters": given}}
     kind = Kind("resource.k8s.io", "v1", "ResourceClaim")
     net = topology("net", "- {name: r0, type: sriov}")
-    cluster = Cluster(topologies={"net": net}, classes={"c": device_classes(net)[0]})
+    cluster = World(topologies={"net": net}, classes={"c": device_classes(net)[0]})
     for count in (500, 8000):  # a cost of the square is a minute with the second
         claim = huge(count)
         claim["spec"]["devices"]["config"] = [own] * count

@@ -13,12 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from netdra.admission import searches
-from netdra.admission.cluster import Cluster, narrowed
 from netdra.admission.messages import MAX_WARNING, AdmissionRequest
 from netdra.admission.nodes import Nodes
-from netdra.admission.offers import MOST_DEVICES
-from netdra.admission.review import review
+from netdra.admission.requests import narrowed, verdict_on
 from netdra.model import names
 from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.device import DEFAULT_FEATURES, Features
@@ -27,6 +24,9 @@ from netdra.model.meta import OwnerReference
 from netdra.model.node_network import InterfaceGroup, PublishedDevice
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.topology import NetworkTopology
+from netdra.review import searches
+from netdra.review.offers import MOST_DEVICES
+from netdra.review.world import World
 from netdra.slices.allocator import Allocator
 from netdra.slices.allocator.worst_case import MOST_NODES
 from netdra.topology.classes import device_classes, known_classes, plain_claim
@@ -77,9 +77,9 @@ def rails(count: int, *selectors: str) -> NetworkTopology:
 
 def cluster(
     nodes: Nodes, asked: frozenset[str], *policies: DeviceExposurePolicy, named: bool = True, **more: Any
-) -> Cluster:
+) -> World:
     offers = asyncio.run(nodes.offers(asked, named=named))
-    return Cluster(policies={one.name: one for one in policies}, offers=offers, **more)
+    return World(policies={one.name: one for one in policies}, offers=offers, **more)
 
 
 def warned(new: NetworkTopology, nodes: Nodes, *policies: DeviceExposurePolicy, named: bool = True) -> tuple[str, ...]:
@@ -94,7 +94,7 @@ class TestTopologies:
         new = rails(8)
         nodes = reporting(scene(VFS, interfaces=interfaces))
         known = cluster(nodes, searches.asked_by_topology(new), VFS, named=named)
-        verdict = review(request_of(new), narrowed(request_of(new), known))
+        verdict = verdict_on(request_of(new), narrowed(request_of(new), known))
         assert verdict.allowed
         what, step = verdict.warnings
         assert what == (
@@ -207,7 +207,7 @@ class TestClaims:
         known = cluster(nodes, searches.asked_by_claim(new, classes), pooled(2), classes=classes)
         assert searches.concerns(new, classes)
         assert searches.may_be_long(new, asyncio.run(nodes.most_devices()))
-        (warning,) = review(request_of(new), narrowed(request_of(new), known)).warnings
+        (warning,) = verdict_on(request_of(new), narrowed(request_of(new), known)).warnings
         assert warning == (
             f'{kind} "c", request "rail0": 3 devices are requested, but only 2 match on any node, and a request cannot '
             "get the same shared device twice; divide the pooled VFs into more lanes, or use several requests"
@@ -215,7 +215,7 @@ class TestClaims:
         single = reporting(scene(VFS, interfaces=card(8, 16)))
         long = claim_for(8, kind=kind, capacity={"requests": {f"{names.DRIVER}/bandwidth": "1000"}})
         known = cluster(single, searches.asked_by_claim(long, classes), VFS, classes=classes)
-        warnings = review(request_of(long), narrowed(request_of(long), known)).warnings
+        warnings = verdict_on(request_of(long), narrowed(request_of(long), known)).warnings
         assert [text.startswith(f'{kind} "c"') for text in warnings] == [True, True]
 
     def test_a_count_is_not_warned_of_while_some_nodes_are_unchecked(self, request_of: Request) -> None:
@@ -223,9 +223,9 @@ class TestClaims:
         new = claim_for(1, count=2)
         nodes = reporting(scene(pooled(), interfaces=card(1, 16)))
         known = cluster(nodes, searches.asked_by_claim(new, classes), pooled(), classes=classes)
-        assert review(request_of(new), known).warnings
+        assert verdict_on(request_of(new), known).warnings
         part = replace(known, offers=replace(known.offers, are_all=False))
-        assert review(request_of(new), part).warnings == ()
+        assert verdict_on(request_of(new), part).warnings == ()
 
     def test_claims_of_pods_of_other_drivers_and_short_searches_ask_no_worker(self) -> None:
         classes = known_classes([rails(8)], [])
@@ -318,6 +318,6 @@ class TestFacts:
     def test_the_review_has_them(self, request_of: Request) -> None:
         new = self.vf("name: 'longer-name-{{ device.ifName }}'")
         known = cluster(reporting(scene(VFS, interfaces=card(1, 4))), searches.asked_by_topology(new), VFS)
-        verdict = review(request_of(new), narrowed(request_of(new), known))
+        verdict = verdict_on(request_of(new), narrowed(request_of(new), known))
         assert verdict.allowed
         assert any("longer-name" in warning for warning in verdict.warnings)

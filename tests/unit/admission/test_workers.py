@@ -11,13 +11,13 @@ import msgspec
 import pytest
 
 from netdra.admission import worker
-from netdra.admission.cluster import Cluster
 from netdra.admission.messages import AdmissionRequest
 from netdra.admission.metrics import WEBHOOK
 from netdra.admission.workers import COMMAND, Workers
 from netdra.cel import engine
 from netdra.model import documents
 from netdra.model.topology import NetworkTopology
+from netdra.review.world import World
 from netdra.rules import shipped
 from netdra.workers import pool
 from tests.builders import OURS, exclusive
@@ -38,8 +38,8 @@ def test_objects_are_reviewed_one_after_the_other_and_side_by_side(
     async def story() -> list[Any]:
         async with Workers(2, seconds=60.0) as workers:
             sound, unsound = exclusive("p", "true"), exclusive("p", "device.driver ==")
-            asked = [workers.review(request_of(each), Cluster()) for each in (sound, unsound, sound, unsound)]
-            asked.append(workers.review(request_of(topology("net", "- {name: a, type: sriov}")), Cluster()))
+            asked = [workers.review(request_of(each), World()) for each in (sound, unsound, sound, unsound)]
+            asked.append(workers.review(request_of(topology("net", "- {name: a, type: sriov}")), World()))
             return await asyncio.gather(*asked)
 
     assert [each.allowed for each in asyncio.run(story())] == [True, False, True, False, True]
@@ -57,10 +57,10 @@ def test_an_object_that_no_worker_can_review_is_rejected_and_the_next_is_reviewe
         workers = Workers(1, seconds=0.2 if command is DEAF else 60.0, command=command)
         async with workers:
             workers.pool.command = COMMAND
-            (error,) = (await workers.review(request_of(exclusive("p", "true")), Cluster())).errors
+            (error,) = (await workers.review(request_of(exclusive("p", "true")), World())).errors
             assert message in error
             workers.pool.seconds = 60.0
-            assert (await workers.review(request_of(exclusive("p", "true")), Cluster())).allowed
+            assert (await workers.review(request_of(exclusive("p", "true")), World())).allowed
 
     asyncio.run(story())
 
@@ -75,7 +75,7 @@ def test_a_defect_of_netdra_rejects_no_object_and_a_warning_names_its_place(requ
     async def story() -> None:
         async with Workers(1, seconds=60.0, command=DEFECTIVE) as workers:
             before = defects()
-            verdict = await workers.review(request_of(exclusive("p", "true")), Cluster())
+            verdict = await workers.review(request_of(exclusive("p", "true")), World())
             (warning,) = verdict.warnings
             assert verdict.allowed
             assert warning.startswith(
@@ -107,7 +107,7 @@ def test_a_worker_opens_nothing_that_it_has_not_opened_before(
     async def story() -> list[Any]:
         async with Workers(1, seconds=60.0) as workers:
             before = tuple(workers.pool.running)
-            answers = [await workers.review(request_of(each), Cluster()) for each in written]
+            answers = [await workers.review(request_of(each), World()) for each in written]
             assert tuple(workers.pool.running) == before
             return answers
 
@@ -122,7 +122,7 @@ def test_a_bad_alloc_of_the_engine_raises_memory_error_instead_of_a_policy_error
     def exhausted(*_: object, **__: object) -> None:
         raise RuntimeError("std::bad_alloc")
 
-    asked = msgspec.json.encode(worker.Task(request_of(exclusive("p", "device.driver == 'exhausted'")), Cluster()))
+    asked = msgspec.json.encode(worker.Task(request_of(exclusive("p", "device.driver == 'exhausted'")), World()))
     monkeypatch.setattr(engine, "_environment", lambda **_: SimpleNamespace(compile=exhausted))
     with pytest.raises(MemoryError):
         worker.answer(asked)
@@ -142,7 +142,7 @@ def test_a_policy_is_asked_of_devices_before_it_is_let_through(
 
     monkeypatch.setattr(engine.CompiledSelector, "matches", matches)
     policy = exclusive("p", ASKED)
-    assert worker.answer(msgspec.json.encode(worker.Task(request_of(policy), Cluster()))).allowed
+    assert worker.answer(msgspec.json.encode(worker.Task(request_of(policy), World()))).allowed
     assert asked == [ASKED] * 2
 
 

@@ -17,15 +17,15 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from netdra.admission.cluster import Cluster
 from netdra.admission.messages import AdmissionRequest, Kind
-from netdra.admission.review import review
+from netdra.admission.requests import verdict_on
 from netdra.cli.validate import command as validate
 from netdra.controller import worker
 from netdra.model import documents
 from netdra.model.errors import InvalidInputError
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.topology import NetworkTopology
+from netdra.review.world import World
 from netdra.rules import bonds, runnable
 from tests.documents import HERE as DOCUMENTS
 
@@ -116,7 +116,7 @@ def reviewed(value: Any) -> None:
         name=name,
         object=msgspec.Raw(msgspec.json.encode(value)),
     )
-    review(request, Cluster())
+    verdict_on(request, World())
 
 
 def ruled(value: Any) -> None:
@@ -147,3 +147,49 @@ def test_a_value_of_any_type_in_any_place_is_a_finding_or_none(kind: str, tmp_pa
     (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(files))
     done = CliRunner().invoke(validate, [str(tmp_path)])
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+
+
+TAKES_A_VALUE = """
+apiVersion: networking.dra.io/v1alpha1
+kind: NetworkTopology
+metadata: {name: rails}
+spec:
+  parameters: [{name: vlan, type: integer, minimum: 1, maximum: 4094}]
+  steps:
+    - {name: vf0, type: sriov, selector: {cel: "true"}}
+    - {name: data0, type: vlan, dependOn: [vf0], config: {name: data0, vlanId: "{{ params.vlan }}"}}
+"""
+GIVES_A_VALUE = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: rails, namespace: default}
+spec:
+  spec:
+    devices:
+      requests: [{name: vf0, exactly: {deviceClassName: rails-vf0}}]
+      config:
+        - opaque:
+            driver: dra.networking
+            parameters: {apiVersion: networking.dra.io/v1alpha1, kind: ParameterValues, values: {vlan: 12}}
+"""
+
+
+def test_a_claim_that_gives_values_to_a_wrong_topology_is_checked_with_the_rest(tmp_path: Path) -> None:
+    given, asked = yaml.safe_load(TAKES_A_VALUE), yaml.safe_load(GIVES_A_VALUE)
+    wrong = 0
+    for path in places(given):
+        for value in (None, [1], "a/b", "{{ vf1.interfaceName }}"):
+            (tmp_path / "all.yaml").write_text(yaml.safe_dump_all((with_value(given, path, value), asked)))
+            done = CliRunner().invoke(validate, [str(tmp_path)])
+            assert done.exception is None or isinstance(done.exception, SystemExit), (path, value, done.exception)
+            wrong += done.exit_code
+    assert wrong > 30
+
+
+@pytest.mark.parametrize("name", ["storage.rack1", "10.0.0.1", "n" * 64])
+def test_the_name_of_a_pod_network_is_checked_as_the_api_server_does(name: str, tmp_path: Path) -> None:
+    network = {"apiVersion": "networking.dra.io/v1alpha1", "kind": "PodNetwork", "metadata": {"name": name}}
+    (tmp_path / "network.yaml").write_text(yaml.safe_dump(network | {"spec": {"ranges": [{"cidr": "10.0.0.0/24"}]}}))
+    done = CliRunner().invoke(validate, [str(tmp_path)])
+    assert done.exit_code == 1
+    assert f'"{name}" is not a valid name of a PodNetwork; the object' in done.output

@@ -15,15 +15,15 @@ import msgspec
 import pytest
 import yaml
 
-from netdra.admission.cluster import Cluster
 from netdra.admission.messages import AdmissionRequest, Kind
-from netdra.admission.review import review
+from netdra.admission.requests import verdict_on
 from netdra.cli.main import main
 from netdra.model.claim import ResourceClaim
 from netdra.model.documents import convert
 from netdra.model.errors import InvalidInputError
 from netdra.model.plan import PlannedDevice
 from netdra.model.topology import NetworkTopology
+from netdra.review.world import World
 from netdra.rules.plans import check
 from netdra.topology.bind import bind
 from tests.documents import TOPOLOGIES
@@ -75,7 +75,7 @@ def test_the_webhook_refuses_it(name: str) -> None:
     value = WRONG[name]
     body = msgspec.Raw(msgspec.json.encode(value))
     request = AdmissionRequest(uid="", kind=KIND, operation="CREATE", name=value["metadata"]["name"], object=body)
-    errors = review(request, Cluster()).errors
+    errors = verdict_on(request, World()).errors
     assert any(sentence(value) in error for error in errors), errors
 
 
@@ -139,7 +139,7 @@ def test_those_that_are_right_are_let_through_everywhere(path: Path) -> None:
     (value,) = yaml.safe_load_all(path.read_text())
     body = msgspec.Raw(msgspec.json.encode(value))
     request = AdmissionRequest(uid="", kind=KIND, operation="CREATE", name=value["metadata"]["name"], object=body)
-    assert review(request, Cluster()).errors == ()
+    assert verdict_on(request, World()).errors == ()
     topology = msgspec.convert(value, NetworkTopology)
     claim, devices = allocated(topology)
     check(bind([claim], {topology.name: topology}, devices).plans, topologies=[topology])

@@ -1,7 +1,7 @@
 """Warnings of claims and topologies that kube-scheduler may leave Pending although devices are free (decision D56).
 
 Called by the reviews of topologies and claims. The webhook keeps no slices: the devices are those that nodes report
-(`netdra.admission.offers`), with facts of their policies, and the estimate is that of `netdra simulate` and
+(`netdra.review.offers`), with facts of their policies, and the estimate is that of `netdra simulate` and
 `netdra doctor` (`netdra.slices.allocator.worst_case`). Additions of registries and CustomDevices to devices, capacities
 and counters are not in the reports: a selector that asks for them matches nothing here, so that nothing is warned of.
 Pure.
@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from netdra.admission.offers import NodeOffer, Offers, SimilarDevices
 from netdra.exposure.foresight import referenced_attributes
 from netdra.model import names
 from netdra.model.claim import (
@@ -31,6 +30,7 @@ from netdra.model.policy import DeviceExposurePolicy, Exposure
 from netdra.model.resource import Device, DeviceAttribute, ResourcePool, ResourceSlice, ResourceSliceSpec
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
+from netdra.review.offers import NodeOffer, Offers, SimilarDevices
 from netdra.rules import forecasts
 from netdra.rules.devices import possible_devices
 from netdra.slices.allocator import Allocator

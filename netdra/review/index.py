@@ -1,8 +1,6 @@
-"""The cluster that a verdict goes by: the other objects that matter for the object that is written.
+"""The objects of a world by the keys of reviews, and the part of a world that the review of one object needs.
 
-Made by `netdra.admission.copy`, read by the reviews. A worker gets only the part that the review of the object needs
-(`narrowed`): it decodes that part for each object, and a cluster may have a thousand topologies. The verdict is the
-same as with the whole cluster.
+Used by the webhook: a worker decodes the part for each object, and a cluster may have a thousand topologies. Pure.
 """
 
 from __future__ import annotations
@@ -10,104 +8,29 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-import msgspec
-
-from netdra.admission.messages import AdmissionRequest
-from netdra.admission.offers import Offers
-from netdra.cel.vocabulary import Added
-from netdra.exposure.foresight import InterfaceReports
-from netdra.exposure.ranks import RankIndex, Rivals
+from netdra.exposure.ranks import RankIndex
 from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.custom_device import CustomDevice
-from netdra.model.errors import UNREADABLE, InvalidInputError
 from netdra.model.names import network_class, network_of_class
 from netdra.model.pod_network import PodNetwork
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology, NetworkTopologySpec
-from netdra.rules.limits import is_claim_within
+from netdra.review.custom_devices import subject
+from netdra.review.world import NOTHING, World, topologies_of_class
 from netdra.rules.networks import Range, ranges
 from netdra.rules.schemas import plugins
-from netdra.rules.taken_ranges import TakenRange
-from netdra.topology.classes import class_name, every_form, known_classes, parameters
+from netdra.topology.classes import class_name, every_form, known_classes
 from netdra.topology.selectors import choices, device_claim
 from netdra.vocabulary import AddedNames
 
 K = TypeVar("K")
 T = TypeVar("T")
-_topology = msgspec.json.Decoder(NetworkTopology)
-_schema = msgspec.json.Decoder(CNIPluginSchema)
-_policy = msgspec.json.Decoder(DeviceExposurePolicy | None)
-_pod_network = msgspec.json.Decoder(PodNetwork)
-_custom_device = msgspec.json.Decoder(CustomDevice)
-_claim = msgspec.json.Decoder(ResourceClaim)
-_template = msgspec.json.Decoder(ResourceClaimTemplate)
 
 
-class Cluster(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The cluster's objects by name, as they were just before the write.
-
-    Attributes:
-        classes: the DeviceClasses that are there, and those that the controller will make of the topologies.
-        users: of the topology that is written: the claims that pods are attached with.
-        waiting: how many other claims are allocated through its classes.
-        reported: the nodes' reports, as far as the policy that is written or deleted asks for attributes.
-        nowhere: why the CustomDevice that is written is applied on no node now; "" if it is, or that is unknown.
-        added: the names that policies and CustomDevices add to devices, which selectors may use.
-        offers: the devices that nodes report, by the attributes that the topology or claim that is written asks for.
-        rivals: of the policy that is written: the others of its rank; None if `policies` has all of them.
-        pod_networks: the PodNetworks, of a topology or claim that is written those that it names.
-        taken: of the PodNetwork that is written, the ranges that are used for something else.
-    """
-
-    topologies: Mapping[str, NetworkTopology] = {}
-    schemas: Mapping[str, CNIPluginSchema] = {}
-    policies: Mapping[str, DeviceExposurePolicy] = {}
-    custom_devices: Mapping[str, CustomDevice] = {}
-    classes: Mapping[str, DeviceClass] = {}
-    users: tuple[str, ...] = ()
-    waiting: int = 0
-    nowhere: str = ""
-    added: Added = Added()
-    reported: InterfaceReports = InterfaceReports()
-    offers: Offers = Offers()
-    rivals: Rivals | None = None
-    pod_networks: Mapping[str, PodNetwork] = {}
-    taken: tuple[TakenRange, ...] = ()
-
-
-NOTHING = Cluster()
-"""A cluster without other objects."""
-
-
-def topologies_of_class(device_class: DeviceClass) -> frozenset[str]:
-    """The topologies of a class; none if the class is not ours."""
-    named: set[str] = set()
-    for config in device_class.spec.config:
-        try:
-            meant = parameters(config.opaque, "DeviceClass")
-        except InvalidInputError:
-            continue
-        if meant is not None:
-            named.add(meant.network_topology_ref.name)
-    return frozenset(named)
-
-
-def read_claim(request: AdmissionRequest) -> ResourceClaim | ResourceClaimTemplate:
-    """The claim, or the template, that is written.
-
-    Raises:
-        msgspec.DecodeError, UnicodeDecodeError: it cannot be read, or is larger than the API server takes.
-    """
-    claim = (_template if request.kind.kind == ResourceClaimTemplate.__name__ else _claim).decode(request.object)
-    if not is_claim_within(device_claim(claim)[0]):
-        raise msgspec.ValidationError("larger than the limit of the API server")
-    return claim
-
-
-class ClusterIndex:
+class WorldIndex:
     """The objects by the keys of reviews, kept current at the cost of the changes.
 
     Attributes:
@@ -118,8 +41,8 @@ class ClusterIndex:
             one name, that of the topology whose name sorts first.
     """
 
-    def __init__(self, cluster: Cluster = NOTHING) -> None:
-        """Take a cluster's objects."""
+    def __init__(self, world: World = NOTHING) -> None:
+        """Take a world's objects."""
         self.ranks = RankIndex()
         self.pooling: set[str] = set()
         self.added = AddedNames()
@@ -132,11 +55,11 @@ class ClusterIndex:
         self._making: defaultdict[str, set[str]] = defaultdict(set)
         self._handing: list[tuple[str, int, int]] = []
         self._about: defaultdict[object, set[str]] = defaultdict(set)
-        for policy in cluster.policies.values():
+        for policy in world.policies.values():
             self.on_policy(policy.name, None, policy)
-        for device in cluster.custom_devices.values():
+        for device in world.custom_devices.values():
             self.on_custom_device(device.name, None, device)
-        for topology in cluster.topologies.values():
+        for topology in world.topologies.values():
             self.on_topology(topology.name, None, topology)
 
     def on_policy(self, name: str, old: DeviceExposurePolicy | None, new: DeviceExposurePolicy | None) -> None:
@@ -272,98 +195,81 @@ def _move(index: dict[K, set[str]], name: str, before: Iterable[K], after: Itera
         index.setdefault(key, set()).add(name)
 
 
-def subject(device: CustomDevice) -> tuple[object, ...]:
-    """The key that CustomDevices for one device have in common."""
-    return device.spec.provider, device.spec.device, msgspec.json.encode(device.spec.selector, order="deterministic")
-
-
-def narrowed(request: AdmissionRequest, cluster: Cluster, index: ClusterIndex | None = None) -> Cluster:
-    """The part of the cluster that the review of an object needs; none if the object cannot be read: it is refused.
+def narrowed(value: object, world: World, index: WorldIndex | None = None) -> World:
+    """The part of the world that the review of an object needs: the review says the same as with the whole.
 
     Args:
-        request: the object.
-        cluster: the cluster.
+        value: the object; None for a policy that is deleted.
+        world: the other objects.
         index: that of its objects, or of the same objects a moment later; made here without one.
     """
-    narrow = _KINDS.get(request.kind.kind)
-    try:
-        if narrow is None or request.too_deep:
-            return NOTHING
-        return narrow(request, cluster, ClusterIndex(cluster) if index is None else index)
-    except UNREADABLE:
-        return NOTHING
+    narrow = _KINDS.get(type(value))
+    return NOTHING if narrow is None else narrow(value, world, WorldIndex(world) if index is None else index)
 
 
-def _of_topology(request: AdmissionRequest, cluster: Cluster, index: ClusterIndex) -> Cluster:
-    new = _topology.decode(request.object)
-    classes = {name: cluster.classes[name] for name in _class_names(new) if name in cluster.classes}
+def _of_topology(new: NetworkTopology, world: World, index: WorldIndex) -> World:
+    classes = {name: world.classes[name] for name in _class_names(new) if name in world.classes}
     clashing = {*index.clashing(new)} - {new.name}
-    return Cluster(
-        topologies=_present(cluster.topologies, sorted(clashing)),
-        schemas=cluster.schemas,
-        policies=_offering(cluster, index),
+    return World(
+        topologies=_present(world.topologies, sorted(clashing)),
+        schemas=world.schemas,
+        policies=_offering(world, index),
         classes=classes,
-        users=cluster.users,
-        waiting=cluster.waiting,
-        added=cluster.added,
-        offers=cluster.offers,
-        pod_networks=_present(cluster.pod_networks, {step.network for step in new.spec.steps}),
+        users=world.users,
+        waiting=world.waiting,
+        added=world.added,
+        offers=world.offers,
+        pod_networks=_present(world.pod_networks, {step.network for step in new.spec.steps}),
     )
 
 
-def _of_pod_network(request: AdmissionRequest, cluster: Cluster, index: ClusterIndex) -> Cluster:
-    using = sorted(index.networked(_pod_network.decode(request.object).name))
-    return Cluster(
-        topologies=_present(cluster.topologies, using), pod_networks=cluster.pod_networks, taken=cluster.taken
-    )
+def _of_pod_network(new: PodNetwork, world: World, index: WorldIndex) -> World:
+    using = sorted(index.networked(new.name))
+    return World(topologies=_present(world.topologies, using), pod_networks=world.pod_networks, taken=world.taken)
 
 
-def _of_claim(request: AdmissionRequest, cluster: Cluster, index: ClusterIndex) -> Cluster:
-    wanted, _ = device_claim(read_claim(request))
+def _of_claim(claim: ResourceClaim | ResourceClaimTemplate, world: World, index: WorldIndex) -> World:
+    wanted, _ = device_claim(claim)
     named = {choice.device_class_name for asked in wanted.requests for choice in choices(asked)}
-    classes = {name: cluster.classes[name] for name in named if name in cluster.classes}
+    classes = {name: world.classes[name] for name in named if name in world.classes}
     meant = {name for device_class in classes.values() for name in topologies_of_class(device_class)}
-    topologies = {name: cluster.topologies[name] for name in meant if name in cluster.topologies}
+    topologies = {name: world.topologies[name] for name in meant if name in world.topologies}
     used = {step.pod_network for topology in topologies.values() for step in topology.spec.steps} - {""}
-    classes |= _present(cluster.classes, map(network_class, sorted(used)))
-    return Cluster(
+    classes |= _present(world.classes, map(network_class, sorted(used)))
+    return World(
         topologies=topologies,
         classes=classes,
-        policies=_offering(cluster, index),
-        offers=cluster.offers,
-        pod_networks=_present(cluster.pod_networks, map(network_of_class, named)),
+        policies=_offering(world, index),
+        offers=world.offers,
+        pod_networks=_present(world.pod_networks, map(network_of_class, named)),
     )
 
 
-def _offering(cluster: Cluster, index: ClusterIndex) -> dict[str, DeviceExposurePolicy]:
+def _offering(world: World, index: WorldIndex) -> dict[str, DeviceExposurePolicy]:
     """The policies whose devices nodes report, and those that pool VFs."""
-    named = {device.policy for offer in cluster.offers.nodes for device in offer.devices}
-    return _present(cluster.policies, sorted(named | index.pooling))
+    named = {device.policy for offer in world.offers.nodes for device in offer.devices}
+    return _present(world.policies, sorted(named | index.pooling))
 
 
-def _of_schema(request: AdmissionRequest, cluster: Cluster, index: ClusterIndex) -> Cluster:
-    plugin = _schema.decode(request.object).spec.plugin
-    schemas = {name: schema for name, schema in cluster.schemas.items() if schema.spec.plugin == plugin}
-    return Cluster(topologies=_present(cluster.topologies, sorted(index.using(plugin))), schemas=schemas)
+def _of_schema(new: CNIPluginSchema, world: World, index: WorldIndex) -> World:
+    plugin = new.spec.plugin
+    schemas = {name: schema for name, schema in world.schemas.items() if schema.spec.plugin == plugin}
+    return World(topologies=_present(world.topologies, sorted(index.using(plugin))), schemas=schemas)
 
 
-def _of_policy(request: AdmissionRequest, cluster: Cluster, index: ClusterIndex) -> Cluster:
+def _of_policy(new: DeviceExposurePolicy | None, world: World, index: WorldIndex) -> World:
     """The policies that stand on interfaces that nodes report: no other one affects the new one."""
-    new = _policy.decode(request.object)
-    standing = {name for seen in cluster.reported.seen for name in seen.standings}
-    return Cluster(
-        policies=_present(cluster.policies, sorted(standing)),
-        added=cluster.added,
-        reported=cluster.reported,
+    standing = {name for seen in world.reported.seen for name in seen.standings}
+    return World(
+        policies=_present(world.policies, sorted(standing)),
+        added=world.added,
+        reported=world.reported,
         rivals=index.ranks.of(new) if new is not None else None,
     )
 
 
-def _of_custom_device(request: AdmissionRequest, cluster: Cluster, index: ClusterIndex) -> Cluster:
-    device = _custom_device.decode(request.object)
-    return Cluster(
-        custom_devices=_present(cluster.custom_devices, sorted(index.about(device))), nowhere=cluster.nowhere
-    )
+def _of_custom_device(device: CustomDevice, world: World, index: WorldIndex) -> World:
+    return World(custom_devices=_present(world.custom_devices, sorted(index.about(device))), nowhere=world.nowhere)
 
 
 def _present(objects: Mapping[str, T], names: Iterable[str]) -> dict[str, T]:
@@ -375,12 +281,13 @@ def _class_names(topology: NetworkTopology) -> Iterator[str]:
     return (class_name(topology.name, step.name) for step in topology.spec.steps)
 
 
-_KINDS: Mapping[str, Callable[[AdmissionRequest, Cluster, ClusterIndex], Cluster]] = {
-    "NetworkTopology": _of_topology,
-    "CNIPluginSchema": _of_schema,
-    "DeviceExposurePolicy": _of_policy,
-    "CustomDevice": _of_custom_device,
-    "PodNetwork": _of_pod_network,
-    "ResourceClaim": _of_claim,
-    "ResourceClaimTemplate": _of_claim,
+_KINDS: Mapping[type, Callable[[Any, World, WorldIndex], World]] = {
+    NetworkTopology: _of_topology,
+    CNIPluginSchema: _of_schema,
+    DeviceExposurePolicy: _of_policy,
+    type(None): _of_policy,
+    CustomDevice: _of_custom_device,
+    PodNetwork: _of_pod_network,
+    ResourceClaim: _of_claim,
+    ResourceClaimTemplate: _of_claim,
 }

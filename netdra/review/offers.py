@@ -1,7 +1,7 @@
 """The devices that nodes report, as far as the length of kube-scheduler's searches depends on them. Pure.
 
 Made by `netdra.admission.nodes` of NodeNetworks, which the webhook keeps in any case: slices are a hundred times as
-large. Read by `netdra.admission.searches`. A report has the interfaces that are alike as one entry, so the devices that
+large. Read by `netdra.review.searches`. A report has the interfaces that are alike as one entry, so the devices that
 a selector cannot distinguish are one entry here, with their number.
 """
 

@@ -1,58 +1,64 @@
-"""A DeviceExposurePolicy that is about to be written: whether it can be used, and whether it is likely meant so.
+"""What is wrong with a DeviceExposurePolicy: whether it can be used, and whether it is likely meant so.
 
 One sentence has its effect on the devices of the nodes that report, as far as there is time. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
-from netdra.admission.cluster import Cluster
-from netdra.admission.messages import Verdict
 from netdra.cel.analysis import examine
-from netdra.exposure.check import check, try_out
+from netdra.exposure import unwise
+from netdra.exposure.check import check
 from netdra.exposure.foresight import UNCHANGED, DeviceForecast, Foresight, InterfaceReports, SimilarInterfaces
 from netdra.exposure.ranks import RankIndex
-from netdra.exposure.unwise import misspelt_plugins, warnings
+from netdra.model.findings import Finding
 from netdra.model.policy import DeviceExposurePolicy
+from netdra.review.world import World
 from netdra.rules import shipped
 from netdra.vocabulary import of_interfaces
 
 _TOO_MUCH = "takes too long to evaluate for all reported devices; use `netdra plan --cluster` to show its effect"
 
 
-def review(
-    new: DeviceExposurePolicy, old: DeviceExposurePolicy | None, cluster: Cluster, in_time: Callable[[], bool]
-) -> Verdict:
-    """The errors of a policy, or the warnings for its author.
+def errors(new: DeviceExposurePolicy, world: World) -> Iterator[Finding]:
+    """The errors of a policy, each with its place before it."""
+    wrong = check(new)
+    yield from (_finding(new, text) for text in wrong)
+    if not wrong:
+        remarks = examine(new.spec.selector.cel, of_interfaces(world.added))
+        yield from (_finding(new, f"spec.selector.cel: {remark.what}") for remark in remarks if remark.wrong)
+
+
+def warnings(
+    new: DeviceExposurePolicy, world: World, old: DeviceExposurePolicy | None, in_time: Callable[[], bool]
+) -> Iterator[Finding]:
+    """The warnings for the author of a policy without errors, the policy's effect first.
 
     Args:
         new: the policy as it will be.
+        world: the other objects.
         old: the policy as it is; None if it is new.
-        cluster: the other objects.
         in_time: whether there is time to work out the policy's effect.
     """
-    named = f'DeviceExposurePolicy "{new.name}"'
-    if errors := check(new):
-        return Verdict(tuple(f"{named}: {text}" for text in errors))
-    remarks = examine(new.spec.selector.cel, of_interfaces(cluster.added))
-    if wrong := [f"{named}: spec.selector.cel: {remark.what}" for remark in remarks if remark.wrong]:
-        return Verdict(tuple(wrong))
-    try_out(new.spec.selector.cel)
-    texts = [f"spec.selector.cel: {remark.what}" for remark in remarks]
-    rivals = cluster.rivals
-    texts += warnings(new, RankIndex(cluster.policies.values()).of(new) if rivals is None else rivals)
-    own = {schema.spec.cni_type for schema in cluster.schemas.values()}
-    texts += misspelt_plugins(new, shipped.types() | own)
-    if done := effect(cluster.policies.values(), old, new, cluster.reported, in_time):
-        texts.insert(0, done)
-    return Verdict((), tuple(f"{named}: {text}" for text in texts))
+    if done := effect(world.policies.values(), old, new, world.reported, in_time):
+        yield _finding(new, done)
+    remarks = examine(new.spec.selector.cel, of_interfaces(world.added))
+    yield from (_finding(new, f"spec.selector.cel: {remark.what}") for remark in remarks)
+    rivals = RankIndex(world.policies.values()).of(new) if world.rivals is None else world.rivals
+    own = {schema.spec.cni_type for schema in world.schemas.values()}
+    texts = [*unwise.warnings(new, rivals), *unwise.misspelt_plugins(new, shipped.types() | own)]
+    yield from (_finding(new, text) for text in texts)
 
 
-def review_deletion(old: DeviceExposurePolicy, cluster: Cluster, in_time: Callable[[], bool]) -> Verdict:
+def of_deletion(old: DeviceExposurePolicy, world: World, in_time: Callable[[], bool]) -> Iterator[Finding]:
     """The effect of a policy's deletion, which is never refused."""
-    done = effect(cluster.policies.values(), old, None, cluster.reported, in_time)
-    return Verdict((), (f'DeviceExposurePolicy "{old.name}": its deletion {done}',) if done else ())
+    if done := effect(world.policies.values(), old, None, world.reported, in_time):
+        yield _finding(old, f"its deletion {done}")
+
+
+def _finding(policy: DeviceExposurePolicy, text: str) -> Finding:
+    return Finding(f'DeviceExposurePolicy "{policy.name}": {text}')
 
 
 class _Effect:

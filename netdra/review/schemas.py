@@ -1,31 +1,29 @@
-"""A CNIPluginSchema that is about to be written: whether it contradicts itself, or present topologies."""
+"""What is wrong with a CNIPluginSchema: whether it contradicts itself, other schemas, or present topologies. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from netdra.admission.cluster import Cluster
-from netdra.admission.messages import Verdict
-from netdra.admission.topologies import SHOWN
 from netdra.model.findings import Finding
 from netdra.model.names import SHIPPED_LABEL
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.suggestions import listed
+from netdra.review.topologies import SHOWN
+from netdra.review.world import World
 from netdra.rules import contract, shipped
+from netdra.rules.config import mistyped
 from netdra.rules.loosened import loosened
 from netdra.rules.schemas import check_graph, plugins
 from netdra.topology import graph
 
 
-def review(new: CNIPluginSchema, cluster: Cluster) -> Verdict:
-    """The errors of a schema, or the warnings for its author."""
-    _, findings = contract.examine(new)
-    if findings:
-        return Verdict(tuple(finding.text for finding in findings))
-    return Verdict((), tuple(finding.text for finding in warnings(new, cluster)))
+def errors(new: CNIPluginSchema) -> Iterator[Finding]:
+    """The errors of a schema by itself."""
+    _, wrong = contract.examine(new)
+    yield from wrong or mistyped(new)
 
 
-def warnings(new: CNIPluginSchema, cluster: Cluster) -> Iterator[Finding]:
+def warnings(new: CNIPluginSchema, world: World) -> Iterator[Finding]:
     """The warnings for the author of a schema without errors."""
     name, plugin = new.metadata.name, new.spec.plugin
     if new.is_shipped:
@@ -43,15 +41,13 @@ def warnings(new: CNIPluginSchema, cluster: Cluster) -> Iterator[Finding]:
             hint="ignore this warning if the plugin supports these fields",
             path=("spec",),
         )
-    others = {
-        schema.metadata.name for schema in shipped.own_of(cluster.schemas.values()) if schema.spec.plugin == plugin
-    }
+    others = {schema.metadata.name for schema in shipped.own_of(world.schemas.values()) if schema.spec.plugin == plugin}
     same = others - {name}
     first = min([name, *same])
     if same:
         what = f'CNIPluginSchema "{name}": {listed(sorted(same), SHOWN)} also describes plugin "{plugin}"'
         yield Finding(what=what, hint=f'"{first}" counts', path=("spec", "cniType"))
-    if first == name and (unfit := list(_unfit(new, cluster))):
+    if first == name and (unfit := list(_unfit(new, world))):
         yield Finding(
             what=f'CNIPluginSchema "{name}": the stored topologies {listed(unfit, SHOWN)} do not match it',
             hint="they keep working; fix them before the next change of their steps",
@@ -59,10 +55,10 @@ def warnings(new: CNIPluginSchema, cluster: Cluster) -> Iterator[Finding]:
         )
 
 
-def _unfit(new: CNIPluginSchema, cluster: Cluster) -> Iterator[str]:
+def _unfit(new: CNIPluginSchema, world: World) -> Iterator[str]:
     """Topologies that the schema would have refused."""
     contracts = shipped.contracts([new.spec.plugin], [new])
-    for name, topology in sorted(cluster.topologies.items()):
+    for name, topology in sorted(world.topologies.items()):
         if new.spec.plugin not in plugins(topology.spec.steps):
             continue
         compiled, _ = graph.examine(topology)

@@ -1,46 +1,54 @@
-"""One admission request to its verdict, by the object's kind; an object of netdra that cannot be read is refused.
+"""One admission request to its verdict: the object is read, and reviewed beside the others (`netdra.review`).
 
 Pure. Called by `netdra.admission.server` for claims and classes, and by `netdra.admission.worker` for the kinds whose
-expressions are compiled, and for the searches that claims may cause.
+expressions are compiled, and for the searches that claims may cause. An object of netdra that cannot be read is
+refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from netdra.admission import claims, custom_devices, policies, schemas, topologies
-from netdra.admission.cluster import Cluster
 from netdra.admission.messages import ALLOWED, NOTHING, AdmissionRequest, Verdict
+from netdra.exposure.check import try_out
 from netdra.model import documents
 from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.custom_device import CustomDevice
 from netdra.model.depth import MOST
 from netdra.model.errors import UNREADABLE, InvalidInputError
-from netdra.model.findings import Finding
 from netdra.model.pod_network import PodNetwork
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
-from netdra.rules import network_mtus, pod_networks, taken_ranges
-from netdra.rules.classes import check_class
-from netdra.rules.limits import is_class_within
+from netdra.review import index, objects, policies, searches, topologies, world
+from netdra.review.claims import Claim
+from netdra.review.index import WorldIndex
+from netdra.review.objects import ObjectFindings
+from netdra.review.world import World
+from netdra.rules.limits import is_claim_within, is_class_within
 from netdra.topology import graph
 from netdra.topology.classes import owner
+from netdra.topology.selectors import device_claim
 
 T = TypeVar("T")
 CLAIMS = frozenset({ResourceClaim.__name__, ResourceClaimTemplate.__name__})
 CLASS = DeviceClass.__name__
 POLICY = DeviceExposurePolicy.__name__
+_KINDS: Mapping[str, Any] = {
+    kind.__name__: kind for kind in (NetworkTopology, DeviceExposurePolicy, CNIPluginSchema, CustomDevice, PodNetwork)
+}
+"""Those that only administrators write."""
+_plain_claim = msgspec.json.Decoder(ResourceClaim)
+_template = msgspec.json.Decoder(ResourceClaimTemplate)
 _STORED = "admitted, because the stored object has the same error"
 _GROUPS = {"networking.dra.io", "cni.networking.k8s.io", "resource.k8s.io"}
 
 
-def review(request: AdmissionRequest, cluster: Cluster, in_time: Callable[[], bool] = lambda: True) -> Verdict:
+def verdict_on(request: AdmissionRequest, cluster: World, in_time: Callable[[], bool] = lambda: True) -> Verdict:
     """Whether a write may happen. Writes of other kinds, and every deletion, may.
 
     Args:
@@ -55,38 +63,94 @@ def review(request: AdmissionRequest, cluster: Cluster, in_time: Callable[[], bo
         return _deletion(request, cluster, in_time)
     if kind in CLAIMS:
         try:
-            return (
-                claims.foreseen(request, cluster, in_time) if cluster.offers.nodes else claims.review(request, cluster)
-            )
+            return _claim(request, cluster, in_time)
         except InvalidInputError as problem:
             return Verdict((str(problem),))
     if kind == CLASS:
-        return _class(request)
-    of_kind = partial(_LONG[kind], in_time=in_time) if kind in _LONG else _KINDS.get(kind)
-    if of_kind is None:
+        return _class(request, cluster)
+    if kind not in _KINDS:
         return ALLOWED
     if request.too_deep:
         return Verdict((f'{kind} "{request.name}": nested more than {MOST} levels deep',))
-    verdict = _judged(of_kind, request, cluster)
-    if verdict.allowed or request.operation != "UPDATE":
-        return verdict
+    judged = _judged(request, cluster, in_time)
+    if judged.allowed or request.operation != "UPDATE":
+        return judged
     # As the API server does with its own rules (KEP-4008): what was stored before a rule came can be changed elsewhere.
     stored = replace(request, operation="CREATE", object=request.old_object, old_object=NOTHING)
-    before = {*_judged(of_kind, stored, cluster).errors}
-    new = tuple(error for error in verdict.errors if error not in before)
-    return Verdict(new) if new else Verdict(warnings=tuple(f"{_STORED}: {error}" for error in verdict.errors))
+    before = {*_judged(stored, cluster, in_time).errors}
+    new = tuple(error for error in judged.errors if error not in before)
+    return Verdict(new) if new else Verdict(warnings=tuple(f"{_STORED}: {error}" for error in judged.errors))
 
 
-def _judged(of_kind: Callable[..., Verdict], request: AdmissionRequest, cluster: Cluster) -> Verdict:
+def narrowed(request: AdmissionRequest, cluster: World, of: WorldIndex | None = None) -> World:
+    """The part of the cluster that the verdict needs; none if the object cannot be read: it is refused.
+
+    Args:
+        request: the write.
+        cluster: the other objects.
+        of: the index of these objects, or of the same a moment later; made here without one.
+    """
+    kind = request.kind.kind
     try:
-        return of_kind(request, cluster)
+        if request.too_deep or not (kind in _KINDS or kind in CLAIMS):
+            return world.NOTHING
+        value = read_claim(request) if kind in CLAIMS else msgspec.json.decode(request.object, type=_KINDS[kind] | None)
+        return index.narrowed(value, cluster, of)
+    except UNREADABLE:
+        return world.NOTHING
+
+
+def read_claim(request: AdmissionRequest) -> Claim:
+    """The claim, or the template, that is written, as messages call it: the server makes a name after the review.
+
+    Raises:
+        msgspec.DecodeError, UnicodeDecodeError: it cannot be read, or is larger than the API server takes.
+    """
+    claim = (_template if request.kind.kind == ResourceClaimTemplate.__name__ else _plain_claim).decode(request.object)
+    if not is_claim_within(device_claim(claim)[0]):
+        raise msgspec.ValidationError("larger than the limit of the API server")
+    name = claim.metadata.name or f"{claim.metadata.generate_name}*"
+    namespace = request.namespace or claim.metadata.namespace
+    return replace(claim, metadata=replace(claim.metadata, name=name, namespace=namespace))
+
+
+def _verdict(found: ObjectFindings) -> Verdict:
+    return Verdict(tuple(finding.text for finding in found.errors), tuple(finding.text for finding in found.warnings))
+
+
+def _judged(request: AdmissionRequest, cluster: World, in_time: Callable[[], bool]) -> Verdict:
+    kind = _KINDS[request.kind.kind]
+    try:
+        new = _read(request.object, kind)
+        found = objects.review(new, cluster, _read_any(request.old_object, kind), in_time)
+        if isinstance(new, DeviceExposurePolicy) and not found.errors:
+            try_out(new.spec.selector.cel)
     except msgspec.ValidationError:
         return Verdict(tuple(_findings(request)))
     except (*UNREADABLE, InvalidInputError) as problem:
         return Verdict((f'{request.kind.kind} "{request.name}": {problem}',))
+    return _verdict(found)
 
 
-def _class(request: AdmissionRequest) -> Verdict:
+def _claim(request: AdmissionRequest, cluster: World, in_time: Callable[[], bool]) -> Verdict:
+    """The verdict on a claim. One that cannot be read is admitted: the API server itself rejects that.
+
+    In a worker, which has the nodes' offers: the warnings of a claim that the scheduler may leave Pending.
+
+    Raises:
+        InvalidInputError: the API server would take it, and netdra cannot.
+    """
+    if cluster.offers.nodes:
+        of = cluster.classes, cluster.policies, cluster.offers, in_time
+        return Verdict(warnings=tuple(finding.text for finding in searches.of_claim(read_claim(request), *of)))
+    try:
+        claim = read_claim(request)
+    except UNREADABLE:
+        return ALLOWED
+    return _verdict(objects.review(claim, cluster))
+
+
+def _class(request: AdmissionRequest, cluster: World) -> Verdict:
     """The errors of a DeviceClass, as far as it has configuration for netdra.
 
     Classes are every driver's, so a class that cannot be read, or is larger than the API server takes, is admitted:
@@ -96,9 +160,7 @@ def _class(request: AdmissionRequest) -> Verdict:
         device_class = _read(request.object, DeviceClass)
     except UNREADABLE:
         return ALLOWED
-    if not is_class_within(device_class.spec):
-        return ALLOWED
-    return Verdict(tuple(finding.text for finding in check_class(device_class)))
+    return _verdict(objects.review(device_class, cluster)) if is_class_within(device_class.spec) else ALLOWED
 
 
 def owned_class(request: AdmissionRequest) -> DeviceClass | None:
@@ -118,7 +180,7 @@ def is_of_another(request: AdmissionRequest, stored: NetworkTopology | None) -> 
         request: an update.
         stored: the topology of the name; None if none is known.
     """
-    old = _read_old(request, NetworkTopology)
+    old = _read_any(request.old_object, NetworkTopology)
     return stored is not None and (old is None or old.metadata.uid != stored.metadata.uid)
 
 
@@ -130,7 +192,7 @@ def is_reshaped(request: AdmissionRequest) -> bool:
         new = _read(request.object, NetworkTopology)
     except UNREADABLE:
         return False
-    old = _read_old(request, NetworkTopology)
+    old = _read_any(request.old_object, NetworkTopology)
     return old is not None and topologies.shape(new) != topologies.shape(old)
 
 
@@ -138,61 +200,15 @@ def policies_of(request: AdmissionRequest) -> tuple[DeviceExposurePolicy | None,
     """The policy as it is and as it will be; None if none exists, or if it cannot be read."""
     if request.too_deep:
         return None, None
-    return _read_old(request, DeviceExposurePolicy), _read_any(request.object, DeviceExposurePolicy)
+    return _read_any(request.old_object, DeviceExposurePolicy), _read_any(request.object, DeviceExposurePolicy)
 
 
-def _topology(request: AdmissionRequest, cluster: Cluster, *, in_time: Callable[[], bool]) -> Verdict:
-    new, old = _read(request.object, NetworkTopology), _read_old(request, NetworkTopology)
-    return topologies.review(new, old, cluster, in_time)
-
-
-def _deletion(request: AdmissionRequest, cluster: Cluster, in_time: Callable[[], bool]) -> Verdict:
+def _deletion(request: AdmissionRequest, cluster: World, in_time: Callable[[], bool]) -> Verdict:
     """The effect of a policy's deletion; other kinds and operations have no verdict of their own."""
     old = policies_of(request)[0] if request.operation == "DELETE" and request.kind.kind == POLICY else None
-    return ALLOWED if old is None else policies.review_deletion(old, cluster, in_time)
-
-
-def _policy(request: AdmissionRequest, cluster: Cluster, *, in_time: Callable[[], bool]) -> Verdict:
-    new, old = _read(request.object, DeviceExposurePolicy), _read_old(request, DeviceExposurePolicy)
-    return policies.review(new, old, cluster, in_time)
-
-
-def _schema(request: AdmissionRequest, cluster: Cluster) -> Verdict:
-    return schemas.review(_read(request.object, CNIPluginSchema), cluster)
-
-
-def _custom_device(request: AdmissionRequest, cluster: Cluster) -> Verdict:
-    return custom_devices.review(_read(request.object, CustomDevice), cluster.custom_devices, cluster.nowhere)
-
-
-def _pod_network(request: AdmissionRequest, cluster: Cluster) -> Verdict:
-    new = _read(request.object, PodNetwork)
-    if wrong := pod_networks.check(new):
-        return Verdict(tuple(finding.text for finding in wrong))
-    others = [network for name, network in sorted(cluster.pod_networks.items()) if name != new.name]
-    near = [finding for name, finding in pod_networks.overlaps([*others, new]) if name == new.name]
-    near += taken_ranges.overlaps(new, cluster.taken)
-    unfit = [*_unfit(new, cluster.topologies.values())]
-    near += unfit[: topologies.SHOWN]
-    if len(unfit) > topologies.SHOWN:
-        near.append(Finding(f"{len(unfit) - topologies.SHOWN} more warnings like these are not shown"))
-    return Verdict(warnings=tuple(finding.text for finding in near))
-
-
-def _unfit(network: PodNetwork, users: Iterable[NetworkTopology]) -> Iterator[Finding]:
-    """Warnings for steps of topologies that no longer have the VLAN or the MTU of their network."""
-    for topology in users:
-        yield from pod_networks.check_steps(topology, {network.name: network})
-        yield from network_mtus.check(topology, {network.name: network})
-
-
-_LONG: Mapping[str, Callable[..., Verdict]] = {POLICY: _policy, NetworkTopology.__name__: _topology}
-"""Those whose warnings take time: they are also told whether there is some left."""
-_KINDS: Mapping[str, Callable[[AdmissionRequest, Cluster], Verdict]] = {
-    CNIPluginSchema.__name__: _schema,
-    CustomDevice.__name__: _custom_device,
-    PodNetwork.__name__: _pod_network,
-}
+    if old is None:
+        return ALLOWED
+    return Verdict(warnings=tuple(finding.text for finding in policies.of_deletion(old, cluster, in_time)))
 
 
 def _read(raw: msgspec.Raw, kind: type[T]) -> T:
@@ -211,12 +227,8 @@ def _findings(request: AdmissionRequest) -> Iterator[str]:
         yield from (finding.text for finding in graph.examine(document)[1])
 
 
-def _read_old(request: AdmissionRequest, kind: type[T]) -> T | None:
-    """The present object; None if none exists, or if it cannot be read, because then nothing uses it."""
-    return _read_any(request.old_object, kind)
-
-
 def _read_any(raw: msgspec.Raw, kind: type[T]) -> T | None:
+    """An object; None if none exists, or if it cannot be read: nothing uses a present object that cannot be read."""
     try:
         decoded: Any = msgspec.json.decode(raw, type=kind | None)
     except UNREADABLE:

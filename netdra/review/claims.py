@@ -1,0 +1,195 @@
+"""What is wrong with a ResourceClaim or a template, as far as it asks for devices of topologies. Pure.
+
+Any driver's users write claims, so of a claim for none of netdra's classes only the names of classes are looked at,
+unless it is in files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from netdra.exposure.device_selectors import left_out_fact, single_vf
+from netdra.model import claim_rules, suggestions
+from netdra.model.claim import DeviceClaim, DeviceClass, ResourceClaim, ResourceClaimTemplate
+from netdra.model.findings import Finding, Path
+from netdra.model.names import DRIVER, network_of_class
+from netdra.model.topology import NetworkTopology
+from netdra.review.world import World, topologies_of_class
+from netdra.rules import network_requests
+from netdra.rules.asks import check_asks
+from netdra.rules.claims import check_claim, check_repeated
+from netdra.topology.selectors import Written, check_selectors, device_claim, expressions
+
+Claim = ResourceClaim | ResourceClaimTemplate
+MAX_GUESSES, MAX_COMPARED, MAX_DIFFERENCE = 8, 200, 3
+"""How many unknown classes of a claim are named, with how many others each is compared, and by how much longer ones."""
+_NEAR = 0.8
+
+
+def errors(claim: Claim, world: World) -> Iterator[Finding]:
+    """The errors of a claim or a template; none of one for other drivers' devices alone."""
+    wanted, path = device_claim(claim)
+    named = f'{claim.kind} "{claim.metadata.name}"'
+    if world.offline:
+        if too_many := claim_rules.too_many(claim):
+            yield Finding(f"{named}: {too_many.what}", too_many.hint, too_many.path)
+        yield from check_selectors(claim)
+        yield from (finding for finding, wrong in check_asks(claim, world.added) if wrong)
+    elif not is_ours(wanted, world):
+        return
+    yield from check_claim(claim, world.topologies, world.classes)
+    objects = world.topologies, world.classes, world.pod_networks
+    yield from network_requests.refused(named, wanted, path, claim.metadata.namespace, *objects)
+
+
+def warnings(claim: Claim, world: World) -> Iterator[Finding]:
+    """The warnings for the author of a claim or a template without errors."""
+    wanted, path = device_claim(claim)
+    if world.offline:
+        yield from (finding for finding, wrong in check_asks(claim, world.added) if not wrong)
+    if world.offline or is_ours(wanted, world):
+        yield from _of_ours(claim, wanted, path, world)
+    yield from _guesses(claim, world)
+
+
+def _of_ours(claim: Claim, wanted: DeviceClaim, path: Path, world: World) -> Iterator[Finding]:
+    named = f'{claim.kind} "{claim.metadata.name}"'
+    for at, request in enumerate(wanted.requests):
+        exactly = request.exactly
+        if exactly is None or not exactly.admin_access:
+            continue
+        device_class = world.classes.get(exactly.device_class_name)
+        if device_class is not None and topologies_of_class(device_class):
+            what = f'{named}, request "{request.name}": with adminAccess, netdra does not attach the device to the pod'
+            yield Finding(what=what, path=(*path, "requests", at, "exactly", "adminAccess"))
+    yield from check_repeated(claim, _asked(wanted, world))
+    yield from network_requests.warnings(named, wanted, path, world.topologies, world.classes)
+    objects = world.topologies, world.classes, world.pod_networks
+    yield from network_requests.limited(named, wanted, path, claim.metadata.namespace, *objects)
+    yield from of_selectors(claim, world)
+    yield from network_requests.missing(named, wanted, path, world.pod_networks, world.where)
+
+
+def decisive(claim: Claim, world: World) -> frozenset[str]:
+    """The DeviceClasses of a claim whose content decides why it is refused.
+
+    These are the classes with configuration for netdra, and those of PodNetworks; and other classes whose request is
+    named like a root step of the topologies that the claim is for, because only such a class could be the one that the
+    claim lacks.
+    """
+    wanted, _ = device_claim(claim)
+    ours = {name for name in _classes(wanted) if name in world.classes and _is_for_us(world.classes[name])}
+    meant = {topology for name in ours for topology in topologies_of_class(world.classes[name])}
+    chosen = (world.topologies[name].spec.steps for name in meant if name in world.topologies)
+    roots = {step.name for steps in chosen for step in steps if step.is_root}
+    shared = {name for name in _classes(wanted) if network_of_class(name)}
+    return frozenset(ours | shared | {name for wish, name in _named_classes(wanted) if wish in roots})
+
+
+def is_ours(wanted: DeviceClaim, world: World) -> bool:
+    """Whether a claim names a class of a topology or of a PodNetwork, or brings configuration for netdra."""
+    if any(config.opaque is not None and config.opaque.driver == DRIVER for config in wanted.config):
+        return True
+    if any(map(network_of_class, _classes(wanted))):
+        return True
+    classes = (world.classes.get(name) for name in _classes(wanted))
+    return any(device_class is not None and topologies_of_class(device_class) for device_class in classes)
+
+
+def _is_for_us(device_class: DeviceClass) -> bool:
+    return any(config.opaque is not None and config.opaque.driver == DRIVER for config in device_class.spec.config)
+
+
+def _classes(wanted: DeviceClaim) -> Iterator[str]:
+    return iter(dict.fromkeys(name for _, name in _named_classes(wanted)))
+
+
+def _named_classes(wanted: DeviceClaim) -> Iterator[tuple[str, str]]:
+    """Each class that a claim names, with every name by which a step could be bound to its request."""
+    for request in wanted.requests:
+        if request.exactly is not None:
+            yield request.name, request.exactly.device_class_name
+        for choice in request.first_available:
+            yield request.name, choice.device_class_name
+            yield choice.name, choice.device_class_name
+
+
+def _guesses(claim: Claim, world: World) -> Iterator[Finding]:
+    """Findings on missing classes: of steps that are not devices, and of names that are almost another class's."""
+    wanted, path = device_claim(claim)
+    for name in [class_name for class_name in _classes(wanted) if class_name not in world.classes][:MAX_GUESSES]:
+        place = next(_places(wanted, name, path))
+        missing = f'{claim.kind} "{claim.metadata.name}": DeviceClass "{name}" not found'
+        derived = False
+        for topology in (name[:at] for at, letter in enumerate(name) if letter == "-"):
+            written = world.topologies.get(topology)
+            made = [f"{topology}-{step.name}" for step in written.spec.steps if step.is_root] if written else []
+            if name in made:
+                derived = True  # the topology itself is wrong, and is reported
+            elif written is not None and any(name == f"{topology}-{step.name}" for step in written.spec.steps):
+                roots = ", ".join(made)
+                what = f'{missing}: this step of NetworkTopology "{topology}" is not a device'
+                yield Finding(what=what, hint=f"request {roots}", path=place)
+                derived = True
+        if not derived and name in world.topologies:
+            steps = world.topologies[name].spec.steps
+            roots = ", ".join(f"{name}-{step.name}" for step in steps if step.is_root)
+            what = f"{missing}: this is the name of a NetworkTopology"
+            yield Finding(what=what, hint=f"request the classes of its root steps: {roots}", path=place)
+        elif not derived and (meant := _meant(name, world)):
+            yield Finding(what=missing, hint=f'did you mean "{meant}"?', path=place)
+
+
+def _meant(name: str, world: World) -> str:
+    """The class of a topology whose name is closest to an unknown one; a few similar names are compared.
+
+    One of the two names may have a prefix: kustomize puts `namePrefix` before names of objects, not before references.
+    """
+    end = f"-{name}"
+    longer = (entry for entry in world.classes if entry.endswith(end)) if "-" in name else ()
+    shorter = (name[at + 1 :] for at, letter in enumerate(name) if letter == "-")
+    candidates: tuple[str, ...] = (*longer, *shorter)
+    for entry in candidates:
+        if entry in world.classes and topologies_of_class(world.classes[entry]):
+            return entry
+    alike = (
+        class_name
+        for class_name in world.classes
+        if class_name[:2] == name[:2] and abs(len(class_name) - len(name)) <= MAX_DIFFERENCE
+    )
+    ours = (entry for entry in alike if topologies_of_class(world.classes[entry]))
+    few = list(islice(ours, MAX_COMPARED))
+    return suggestions.closest(name, few, _NEAR)
+
+
+def _places(wanted: DeviceClaim, name: str, path: Path) -> Iterator[Path]:
+    """The places where a claim names a class."""
+    for at, request in enumerate(wanted.requests):
+        if request.exactly is not None and request.exactly.device_class_name == name:
+            yield (*path, "requests", at, "exactly", "deviceClassName")
+        for number, choice in enumerate(request.first_available):
+            if choice.device_class_name == name:
+                yield (*path, "requests", at, "firstAvailable", number, "deviceClassName")
+
+
+def _asked(wanted: DeviceClaim, world: World) -> Iterator[NetworkTopology]:
+    """The topologies whose classes a claim names."""
+    classes = (world.classes[name] for name in _classes(wanted) if name in world.classes)
+    for name in dict.fromkeys(topology for each in classes for topology in topologies_of_class(each)):
+        if name in world.topologies:
+            yield world.topologies[name]
+
+
+def of_selectors(value: Written, world: World) -> Iterator[Finding]:
+    """Warnings for selectors of a claim, a template or a class that never select a device, or leave some out."""
+    policies = tuple(world.policies.values())
+    named = f'{value.kind} "{value.metadata.name}"'
+    for path, selector in expressions(value):
+        place = (*path, "cel", "expression")
+        if selector.cel is None:
+            continue
+        if why := single_vf(selector.cel.expression, policies):
+            yield Finding(f"{named}: {why}", path=place)
+        if lacking := left_out_fact(selector.cel.expression, policies):
+            yield Finding(f"{named}: {lacking[0]}", lacking[1], place)

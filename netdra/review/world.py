@@ -1,0 +1,78 @@
+"""The world that a review goes by: the other objects that matter for the object that is reviewed.
+
+Made by the webhook of its copy of the cluster (`netdra.admission.copy`), and by `netdra validate` of files. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from netdra.cel.vocabulary import Added
+from netdra.exposure.foresight import InterfaceReports
+from netdra.exposure.ranks import Rivals
+from netdra.model.claim import DeviceClass
+from netdra.model.custom_device import CustomDevice
+from netdra.model.errors import InvalidInputError
+from netdra.model.pod_network import PodNetwork
+from netdra.model.policy import DeviceExposurePolicy
+from netdra.model.schema import CNIPluginSchema
+from netdra.model.topology import NetworkTopology
+from netdra.review.offers import Offers
+from netdra.rules.taken_ranges import TakenRange
+from netdra.topology.classes import parameters
+
+
+class World(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Objects by name: a cluster's, as they were just before a write, or those of files.
+
+    Attributes:
+        classes: the DeviceClasses that are there, and those that the controller will make of the topologies.
+        users: of the topology that is written: the claims that pods are attached with.
+        waiting: how many other claims are allocated through its classes.
+        reported: the nodes' reports, as far as the policy that is written or deleted asks for attributes.
+        nowhere: why the CustomDevice that is written is applied on no node now; "" if it is, or that is unknown.
+        added: the names that policies and CustomDevices add to devices, which selectors may use.
+        offers: the devices that nodes report, by the attributes that the topology or claim that is written asks for.
+        rivals: of the policy that is written: the others of its rank; None if `policies` has all of them.
+        pod_networks: the PodNetworks, of a topology or claim that is written those that it names.
+        taken: of the PodNetwork that is written, the ranges that are used for something else.
+        offline: whether the objects are on their way to an API server, all of them: its own rules are applied here, the
+            expressions of claims and classes are compiled, and what is wrong with another object is reported of that.
+        where: what the objects are, as messages name them; "" if they are all that the cluster has.
+    """
+
+    topologies: Mapping[str, NetworkTopology] = {}
+    schemas: Mapping[str, CNIPluginSchema] = {}
+    policies: Mapping[str, DeviceExposurePolicy] = {}
+    custom_devices: Mapping[str, CustomDevice] = {}
+    classes: Mapping[str, DeviceClass] = {}
+    users: tuple[str, ...] = ()
+    waiting: int = 0
+    nowhere: str = ""
+    added: Added = Added()
+    reported: InterfaceReports = InterfaceReports()
+    offers: Offers = Offers()
+    rivals: Rivals | None = None
+    pod_networks: Mapping[str, PodNetwork] = {}
+    taken: tuple[TakenRange, ...] = ()
+    offline: bool = False
+    where: str = ""
+
+
+NOTHING = World()
+"""A world without other objects."""
+
+
+def topologies_of_class(device_class: DeviceClass) -> frozenset[str]:
+    """The topologies of a class; none if the class is not ours."""
+    named: set[str] = set()
+    for config in device_class.spec.config:
+        try:
+            meant = parameters(config.opaque, "DeviceClass")
+        except InvalidInputError:
+            continue
+        if meant is not None:
+            named.add(meant.network_topology_ref.name)
+    return frozenset(named)
