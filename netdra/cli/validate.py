@@ -229,7 +229,7 @@ def _problems(checked: _Checked) -> Iterator[FileProblem]:
 
 
 def _world(checked: _Checked) -> World:
-    """What the objects are reviewed by: all of them. Schemas and classes with errors describe nothing."""
+    """All objects, by which each one is reviewed. Schemas and classes with errors describe nothing."""
     from netdra.networks import shares
     from netdra.review.world import World
     from netdra.rules import contract

@@ -1,5 +1,5 @@
-"""One review of an object: which rules hold for its kind, in which order, and what they go by.
+"""One review of an object: the rules for its kind, their order, and the other objects that they need.
 
-The webhook, `netdra validate` and the controller ask here, and differ only in the world that they give (a copy of the
-cluster, files, one schema) and in how they show what is found. The rules themselves are in `netdra.rules`. Pure.
+The webhook and `netdra validate` ask here, and differ only in the world that they give (a copy of the cluster, files)
+and in how they show the findings. The rules themselves are in `netdra.rules`. Pure.
 """

@@ -1,4 +1,4 @@
-"""What is wrong with objects beside others of their kind: names and addresses that two of them have. Pure.
+"""The errors and warnings of objects beside others of their kind: names and addresses that two of them have. Pure.
 
 Of two objects that clash, the later one has the finding: the one that is written, or the later one of files.
 """

@@ -1,6 +1,6 @@
-"""What is wrong with a ResourceClaim or a template, as far as it asks for devices of topologies. Pure.
+"""The errors and warnings of a ResourceClaim or a template, as far as it asks for devices of topologies. Pure.
 
-Any driver's users write claims, so of a claim for none of netdra's classes only the names of classes are looked at,
+Any driver's users write claims, so of a claim for none of netdra's classes only the names of classes are checked,
 unless it is in files.
 """
 

@@ -1,4 +1,4 @@
-"""What is wrong with a CustomDevice: whether its facts can be published, and on which devices. Pure."""
+"""The errors and warnings of a CustomDevice: whether its facts can be published, and on which devices. Pure."""
 
 from __future__ import annotations
 

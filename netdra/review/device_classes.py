@@ -1,4 +1,4 @@
-"""What is wrong with a DeviceClass, as far as it has configuration for netdra. Pure."""
+"""The errors and warnings of a DeviceClass, as far as it has configuration for netdra. Pure."""
 
 from __future__ import annotations
 

@@ -196,7 +196,7 @@ def _move(index: dict[K, set[str]], name: str, before: Iterable[K], after: Itera
 
 
 def narrowed(value: object, world: World, index: WorldIndex | None = None) -> World:
-    """The part of the world that the review of an object needs: the review says the same as with the whole.
+    """The part of the world that the review of an object needs: the findings are those with the whole.
 
     Args:
         value: the object; None for a policy that is deleted.

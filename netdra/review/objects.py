@@ -35,7 +35,7 @@ Clock = Callable[[], bool]
 
 
 class ObjectFindings(msgspec.Struct, frozen=True):
-    """What is wrong with an object: its errors, or else the warnings for its author."""
+    """The errors of an object, or else the warnings for its author."""
 
     errors: tuple[Finding, ...] = ()
     warnings: tuple[Finding, ...] = ()

@@ -1,4 +1,4 @@
-"""What is wrong with a PodNetwork: by itself, with ranges that are used already, and for topologies on it. Pure."""
+"""The errors and warnings of a PodNetwork: by itself, with ranges that are used already, and for topologies on it. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with a DeviceExposurePolicy: whether it can be used, and whether it is likely meant so.
+"""The errors and warnings of a DeviceExposurePolicy: whether it can be used, and whether it is likely meant so.
 
 One sentence has its effect on the devices of the nodes that report, as far as there is time. Pure.
 """

@@ -1,4 +1,4 @@
-"""What is wrong with a CNIPluginSchema: whether it contradicts itself, other schemas, or present topologies. Pure."""
+"""The errors and warnings of a CNIPluginSchema: whether it contradicts itself, other schemas, or present topologies. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with a NetworkTopology by itself, with what it refers to, and for its users. Pure."""
+"""The errors and warnings of a NetworkTopology: by itself, by the objects that it names, and for its users. Pure."""
 
 from __future__ import annotations
 

@@ -39,8 +39,8 @@ class World(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         pod_networks: the PodNetworks, of a topology or claim that is written those that it names.
         taken: of the PodNetwork that is written, the ranges that are used for something else.
         offline: whether the objects are on their way to an API server, all of them: its own rules are applied here, the
-            expressions of claims and classes are compiled, and what is wrong with another object is reported of that.
-        where: what the objects are, as messages name them; "" if they are all that the cluster has.
+            expressions of claims and classes are compiled, and an error in another object is reported of that object.
+        where: the name of the objects in messages, e.g. "these files"; "" if they are all that the cluster has.
     """
 
     topologies: Mapping[str, NetworkTopology] = {}

@@ -227,7 +227,7 @@ def _of_masters(compiled: Graph) -> Iterator[Finding]:
 
 
 def _of_forwarded_ports(compiled: Graph) -> Iterator[Finding]:
-    """Steps of `portmap` that forward no port: runtimes fill in what `capabilities` asks for, netdra does not."""
+    """Steps of `portmap` that forward no port: runtimes fill in the values of `capabilities`, netdra does not."""
     for step in compiled.steps:
         if step.type == "portmap" and step.config.get("capabilities") and not step.config.get("runtimeConfig"):
             what = "capabilities asks the container runtime for values, but netdra passes none, so no port is forwarded"

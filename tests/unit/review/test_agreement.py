@@ -54,7 +54,7 @@ def admitted(value: dict[str, Any]) -> Verdict:
 
 
 def validated(value: dict[str, Any], folder: Path) -> dict[str, set[str]]:
-    """What the command finds of a file with the object alone, by severity."""
+    """The command's findings in a file with the object alone, by severity."""
     path = folder / "object.yaml"
     path.write_text(yaml.safe_dump(value))
     done = CliRunner().invoke(validate, [str(path), "--output=json"])

@@ -1,4 +1,4 @@
-"""What netdra writes itself passes its own review: the DeviceClasses of PodNetworks."""
+"""Objects that netdra writes itself pass its own review: the DeviceClasses of PodNetworks."""
 
 from __future__ import annotations
 
