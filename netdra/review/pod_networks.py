@@ -1,4 +1,4 @@
-"""The errors and warnings of a PodNetwork: by itself, with ranges that are used already, and for topologies on it. Pure."""
+"""The errors and warnings of a PodNetwork: by itself, with ranges that are already used, and for topologies. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The errors and warnings of a CNIPluginSchema: whether it contradicts itself, other schemas, or present topologies. Pure."""
+"""The errors and warnings of a CNIPluginSchema: by itself, beside other schemas, and for present topologies. Pure."""
 
 from __future__ import annotations
 
