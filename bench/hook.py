@@ -27,7 +27,6 @@ import msgspec
 
 from bench.figures import Figure
 from netdra.chain import returned
-from netdra.chain.checkpoint import boot_id
 from netdra.chain.site import ChainSettings
 from netdra.kernel import kinds, libc, link, netns, uapi
 from netdra.kernel.netlink import Socket
@@ -57,6 +56,7 @@ from netdra.node.nri.hooks import Sandbox
 from netdra.node.parts import Dependencies, Pods
 from netdra.node.sandboxes.hooks import Threads
 from netdra.node.sandboxes.tracker import Tracker
+from netdra.ops.boot import boot_id
 from netdra.topology.classes import device_classes
 from netdra.topology.devices import DeviceKey
 from tests.unit.node.claims.pooled_node import World, card, claim_of, pooled, request, single

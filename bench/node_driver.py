@@ -35,6 +35,7 @@ from netdra.node.hardware import HardwareTable
 from netdra.node.nri.plugin import NriSettings, Plugin
 from netdra.node.parts import Dependencies, Pods
 from netdra.node.sandboxes.hooks import Threads
+from netdra.ops import boot
 from netdra.ops.process import spare_what_is_loaded
 from netdra.topology.devices import DeviceKey, from_slices
 
@@ -227,7 +228,7 @@ def _pods(job: Job, client: Client, state: Path) -> Pods:
 def _main() -> None:
     with open(0, "rb", closefd=False) as orders:  # its first order comes after its first report
         job = msgspec.json.decode(orders.readline(), type=Job, dec_hook=lambda kind, value: kind(value))
-    checkpoint._BOOT_ID = Path(job.boot)  # noqa: SLF001 - another boot
+    boot._BOOT_ID = Path(job.boot)  # noqa: SLF001 - another boot
     decoders.build()
     spare_what_is_loaded()
     _show_devices(job.host)

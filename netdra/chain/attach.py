@@ -13,7 +13,7 @@ from contextlib import closing, suppress
 
 import msgspec
 
-from netdra.chain import checkpoint, duplicates, files, flow, holders, order, other_links
+from netdra.chain import checkpoint, duplicates, flow, holders, order, other_links
 from netdra.chain import site as sites
 from netdra.chain.checkpoint import (
     BadCheckpointError,
@@ -34,6 +34,8 @@ from netdra.chain.site import ChainSettings
 from netdra.cni.config import Attachment, check_attachment
 from netdra.cni.errors import PluginError
 from netdra.model.errors import TemporaryError
+from netdra.ops import files
+from netdra.ops.boot import boot_id
 from netdra.rules.plans import CheckedPlans
 from netdra.topology.binaries import translated_plan
 
@@ -60,7 +62,7 @@ def attach(checked: CheckedPlans, pod: PodIdentity, netns: str, settings: ChainS
     with sites.open_pod(netns) as space:
         header = Header(
             version=checkpoint.VERSION,
-            boot_id=checkpoint.boot_id(),
+            boot_id=boot_id(),
             pod=pod,
             namespace=NamespaceId(path=netns, cookie=space.cookie),
             plugins=settings.plugins,

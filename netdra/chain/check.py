@@ -16,12 +16,13 @@ from netdra.chain import site as sites
 from netdra.chain.checkpoint import BadCheckpointError, Saved
 from netdra.chain.detach import detach
 from netdra.chain.execute import Executor
-from netdra.chain.files import NewerStateError
 from netdra.chain.flow import ChainStep, tasks
 from netdra.chain.look import UncheckableError
 from netdra.chain.report import CheckReport, StepCheck, StepName, name_of
 from netdra.chain.site import ChainSettings
 from netdra.model.errors import NetdraError
+from netdra.ops.boot import boot_id
+from netdra.ops.files import NewerStateError
 
 
 def load(directory: Path, sandbox: str) -> Saved | None:
@@ -56,7 +57,7 @@ def standing(directory: Path, sandbox: str, netns: str) -> Saved | None:
 def is_complete(saved: Saved) -> bool:
     """Whether all steps of a checkpoint were done in this boot, and none is undone."""
     undone = any(state.undone for state in saved.steps.values())
-    return saved.complete and not saved.damaged and not undone and saved.header.boot_id == checkpoint.boot_id()
+    return saved.complete and not saved.damaged and not undone and saved.header.boot_id == boot_id()
 
 
 def check(sandbox: str, settings: ChainSettings, *, repair: bool = False) -> CheckReport:
@@ -108,7 +109,7 @@ def _ended(saved: Saved) -> CheckReport | None:
         UnknownNamespaceError: whether its namespace is there cannot be read.
     """
     sandbox, held = saved.header.pod.sandbox, saved.held
-    with sites.reopen_pod(saved.header.namespace, same_boot=saved.header.boot_id == checkpoint.boot_id()) as space:
+    with sites.reopen_pod(saved.header.namespace, same_boot=saved.header.boot_id == boot_id()) as space:
         if space is not None and not held:
             return None
     if not held:
@@ -129,7 +130,7 @@ def _undone(sandbox: str, settings: ChainSettings) -> CheckReport:
 
 def _problem(saved: Saved) -> str:
     """Why a checkpoint's steps cannot all be there, or ""."""
-    if saved.header.boot_id != checkpoint.boot_id():
+    if saved.header.boot_id != boot_id():
         return "it was attached before the last reboot of the node"
     if not saved.complete or any(state.undone for state in saved.steps.values()):
         return "it is not completely attached"

@@ -24,38 +24,18 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from netdra.chain import files
 from netdra.cni.plugins import PluginPath
 from netdra.model.errors import UNREADABLE, InvalidInputError, NetdraError, PermanentError, TemporaryError
 from netdra.model.plan import Plan
 from netdra.model.result import StepResult
+from netdra.ops import files
 
 VERSION = 1
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-
-
-@cache
-def boot_id() -> str:
-    """The id of this boot, which no other boot of the machine has.
-
-    Raises:
-        TemporaryError: it cannot be read.
-    """
-    try:
-        return _BOOT_ID.read_text().strip()
-    except OSError as problem:
-        raise files.unreadable(_BOOT_ID, problem) from None
-
-
-def since_boot() -> float:
-    """Seconds since the boot of `boot_id`, with those of a suspension; no step of the wall clock changes them."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class NamespaceId(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from netdra.chain import checkpoint, files, flow
+from netdra.chain import checkpoint, flow
 from netdra.chain.checkpoint import Saved
 from netdra.chain.flow import ChainStep
 from netdra.chain.orders import network_of, order_of
@@ -28,6 +28,7 @@ from netdra.cni.plugins import PluginPath
 from netdra.model.errors import NetdraError
 from netdra.model.plan import Plan
 from netdra.model.result import StepResult
+from netdra.ops import files
 from netdra.steps import ipam
 from netdra.topology.binaries import translated_plan
 

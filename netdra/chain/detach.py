@@ -14,7 +14,7 @@ from contextlib import closing
 
 import msgspec
 
-from netdra.chain import checkpoint, files, flow, holders, order
+from netdra.chain import checkpoint, flow, holders, order
 from netdra.chain import site as sites
 from netdra.chain.checkpoint import BadCheckpointError, CheckpointJournal, Saved
 from netdra.chain.execute import Executor, NotUndoneError
@@ -23,6 +23,8 @@ from netdra.chain.report import DetachReport, UndoReport, name_of
 from netdra.chain.site import ChainSettings
 from netdra.cni.errors import PluginError
 from netdra.model.errors import NetdraError, PermanentError
+from netdra.ops import files
+from netdra.ops.boot import boot_id
 from netdra.steps.allocated import Returned
 from netdra.steps.contract import NoTimeError
 
@@ -155,7 +157,7 @@ def _undo(
         aside = files.put_aside(journal.path)
         text = f"{problem.what}: the checkpoint was renamed to {aside}, and nothing could be undone"
         return DetachReport(sandbox=header.pod.sandbox, found=True, problems=(*problems, text))
-    same_boot = header.boot_id == checkpoint.boot_id()
+    same_boot = header.boot_id == boot_id()
     left = settings.budget - (time.monotonic() - started)
     if any(task.runs_programs for task in graph.values()) and not journal.await_programs(left / 2):
         problems.append("a plugin of an earlier attempt is still running; undone anyway")
@@ -191,7 +193,7 @@ def undo(executor: Executor, *, accept_differences: bool = False) -> tuple[UndoR
     saved = executor.journal.saved
     for key in (key for key, state in saved.steps.items() if state.undone):
         executor.give_up(key)  # that may have failed when the step was undone
-    same_boot = saved.header.boot_id == checkpoint.boot_id()
+    same_boot = saved.header.boot_id == boot_id()
     todo = to_undo(executor.tasks, saved, same_boot=same_boot)
     edges = flow.edges({key: executor.tasks[key] for key in todo})
     reports: dict[str, UndoReport] = {}

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from netdra.chain import checkpoint, files, flow, holders, look, other_links, programs, returned, shares, verify
+from netdra.chain import flow, holders, look, other_links, programs, returned, shares, verify
 from netdra.chain.checkpoint import HELD, Amended, Begun, CheckpointJournal, Done, StepState, UndoneEntry
 from netdra.chain.flow import ChainStep
 from netdra.chain.holders import RECORD
@@ -32,6 +32,8 @@ from netdra.kernel.netlink import Socket
 from netdra.model import decoders
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
 from netdra.model.result import StepResult
+from netdra.ops import files
+from netdra.ops.boot import boot_id
 from netdra.steps import allocated, builtin, rated
 from netdra.steps.allocated import Allocated, Returned
 from netdra.steps.contract import NoTimeError, Order, Site
@@ -509,7 +511,7 @@ class Executor:
         """
         header = self.journal.saved.header
         path = header.namespace.path
-        if self.site.pod is not None or header.boot_id != checkpoint.boot_id() or path.startswith(_PROCESSES):
+        if self.site.pod is not None or header.boot_id != boot_id() or path.startswith(_PROCESSES):
             return ""
         return "" if files.exists(Path(path)) else path
 

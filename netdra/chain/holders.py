@@ -17,10 +17,12 @@ from typing import Any
 
 import msgspec
 
-from netdra.chain import checkpoint, files
+from netdra.chain import checkpoint
 from netdra.chain.checkpoint import BadCheckpointError, Header, StepState
-from netdra.chain.files import NewerStateError
 from netdra.model.errors import InvalidInputError, TemporaryError
+from netdra.ops import files
+from netdra.ops.boot import boot_id
+from netdra.ops.files import NewerStateError
 from netdra.steps.allocated import Allocated
 
 RECORD = "device"
@@ -172,7 +174,7 @@ def holder(directory: Path, device: str) -> str:
         raise files.unreadable(path, problem) from None
     except NewerStateError:
         return sandbox
-    return sandbox if saved.header.boot_id == checkpoint.boot_id() else ""
+    return sandbox if saved.header.boot_id == boot_id() else ""
 
 
 def port_holder(directory: Path, address: str) -> str:
@@ -234,7 +236,7 @@ def record_of_sharer(directory: Path, device: str, sandbox: str) -> Allocated | 
 def _sharers(directory: Path, device: str, sandbox: str) -> Iterator[tuple[str, StepState]]:
     for saved in checkpoint.load_all(directory)[0]:
         header = saved.header
-        if header.pod.sandbox == sandbox or header.boot_id != checkpoint.boot_id():
+        if header.pod.sandbox == sandbox or header.boot_id != boot_id():
             continue
         for state in saved.steps.values():
             if not state.undone and device in written(state):

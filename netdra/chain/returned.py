@@ -25,7 +25,7 @@ from pathlib import Path
 
 import msgspec
 
-from netdra.chain import checkpoint, files, holders, shares
+from netdra.chain import checkpoint, holders, shares
 from netdra.chain.checkpoint import Saved
 from netdra.chain.flow import tasks
 from netdra.kernel import children, link, netns, reachable
@@ -37,6 +37,8 @@ from netdra.kernel.sysfs import Sysfs
 from netdra.model import texts
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
 from netdra.model.plan import PlannedDevice
+from netdra.ops import files
+from netdra.ops.boot import boot_id
 from netdra.steps import builtin, netdevs
 from netdra.steps.allocated import Allocated
 from netdra.steps.contract import Site
@@ -382,7 +384,7 @@ def _marked(directory: Path) -> dict[str, tuple[int, int]]:
 
 def _devices_of(saved: Saved) -> Iterator[str]:
     """The keys of the devices of a sandbox's steps that are not undone."""
-    if saved.header.boot_id != checkpoint.boot_id():
+    if saved.header.boot_id != boot_id():
         return
     try:
         graph = tasks(saved.header.plans)
@@ -430,12 +432,12 @@ def _read_known(directory: Path) -> tuple[Known, ...]:
         raise files.unreadable(path, problem) from None
     except msgspec.MsgspecError:
         return ()  # cut by a power failure: then it is of an earlier boot
-    return content.children if content.boot_id == checkpoint.boot_id() else ()
+    return content.children if content.boot_id == boot_id() else ()
 
 
 def _write_known(directory: Path, known: tuple[Known, ...]) -> None:
     path = files.joined(files.joined(directory, holders.RETURNED), _KNOWN)
-    content = msgspec.json.encode(_KnownFile(checkpoint.boot_id(), known))
+    content = msgspec.json.encode(_KnownFile(boot_id(), known))
     new = path.with_name(f".{_KNOWN}")  # the folder is locked
     try:
         if not known:

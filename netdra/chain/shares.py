@@ -17,13 +17,14 @@ from typing import Any
 
 import msgspec
 
-from netdra.chain import checkpoint, files
 from netdra.chain.checkpoint import StepState
 from netdra.chain.flow import ChainStep
 from netdra.cni import plugins
 from netdra.cni.plugins import Binary, PluginPath
 from netdra.model.errors import UNREADABLE, NetdraError, PermanentError, TemporaryError
 from netdra.model.plan import PlannedDevice
+from netdra.ops import files
+from netdra.ops.boot import boot_id, since_boot
 from netdra.steps import allocated
 from netdra.steps.allocated import Allocated, Returned
 from netdra.steps.contract import Site
@@ -61,7 +62,7 @@ class ChangedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     @property
     def left(self) -> float:
         """The seconds for which the program is still kept off the device."""
-        return self.at + KEPT_OFF_SECONDS - checkpoint.since_boot() if self.boot_id == checkpoint.boot_id() else 0.0
+        return self.at + KEPT_OFF_SECONDS - since_boot() if self.boot_id == boot_id() else 0.0
 
     @property
     def holds(self) -> bool:
@@ -88,8 +89,8 @@ def mark(directory: Path, device: PlannedDevice, text: str, plugin: Binary, wher
         text=text,
         plugin=plugin,
         where=where,
-        boot_id=checkpoint.boot_id(),
-        at=checkpoint.since_boot(),
+        boot_id=boot_id(),
+        at=since_boot(),
     )
     path = _path(directory, device)
     try:

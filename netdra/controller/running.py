@@ -14,9 +14,10 @@ import msgspec
 
 from netdra.controller.daemon import LEASE
 from netdra.kube.client import Client, Selection
-from netdra.kube.leader import LEASES, Lease, Terms, since_boot
+from netdra.kube.leader import LEASES, Lease, Terms
 from netdra.kube.resources import Resource
 from netdra.model.core import BareObject, ClusterPod
+from netdra.ops.boot import since_boot
 
 PROCESSES = "app.kubernetes.io/part-of=netdra,app.kubernetes.io/component in (node,controller,webhook)"
 """The label selector of netdra's workloads and their pods; not of pods that install CNI plugins, nor of hooks."""

@@ -11,7 +11,6 @@ import asyncio
 import logging
 import math
 import random
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from netdra.kube.errors import AlreadyExistsError, ApiError, ConflictError, NotF
 from netdra.kube.metrics import LEADERSHIPS, LEADS
 from netdra.kube.resources import Resource
 from netdra.model.meta import ObjectMeta, micro_time_text
+from netdra.ops.boot import since_boot
 from netdra.ops.health import CheckResult
 
 log = logging.getLogger(__name__)
@@ -61,11 +61,6 @@ class Terms:
     duration: float = 15.0
     deadline: float = 10.0
     retry: float = 2.0
-
-
-def since_boot() -> float:
-    """Seconds since boot, with those of a suspension: a leader that slept must not believe that it still leads."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 @dataclass

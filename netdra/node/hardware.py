@@ -14,10 +14,10 @@ from pathlib import Path
 
 import msgspec
 
-from netdra.chain import files
 from netdra.model.errors import UNREADABLE, NetdraError
 from netdra.model.identity import PCI, DeviceIdentity
 from netdra.model.plan import PlannedDevice
+from netdra.ops import files
 from netdra.topology.devices import DeviceKey
 
 log = logging.getLogger(__name__)

@@ -16,8 +16,9 @@ import pytest
 from netdra.kube.client import Client
 from netdra.kube.connection import connect
 from netdra.kube.errors import NotFoundError
-from netdra.kube.leader import LEASES, Election, Terms, since_boot
+from netdra.kube.leader import LEASES, Election, Terms
 from netdra.model.meta import micro_time_text
+from netdra.ops.boot import since_boot
 from testbed.commands import Settings
 from testbed.control_plane import ControlPlane
 from testbed.pace import stretched, within

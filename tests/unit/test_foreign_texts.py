@@ -26,7 +26,7 @@ import msgspec
 import pytest
 from google.protobuf.message import DecodeError, Message
 
-from netdra.chain import checkpoint, files, shares
+from netdra.chain import checkpoint, shares
 from netdra.chain.checkpoint import BadCheckpointError, Begun, Complete, Done
 from netdra.cni import process, protocol
 from netdra.cni.errors import PluginError
@@ -61,6 +61,8 @@ from netdra.node.registry.messages import from_request
 from netdra.node.registry.table import RegistrationTable
 from netdra.node.wire import kubelet_pb2, registry_pb2
 from netdra.nri import nri_pb2
+from netdra.ops import files
+from netdra.ops.boot import boot_id
 from tests import foreign
 from tests.foreign import Parser
 from tests.trees import Tree
@@ -287,7 +289,7 @@ RESULT = StepResult(interfaces=(CNIInterface(name="net1"),))
 CHECKPOINT = encoded(HEADER, Begun(step="a", config={"mtu": 1}), Done(step="a", result=RESULT), Complete()) + b"\n"
 REGISTRATION = Registration(provider="bctl", device="eth7")
 JOURNAL = encoded(
-    JournalLine(version=JOURNAL_VERSION, boot_id=checkpoint.boot_id(), wall=1.0),
+    JournalLine(version=JOURNAL_VERSION, boot_id=boot_id(), wall=1.0),
     JournalLine(granted=Grant(registration=REGISTRATION, owner="root", ttl=60.0, ends=1e9)),
 )
 HARDWARE = Hardware(pool="n/nic", device="eth7", now=DeviceIdentity(bus="pci", address="0000:03:00.0"))

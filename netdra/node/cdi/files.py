@@ -20,7 +20,6 @@ from typing import Literal
 
 import msgspec
 
-from netdra.chain import files
 from netdra.chain.outcome import DeviceOutcome
 from netdra.model import names
 from netdra.model.claim import NetworkDeviceData
@@ -30,6 +29,7 @@ from netdra.model.resource import DeviceAttribute, Wire
 from netdra.node.cdi import spec
 from netdra.node.cdi.spec import Mount
 from netdra.node.claims.store import KeptDevice, PreparedClaim
+from netdra.ops import files
 
 METADATA_FOLDER = "dra-device-metadata"
 CONTAINER_FOLDER = "/var/run/kubernetes.io/dra-device-attributes"

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from netdra.chain.checkpoint import boot_id
 from netdra.chain.report import DuplicateAddress
 from netdra.kube.backoff import patiently
 from netdra.kube.client import Client
@@ -62,6 +61,7 @@ from netdra.node.claims.vfs import VFChooser, recorded
 from netdra.node.permits import NodePermits
 from netdra.node.priority import Turns
 from netdra.node.view import NodeView, SandboxHolder
+from netdra.ops.boot import boot_id
 from netdra.ops.logs import fields
 from netdra.topology.addresses import addressed
 from netdra.topology.bind import bind

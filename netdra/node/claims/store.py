@@ -19,12 +19,12 @@ from pathlib import Path
 
 import msgspec
 
-from netdra.chain import files
 from netdra.model import names
 from netdra.model.errors import UNREADABLE, InvalidInputError, TemporaryError
 from netdra.model.plan import ClaimReference, Plan, PlannedDevice, PlannedPort
 from netdra.model.resource import DeviceAttribute
 from netdra.model.topology import NetworkTopology
+from netdra.ops import files
 from netdra.rules.plans import CheckedPlans, restored
 from netdra.topology.devices import DeviceKey
 

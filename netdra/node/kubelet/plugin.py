@@ -21,7 +21,6 @@ from pathlib import Path
 
 import msgspec
 
-from netdra.chain import files
 from netdra.kube.backoff import Backoff
 from netdra.model import names
 from netdra.model.errors import InvalidInputError, PermanentError, TemporaryError
@@ -34,6 +33,7 @@ from netdra.node.kubelet.services import (
     HealthSource,
     KubeletRegistration,
 )
+from netdra.ops import files
 
 log = logging.getLogger(__name__)
 

@@ -20,10 +20,10 @@ from pathlib import Path
 
 import msgspec
 
-from netdra.chain import files
-from netdra.chain.checkpoint import boot_id, since_boot
 from netdra.model.errors import UNREADABLE, NetdraError
 from netdra.model.registration import Registration
+from netdra.ops import files
+from netdra.ops.boot import boot_id, since_boot
 
 log = logging.getLogger(__name__)
 

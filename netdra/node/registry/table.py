@@ -22,7 +22,6 @@ from pathlib import Path
 
 import msgspec
 
-from netdra.chain.checkpoint import since_boot
 from netdra.exposure.registered import errors, provider_errors
 from netdra.model.errors import NetdraError
 from netdra.model.names import MAX_LABEL
@@ -31,6 +30,7 @@ from netdra.node.publishing.interfaces import Bucket
 from netdra.node.registry.journal import Grant, JournalLine, Key, ProviderOwner, RegistrationJournal
 from netdra.node.registry.owners import ProviderOwners
 from netdra.node.registry.shares import MAX_REGISTRATIONS, RefusedRegistrationError, RegistryLimits, Shares
+from netdra.ops.boot import since_boot
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 import msgspec
 
 from netdra.chain import check as checks
-from netdra.chain import checkpoint, duplicates, files
+from netdra.chain import checkpoint, duplicates
 from netdra.chain.attach import attach
 from netdra.chain.checkpoint import PodIdentity, Saved
 from netdra.chain.collect import collect
@@ -33,6 +33,8 @@ from netdra.node.sandboxes.circuits import hung_of
 from netdra.node.sandboxes.status import ClaimDevices, Outcome, attached
 from netdra.node.sandboxes.table import DetachOutcome, Table
 from netdra.node.view import HeldDevice, HeldKey, vf_of
+from netdra.ops import files
+from netdra.ops.boot import boot_id
 from netdra.ops.metrics import measured
 from netdra.rules.plans import CheckedPlans
 from netdra.steps.contract import PodSpace
@@ -342,7 +344,7 @@ class Network:
         """Whether the namespace of a checkpoint's pod is there; it goes by itself or with the boot."""
 
         def look() -> PodSpace | None:
-            same_boot = saved.header.boot_id == checkpoint.boot_id()
+            same_boot = saved.header.boot_id == boot_id()
             with reopen_pod(saved.header.namespace, same_boot=same_boot) as space:
                 return space
 

@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from netdra.chain.checkpoint import boot_id
 from netdra.kube.client import Client, Selection
 from netdra.kube.errors import ApiError
 from netdra.kube.reflector import Reflector
@@ -40,6 +39,7 @@ from netdra.model.meta import ObjectMeta, OwnerReference
 from netdra.model.plan import ClaimReference
 from netdra.node.claims.store import POD_CLAIM_NAME, ClaimStore, PodReference, PodUser, PreparedClaim
 from netdra.node.nri.hooks import Sandbox
+from netdra.ops.boot import boot_id
 from netdra.topology.bind import EXTENDED_RESOURCE_CLAIM
 
 _NEVER = "-"  # no field of Kubernetes is called so

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from netdra.chain import files, holders, returned
+from netdra.chain import holders, returned
 from netdra.chain.checkpoint import PodIdentity
 from netdra.chain.detach import detach
 from netdra.chain.report import AttachError, DetachReport
@@ -31,6 +31,7 @@ from netdra.kernel.netns import Namespace
 from netdra.kernel.reachable import Reachable
 from netdra.model.errors import NetdraError, TemporaryError
 from netdra.model.plan import Plan
+from netdra.ops import files
 from tests.kernel.chain.conftest import Bed, device, recorder
 from tests.plans import attach, plan, step
 

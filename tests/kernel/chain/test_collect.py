@@ -9,13 +9,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from netdra.chain import checkpoint, files
+from netdra.chain import checkpoint
 from netdra.chain.checkpoint import PodIdentity
 from netdra.chain.collect import collect
 from netdra.chain.detach import detach
 from netdra.chain.site import ChainSettings
 from netdra.model.errors import TemporaryError
 from netdra.model.plan import Plan
+from netdra.ops import files
 from testbed.recorder import Recorder
 from testbed.waiting import until
 from tests.kernel.chain.conftest import Bed, device, recorder

@@ -22,6 +22,7 @@ from netdra.kernel import link, netns
 from netdra.kernel.netns import Namespace
 from netdra.model.errors import TemporaryError
 from netdra.model.plan import Plan
+from netdra.ops.boot import boot_id
 from tests.kernel.chain.conftest import Bed, device, differences, recorder
 from tests.plans import attach, plan, step
 
@@ -358,7 +359,7 @@ def test_a_second_pod_cannot_have_a_device_that_is_in_the_first(bed: Bed) -> Non
 def of_sandbox(bed: Bed, sandbox: str) -> Header:
     return Header(
         version=checkpoint.VERSION,
-        boot_id=checkpoint.boot_id(),
+        boot_id=boot_id(),
         pod=PodIdentity(sandbox=sandbox),
         namespace=checkpoint.NamespaceId(path=bed.pod.path, cookie=1),
         plugins=bed.settings.plugins,
@@ -368,5 +369,5 @@ def of_sandbox(bed: Bed, sandbox: str) -> Header:
 
 def as_of_another_boot(bed: Bed) -> Path:
     path = checkpoint.path_of(bed.settings.state, bed.container.sandbox)
-    path.write_bytes(path.read_bytes().replace(checkpoint.boot_id().encode(), b"00000000-0000-0000-0000-000000000000"))
+    path.write_bytes(path.read_bytes().replace(boot_id().encode(), b"00000000-0000-0000-0000-000000000000"))
     return path

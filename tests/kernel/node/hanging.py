@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 
-from netdra.chain.checkpoint import boot_id
 from netdra.chain.site import ChainSettings
 from netdra.cni.plugins import PluginPath
 from netdra.kernel import libc
@@ -41,6 +40,7 @@ from netdra.node.parts import Dependencies, Pods
 from netdra.node.permits import EVERYTHING
 from netdra.node.sandboxes.hooks import Threads
 from netdra.node.sandboxes.tracker import Tracker
+from netdra.ops.boot import boot_id
 from netdra.topology.classes import device_classes
 from netdra.topology.devices import DeviceKey
 from testbed.recorder import Recorder

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from netdra.chain import checkpoint, files
+from netdra.chain import checkpoint
 from netdra.chain.checkpoint import (
     Amended,
     BadCheckpointError,
@@ -20,12 +20,13 @@ from netdra.chain.checkpoint import (
     UndoneEntry,
 )
 from netdra.chain.detach import detach
-from netdra.chain.files import NewerStateError
 from netdra.chain.site import ChainSettings
 from netdra.cni.plugins import PluginPath
 from netdra.model.errors import InvalidInputError, TemporaryError
 from netdra.model.plan import ClaimReference, Plan, PlannedStep
 from netdra.model.result import CNIInterface, StepResult
+from netdra.ops import files
+from netdra.ops.files import NewerStateError
 from tests.disks import Faults
 from tests.refusing import Refusal, refusing
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from netdra.chain import files
-from netdra.chain.files import FileCache
+from netdra.ops import files
+from netdra.ops.files import FileCache
 
 
 @pytest.fixture

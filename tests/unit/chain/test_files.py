@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from netdra.chain import files
 from netdra.model.errors import TemporaryError
+from netdra.ops import files
 
 
 def test_a_new_file_is_whole_private_and_locked(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from netdra.chain.checkpoint import Begun, Header, NamespaceId, PodIdentity
 from netdra.cni.plugins import PluginPath
 from netdra.model.errors import TemporaryError
 from netdra.model.plan import ClaimReference
+from netdra.ops.boot import boot_id
 from tests.plans import plan, step
 
 PF = "0000:03:00.0"
@@ -29,7 +30,7 @@ def save(directory: Path, sandbox: str, *, netns: str = "/proc/self/ns/net", cla
     made = plan(step("a", "host-device", "net1"))
     header = Header(
         version=checkpoint.VERSION,
-        boot_id=checkpoint.boot_id(),
+        boot_id=boot_id(),
         pod=PodIdentity(sandbox=sandbox, **pod),
         namespace=NamespaceId(path=netns, cookie=7),
         plugins=PluginPath(),

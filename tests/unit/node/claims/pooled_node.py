@@ -17,7 +17,7 @@ from typing import Any, cast
 import msgspec
 
 from netdra.chain import checkpoint
-from netdra.chain.checkpoint import Header, NamespaceId, PodIdentity, boot_id
+from netdra.chain.checkpoint import Header, NamespaceId, PodIdentity
 from netdra.chain.site import ChainSettings
 from netdra.cni.plugins import PluginPath
 from netdra.kube.client import Client
@@ -45,6 +45,7 @@ from netdra.node.priority import PriorityGate, Turns
 from netdra.node.publishing.offering import Offered, Offering, Slices
 from netdra.node.sandboxes.network import Network
 from netdra.node.sandboxes.table import Table
+from netdra.ops.boot import boot_id
 from netdra.slices.allocator import Allocation, Allocator
 from netdra.topology.devices import DeviceKey
 from tests.builders import OURS, exclusive, inventory, policy, sriov

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netdra.chain.files import NewerStateError
 from netdra.model.errors import InvalidInputError, TemporaryError
 from netdra.model.plan import ClaimReference, PlannedDevice
 from netdra.model.resource import DeviceAttribute
 from netdra.node.claims import store as stores
 from netdra.node.claims.store import ClaimStore, KeptDevice, PreparedClaim, PreparedDevice
+from netdra.ops.files import NewerStateError
 
 UID = "7b0e8a5e-0000-4000-8000-000000000001"
 

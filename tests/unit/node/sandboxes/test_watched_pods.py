@@ -10,12 +10,12 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from netdra.chain.checkpoint import boot_id
 from netdra.kube.client import Client
 from netdra.model.claim import ResourceClaim
 from netdra.model.plan import ClaimReference
 from netdra.node.claims.store import ClaimStore, PodReference, PreparedClaim
 from netdra.node.sandboxes.tracker import Tracker, WatchedPod, claim_names
+from netdra.ops.boot import boot_id
 
 
 def pod(spec: dict[str, Any], status: dict[str, Any], **metadata: Any) -> WatchedPod:
