@@ -261,9 +261,9 @@ def _of_device(claim: ResourceClaim, status: AllocatedDeviceStatus, pod: PlacedP
         elif not holds:
             what = "is not prepared" if reason == "NotPrepared" else "is not attached"
             what = what if condition.get("type") == "Ready" else f"is not {condition.get('type')}"
-            cause, _, next_step = message.partition("\n")
+            cause, *others = message.splitlines() or [""]
             text = f'device "{status.device}" {what}: {cause}'
-            yield wrong(about, text, next_step or _NEXT_OF.get(reason, ""), reason=reason, time=time)
+            yield wrong(about, text, _NEXT_OF.get(reason, ""), reason=reason, time=time, details=others)
 
 
 def _attached(status: AllocatedDeviceStatus) -> str:

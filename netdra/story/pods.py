@@ -264,9 +264,10 @@ def _events(cluster: ClusterState, pod: PlacedPod, reason: str) -> list[ClusterE
 
 
 def _of_event(pod: PlacedPod, event: ClusterEvent, text: str) -> Statement:
-    cause, _, next_step = text.partition("\n")
-    next_step = next_step or _STEPS.get(event.reason, "")
-    return wrong(pod.called, cause, next_step, reason=event.reason, time=event.time)
+    """The failure is in the first line; the others state the outcome of other steps."""
+    cause, *others = text.splitlines() or [""]
+    next_step = _STEPS.get(event.reason, "")
+    return wrong(pod.called, cause, next_step, reason=event.reason, time=event.time, details=others)
 
 
 def _other_events(cluster: ClusterState, pod: PlacedPod) -> Iterator[Statement]:

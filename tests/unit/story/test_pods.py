@@ -326,3 +326,27 @@ def test_a_taint_rule_without_a_selector_taints_no_device_and_an_empty_one_taint
     rule = RULE.replace("deviceSelector: {device: eth0}, ", selector)
     devices = cluster(*BASE, slices("eth0"), rule).devices.values()
     assert [bool(found.device.taints) for found in devices] == [expected]
+
+
+OUTCOME = 'step "bond0" (bond): no free name; remove the other bond\nundone: vf1, vf0\nnot undone: lan: no time left'
+
+
+@pytest.mark.parametrize(
+    ("texts", "next_step"),
+    [
+        (
+            (claim("net", "eth0", status=failed("StepFailed", OUTCOME)), slices("eth0")),
+            "correct what the text names; the container runtime tries again every few seconds",
+        ),
+        (
+            (event("NetworkNotAttached", OUTCOME), claim("net", "eth0"), slices("eth0")),
+            "correct what the text names; the container runtime tries again every few seconds",
+        ),
+    ],
+)
+def test_the_outcome_of_the_other_steps_is_no_next_step(texts: tuple[str, ...], next_step: str) -> None:
+    found = story(*BASE, PLACED, *texts).cause
+    assert found is not None
+    assert found.text.endswith(OUTCOME.splitlines()[0])
+    assert found.next_step == next_step
+    assert found.details == ("undone: vf1, vf0", "not undone: lan: no time left")
