@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from netdra.story.pods import pod_story
@@ -39,7 +41,7 @@ def failed(reason: str, message: str) -> str:
   - driver: dra.networking
     pool: worker-1/nic
     device: eth0
-    conditions: [{{type: Ready, status: 'False', reason: {reason}, message: {message!r}}}]"""
+    conditions: [{{type: Ready, status: 'False', reason: {reason}, message: {json.dumps(message)}}}]"""
 
 
 def story(*texts: str, unread: dict[str, str] | None = None) -> Story:
