@@ -39,6 +39,10 @@ OURS = (f"{names.GROUP}/", f"{names.SCHEMA_GROUP_VERSION.split('/')[0]}/", "reso
 """The API groups whose objects are checked; all others are passed over, so that whole manifests can be given."""
 
 
+class NoTextError(InvalidInputError):
+    """A file that can be read does not contain a text that commands take."""
+
+
 class RecordedInventory(NamedTuple):
     """The options of an inventory: a recorded one or this machine's, and the changes to it.
 
@@ -170,7 +174,8 @@ def text(path: str) -> str:
     """The text of a file, or of standard input for "-".
 
     Raises:
-        InvalidInputError: it cannot be read, is too long, or is not a text.
+        NoTextError: it is too long, or is not a text.
+        InvalidInputError: it cannot be read.
     """
     shown = name(path)
     stdin: TextIO | None = sys.stdin
@@ -182,12 +187,12 @@ def text(path: str) -> str:
     except OSError as problem:
         raise InvalidInputError(f"{shown}: {problem.strerror}", hint=_unread(problem)) from None
     if len(data) > MAX_BYTES:
-        raise InvalidInputError(f"{shown}: longer than the limit of {MAX_BYTES} bytes", hint="split the file")
+        raise NoTextError(f"{shown}: longer than the limit of {MAX_BYTES} bytes", hint="split the file")
     try:
         return data.decode()
     except UnicodeDecodeError as problem:
         what = f"{shown}: byte {problem.start} is not valid UTF-8"
-        raise InvalidInputError(what, hint="files must contain YAML or JSON in UTF-8") from None
+        raise NoTextError(what, hint="files must contain YAML or JSON in UTF-8") from None
 
 
 def _unread(problem: OSError) -> str:

@@ -30,6 +30,7 @@ from netdra.rules.workloads import IN_FILES, Wrong
 from netdra.topology.values import dotted
 
 if TYPE_CHECKING:
+    from netdra.cli.cluster_objects import ClusterObjects
     from netdra.review.world import World
 
 Kind = TypeVar("Kind")
@@ -152,7 +153,9 @@ def command(context: click.Context, given: objects.InputOptions, output: str, st
     files = list(checked.files)
     slices = [value for _, value in _of(checked.items, ResourceSlice)]
     if given.of_cluster:
-        checked.items.extend([*_of_cluster(given, checked.items)])
+        cluster = _of_cluster(given)
+        checked.items.extend([*_not_overridden(cluster, checked.items)])
+        checked = checked._replace(where=IN_FILES if cluster.refusals else "")
         if _of(checked.items, PodNetwork):
             checked.taken.extend(_taken(given))
         of_nodes = forecasts.of_cluster(given, [value for _, value in _of(checked.items, NetworkTopology)])
@@ -258,11 +261,25 @@ def _world(checked: _Checked) -> World:
     )
 
 
-def _of_cluster(given: objects.InputOptions, written: Sequence[_Object]) -> Iterator[_Object]:
-    """The cluster's objects but for those that files override."""
+def _of_cluster(given: objects.InputOptions) -> ClusterObjects:
+    """The cluster's objects.
+
+    Raises:
+        InvalidInputError: the user may read no kind of them.
+    """
     from netdra.cli import cluster_objects
 
     cluster = cluster_objects.read(given.access(), _KINDS)
+    if not cluster.objects:
+        raise InvalidInputError(
+            "no objects of netdra in the cluster can be read",
+            hint='request a ClusterRoleBinding to the ClusterRole "netdra-reader", or install netdra',
+        )
+    return cluster
+
+
+def _not_overridden(cluster: ClusterObjects, written: Sequence[_Object]) -> Iterator[_Object]:
+    """The cluster's objects but for those that files override."""
     overridden = {(item.value.kind, *cluster.key(item.value)) for item in written}
     for kind in _KINDS:
         for value in cluster.of(kind):
@@ -279,7 +296,12 @@ def _taken(given: objects.InputOptions) -> Iterator[TakenRange]:
 
 def _read(path: str, file: str, unknown: objects.UnknownKinds) -> Iterator[_Entry | FileProblem]:
     """The objects of a file, and the problems of its other documents; `file` is the path as it is shown."""
-    for marked in marks.read(inputs.text(path)):
+    try:
+        text = inputs.text(path)
+    except inputs.NoTextError as problem:
+        yield FileProblem(file=file, line=0, message=problem.what.removeprefix(f"{file}: "), hint=problem.hint)
+        return
+    for marked in marks.read(text):
         if isinstance(marked, marks.UnreadableDocument):
             yield FileProblem(file=file, line=marked.line, message=marked.what, hint=marked.hint)
             continue

@@ -91,7 +91,7 @@ def test_an_unusable_file_is_reported_with_a_hint(before: list[str], tmp_path: P
     for name in ("missing", "binary", "folder", "text", "bomb"):
         done = CliRunner().invoke(cli, [*before, str(tmp_path / name)])
         problem = done.exception
-        if before == ["validate"] and name in {"text", "bomb"}:
+        if before == ["validate"] and name in {"binary", "text", "bomb"}:
             assert (done.exit_code, "; " in done.stdout) == (1, True), name
             continue
         assert isinstance(problem, InvalidInputError), name
@@ -142,8 +142,18 @@ def test_validate_reports_when_it_checked_nothing(tmp_path: Path) -> None:
 
 def test_endless_files_are_not_read_to_the_end() -> None:
     done = netdra("validate", "/dev/zero")
-    assert done.returncode == 2
-    assert "/dev/zero: longer than" in done.stderr
+    assert done.returncode == 1
+    assert "/dev/zero: longer than" in done.stdout
+
+
+def test_validate_continues_after_a_file_that_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_bytes("kind: Pod".encode("utf-16"))
+    (tmp_path / "b.yaml").write_text(f"{POLICY}metadata: {{}}")
+    done = netdra("validate", str(tmp_path))
+    assert done.returncode == 1
+    first, second = done.stdout.splitlines()
+    assert first == f"{tmp_path}/a.yaml: byte 0 is not valid UTF-8; files must contain YAML or JSON in UTF-8"
+    assert second.startswith(f"{tmp_path}/b.yaml:")
 
 
 @pytest.mark.parametrize("output", ["table", "json", "yaml"])
