@@ -11,6 +11,7 @@ import msgspec
 
 from netdra.cli import shared, terminal
 from netdra.cli.shared import ClusterAccess
+from netdra.model import suggestions
 from netdra.model.errors import InvalidInputError
 from netdra.story.objects import ClusterState
 from netdra.story.statement import Statement, Story
@@ -18,6 +19,34 @@ from netdra.story.subjects import CLUSTER_WIDE, KINDS, object_story
 
 _MARKS = {"ok": "✓", "info": "·", "warning": "!", "error": "✗"}
 _TIME_WIDTH = len("2026-11-27T10:00:00Z")
+
+
+_ALSO = {
+    "pod": ("pods", "po"),
+    "claim": ("claims", "resourceclaim", "resourceclaims"),
+    "device": ("devices",),
+    "topology": ("topologies", "networktopology", "networktopologies", "ntopo"),
+    "network": ("networks", "podnetwork", "podnetworks", "pnet"),
+}
+"""Other names of the kinds, as kubectl takes them."""
+_BY_NAME = {name: kind for kind, others in _ALSO.items() for name in (kind, *others)}
+
+
+def _kind(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    """The kind of any of its names, and with `/NAME` behind it also the object.
+
+    Raises:
+        click.BadParameter: no kind has the name.
+    """
+    kind, slash, name = value.partition("/")
+    known = _BY_NAME.get(kind.lower())
+    if known is None:
+        raise click.BadParameter(f'"{kind}" has no story; {suggestions.hint(kind, KINDS, "kinds:")}')
+    return f"{known}{slash}{name}"
+
+
+def _kinds(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    return [kind for kind in KINDS if kind.startswith(incomplete)]
 
 
 class Subject(msgspec.Struct, frozen=True):
@@ -33,17 +62,20 @@ class Subject(msgspec.Struct, frozen=True):
 
 
 @click.command(name="why")
-@click.argument("kind", type=click.Choice(KINDS))
-@click.argument("name")
+@click.argument("kind", callback=_kind, shell_complete=_kinds)
+@click.argument("name", required=False)
 @click.option("--namespace", "-n", metavar="NAME", help="The namespace; by default the context's.")
 @shared.cluster("The kubeconfig file; by default kubectl's.")
 @click.option("--watch", is_flag=True, help="Print the story again when it has changed, until Ctrl-C.")
 @shared.output("text", "json", "yaml")
-def command(kind: str, name: str, namespace: str | None, cluster: ClusterAccess, watch: bool, output: str) -> None:
+def command(
+    kind: str, name: str | None, namespace: str | None, cluster: ClusterAccess, watch: bool, output: str
+) -> None:
     """Show why a pod, claim, device, topology or PodNetwork does not work: the cause first, then the whole story.
 
+    KIND is pod, claim, device, topology or network, or another name that kubectl takes (po, resourceclaim, pnet ...).
     NAME is [NAMESPACE/]NAME of a pod or a claim, NODE/NAME of a device or an interface, and NAME of a topology or a
-    PodNetwork (network).
+    PodNetwork (network). KIND/NAME is one argument, as for kubectl.
 
     The first line is the object's state, the second the cause, the third the next step. Then follows each step in its
     order: the claims, the scheduler's decision and why devices do not fit, the allocation, ports, preparation, each
@@ -52,7 +84,10 @@ def command(kind: str, name: str, namespace: str | None, cluster: ClusterAccess,
 
     The exit code is 1 if the story has an error.
     """
-    subject = _subject(kind, name, namespace, cluster)
+    kind, _, joined = kind.partition("/")
+    if bool(joined) == (name is not None):
+        raise click.UsageError(f"specify the name of one {kind}: {_FORMS[kind]}")
+    subject = _subject(kind, name or joined, namespace, cluster)
     try:
         story = asyncio.run(_follow(cluster, subject, output, watch=watch))
     except KeyboardInterrupt:

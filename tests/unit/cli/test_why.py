@@ -35,6 +35,30 @@ def test_a_name_of_another_form_is_bad_input(arguments: tuple[str, ...], text: s
     assert text in str(done.exception)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("deployment", "a"), '"deployment" has no story; kinds: pod, claim, device, topology, network'),
+        (("podd", "a"), 'did you mean "pod"?'),
+        (("pod",), "specify the name of one pod: write [NAMESPACE/]NAME"),
+        (("pod/a", "b"), "specify the name of one pod: write [NAMESPACE/]NAME"),
+    ],
+)
+def test_a_kind_without_a_story_or_a_name_is_wrong_usage(arguments: tuple[str, ...], text: str) -> None:
+    done = CliRunner().invoke(cli, ["why", *arguments])
+    assert done.exit_code == 2
+    assert text in done.output
+
+
+@pytest.mark.parametrize(
+    "arguments", [("pod", "a/b"), ("po", "a/b"), ("pods/b", "-n", "a"), ("Pod/a/b",), ("podnetwork/b",), ("pnet", "b")]
+)
+def test_an_object_is_named_as_for_kubectl(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    done = CliRunner().invoke(cli, ["why", *arguments, f"--kubeconfig={tmp_path / 'missing'}"])
+    assert isinstance(done.exception, InvalidInputError)
+    assert f"kubeconfig {tmp_path / 'missing'}: not found" in str(done.exception)
+
+
 def test_the_first_three_lines_are_state_cause_and_next_step() -> None:
     story = story_of("Pod a/b", "is not scheduled", [done("Pod a/b", "was created"), wrong("x", "one\ntwo", "wait")])
     assert [*lines(story)][:4] == ["Pod a/b is not scheduled.", "Cause: one; two", "Next: wait", ""]
