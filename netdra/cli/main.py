@@ -72,6 +72,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are called, and only listed from their names before."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """`version` and `help COMMAND` are the options of other programs' commands."""
+        if args[:1] == ["version"]:
+            args = ["--version", *args[1:]]
+        elif args[:1] == ["help"]:
+            args = [*args[1:], "--help"]
+        return super().parse_args(ctx, args)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The commands in the order in which a user meets them."""
         return [*COMMANDS, *super().list_commands(ctx)]

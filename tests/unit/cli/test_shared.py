@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import click
+import pytest
 from click.testing import CliRunner
 
 from netdra.cli import shared
+from netdra.cli.main import cli
 from netdra.cli.shared import ClusterAccess, option
 
 
@@ -49,3 +51,12 @@ def test_a_cluster_is_asked_for_by_either_option() -> None:
     assert not ClusterAccess(None, None).is_given
     assert ClusterAccess(Path("/c"), None).is_given
     assert ClusterAccess(None, "x").is_given
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [(["version"], ["--version"]), (["help"], ["--help"]), (["help", "lab", "demo"], ["lab", "demo", "--help"])],
+)
+def test_version_and_help_are_also_commands(typed: list[str], meant: list[str]) -> None:
+    done, expected = (CliRunner().invoke(cli, words) for words in (typed, meant))
+    assert (done.exit_code, done.output) == (0, expected.output)
