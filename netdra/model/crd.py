@@ -91,6 +91,7 @@ def manifest(kind: CustomKind) -> dict[str, Any]:
         KeyError: an extension's path leads nowhere in the type.
     """
     schema = openapi.schema_of(kind.type)
+    _remove_defaults(schema["properties"].get("spec", {}))
     for path, extension in kind.extensions.items():
         _at(schema, path).update(extension)
     name = kind.type.__name__
@@ -138,6 +139,21 @@ def _annotations(group: str) -> dict[str, Any]:
 def _column(column: Column) -> dict[str, Any]:
     printed = {"name": column.name, "type": column.type, "jsonPath": column.path}
     return printed | ({"priority": column.priority} if column.priority else {})
+
+
+def _remove_defaults(schema: openapi.Schema) -> None:
+    """Remove the server's defaults from objects that an author may write as {}.
+
+    Applying {} again to an object that defaults have filled leaves null, which the server rejects (server-side apply,
+    kubernetes/kubernetes#104694).
+    """
+    properties = schema.get("properties", {})
+    for each in properties.values():
+        if not schema.get("required"):
+            each.pop("default", None)
+        _remove_defaults(each)
+    for word in {"items", "additionalProperties"} & schema.keys():
+        _remove_defaults(schema[word])
 
 
 def _at(schema: openapi.Schema, path: str) -> openapi.Schema:

@@ -90,11 +90,6 @@ def _object(struct: mi.StructType) -> Schema:
     summary, described = _documentation(struct.cls)
     properties = {field.encode_name: _property(struct.cls, field, described) for field in struct.fields}
     required = [field.encode_name for field in struct.fields if field.required]
-    if not required:
-        # An object that may be written {} has no defaults of the server: applying {} again to an object that they have
-        # filled leaves null, which the server refuses (server-side apply, kubernetes/kubernetes#104694).
-        for each in properties.values():
-            each.pop("default", None)
     schema: Schema = {"type": "object", "description": summary, "properties": properties}
     return schema | ({"required": required} if required else {})
 

@@ -18,7 +18,7 @@ def errors(given: DeviceClass, world: World) -> Iterator[Finding]:
     """The errors of a class."""
     yield from check_class(given)
     if world.offline:
-        yield from check_config(given, sound(world.schemas))
+        yield from check_config(given, sound(world))
         yield from check_selectors(given)
         yield from (finding for finding, wrong in _names(given, world) if wrong)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -22,7 +22,7 @@ SHOWN = 5
 
 def errors(new: NetworkTopology, world: World, old: NetworkTopology | None = None) -> Iterator[Finding]:
     """The errors of a topology; `old` is it as it is, None if it is new."""
-    schemas = sound(world.schemas)
+    schemas = sound(world)
     # What rules that are newer than it reject can be corrected while pods have it: they keep their networks (D52).
     used = _frozen(new, old, world.users)
     if used is not None and (old is None or not check_topology(old, schemas)):
@@ -36,7 +36,7 @@ def errors(new: NetworkTopology, world: World, old: NetworkTopology | None = Non
 
 def warnings(new: NetworkTopology, world: World, in_time: Callable[[], bool]) -> Iterator[Finding]:
     """The warnings for the author of a topology without errors; `in_time` is as for `Allocator.foresee`."""
-    schemas = sound(world.schemas)
+    schemas = sound(world)
     yield from _waiting(new, world)
     yield from _foreign(new, world)
     yield from _unchecked(new, schemas)
@@ -53,9 +53,10 @@ def warnings(new: NetworkTopology, world: World, in_time: Callable[[], bool]) ->
     yield from searches.of_facts(new, schemas, world.policies, world.offers, in_time)
 
 
-def sound(schemas: Mapping[str, CNIPluginSchema]) -> list[CNIPluginSchema]:
-    """The cluster's own schemas that do not contradict themselves; the others do not count."""
-    return [schema for schema in shipped.own_of(schemas.values()) if not contract.examine(schema)[1]]
+def sound(world: World) -> list[CNIPluginSchema]:
+    """The world's own schemas that do not contradict themselves; the others do not count."""
+    own = shipped.own_of(world.schemas.values())
+    return [schema for schema in own if world.offline or not contract.examine(schema)[1]]
 
 
 def shape(topology: NetworkTopology) -> NetworkTopologySpec:

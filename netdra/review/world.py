@@ -40,6 +40,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         taken: of the PodNetwork that is written, the ranges that are used for something else.
         offline: whether the objects are on their way to an API server, all of them: its own rules are applied here, the
             expressions of claims and classes are compiled, and an error in another object is reported of that object.
+            `schemas` are those without errors.
         where: the name of the objects in messages, e.g. "these files"; "" if they are all that the cluster has.
     """
 

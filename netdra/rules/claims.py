@@ -31,7 +31,7 @@ from netdra.rules import network_requests
 from netdra.rules.pod import check_plans
 from netdra.topology import interfaces, mismatches
 from netdra.topology import parameters as parameters_of
-from netdra.topology.bind import is_for_extended_resources, unbound
+from netdra.topology.bind import is_for_extended_resources, planned
 from netdra.topology.classes import parameters
 from netdra.topology.graph import Graph, examine
 from netdra.topology.selectors import device_claim
@@ -138,17 +138,18 @@ def _values(
             yield Finding(what=what, hint=problem.hint, path=path)
             return
     # One pod's values stand for all: this compiles the topology, and a webhook waits for it.
-    compiled = examine(topology)[0] if complete else None
-    if compiled is None or interfaces.examine([compiled])[1]:
-        return  # what is wrong with the topology is reported of the topology
-    for finding in _with_values(topology, complete)[:1]:
+    for finding in _with_values(topology, complete)[:1] if complete else ():
         yield Finding(what=f'{claim.kind} "{claim.metadata.name}": {finding.what}', hint=finding.hint, path=path)
 
 
 def _with_values(topology: NetworkTopology, values: Mapping[str, Any]) -> Sequence[Finding]:
-    """The errors in the plan of a sound topology with a claim's values."""
+    """The errors in the plan of a topology with a claim's values; errors of the topology alone are not the claim's."""
+    compiled, _ = examine(topology)
+    if compiled is None:
+        return ()
+    (named,), wrong = interfaces.examine([compiled])
     try:
-        return check_plans([unbound(topology, values)])
+        return () if wrong else check_plans([planned(compiled, named, values)])
     except InvalidInputError as problem:
         return (Finding(problem.what, problem.hint),)
 

@@ -146,7 +146,7 @@ def check_together(topologies: Mapping[str, NetworkTopology]) -> Iterator[tuple[
 
 
 _DEVICES = ("master", "device", "deviceID", "hwaddr", "kernelpath", "pciBusID")
-"""Fields by which CNI plugins are told their device."""
+"""Fields that name the device in the configuration of a CNI plugin."""
 _MOST_VARIANTS = 64
 _NETWORK_WITHOUT_PREFIX = re.compile(r"\d+\.\d+\.\d+\.0\Z", re.ASCII)
 _PHYSNET = re.compile(r"\bphysnet\b")

@@ -41,7 +41,7 @@ pytestmark = pytest.mark.usefixtures("controller")
 
 REPORT = "networking.dra.io/v1alpha1/NodeNetwork"
 LEASE = "coordination.k8s.io/v1/Lease"
-NODES = 25
+NODES = 50
 IN_A_ROW = 5
 CUSTOM_DEVICE = "networking.dra.io/v1alpha1/CustomDevice"
 DEVICE_ROLLOUT = "networking.dra.io/v1alpha1/CustomDeviceRollout"

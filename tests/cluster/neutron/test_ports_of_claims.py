@@ -26,7 +26,7 @@ from tests.cluster.neutron.conftest import HOST, PORT
 
 TOPOLOGY = "networking.dra.io/v1alpha1/NetworkTopology"
 LEASE = "coordination.k8s.io/v1/Lease"
-VFS, MANY = 44, 20
+VFS, MANY = 44, 40
 PATIENCE = 180.0
 
 
