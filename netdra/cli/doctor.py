@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -14,7 +13,7 @@ from netdra import __version__
 from netdra.cli import shared, terminal
 from netdra.cli.shared import option
 from netdra.doctor import node_look, node_verdicts
-from netdra.doctor.diagnosis import Diagnosis, Unseen, worst
+from netdra.doctor.diagnosis import Diagnosis, Unseen, attempt, worst
 from netdra.model.errors import InvalidInputError, TemporaryError
 from netdra.model.extras import how_to_install
 
@@ -111,10 +110,16 @@ def _cluster(
 
     If the user has not asked for the cluster, its absence is not an error.
     """
-    from netdra.doctor import cluster_verdicts, network_verdicts, neutron_verdicts, scheduling_verdicts
+    from netdra.doctor import (
+        cluster_verdicts,
+        network_verdicts,
+        neutron_verdicts,
+        process_verdicts,
+        scheduling_verdicts,
+    )
 
     try:
-        from netdra.doctor import cluster_look, network_look, neutron_look, scheduling_look
+        from netdra.doctor import cluster_look, network_look, neutron_look, process_look, scheduling_look
     except ModuleNotFoundError as problem:
         if wanted:
             raise
@@ -130,12 +135,14 @@ def _cluster(
     async def look() -> tuple[list[Diagnosis], _Beside]:
         async with access.client() as client:
             facts = await cluster_look.look(client, *where, node)
-            scheduling = await cluster_look.attempt(scheduling_look.look(client))
+            processes = await process_look.look(client, where[0], facts.components)
+            scheduling = await attempt(scheduling_look.look(client))
             ports = await neutron_look.look_at_ports(client, facts.components)
             networks = await network_look.look(client)
             nodes = await neutron_look.look_at_nodes(client) if with_nodes else ()
-        now = datetime.now(UTC)
+            now = client.now()
         findings = cluster_verdicts.verdicts(facts, __version__, now)
+        findings += process_verdicts.verdicts(processes)
         findings += scheduling_verdicts.verdicts(scheduling)
         findings += network_verdicts.verdicts(networks, now)
         beside = _Beside(nodes, networks.known, () if isinstance(networks.taken, Unseen) else networks.taken)

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LEASE = "netdra-controller"
 REPORTER = f"{names.DRIVER}/controller"
 FLUSH_SECONDS = 2.0
 
@@ -61,7 +60,7 @@ class ControllerSettings:
 
 async def run(client: Client, process: Process, settings: ControllerSettings, terms: Terms | None = None) -> None:
     """Work whenever this process leads, until cancelled."""
-    election = Election(client, settings.namespace, LEASE, settings.identity, terms or Terms())
+    election = Election(client, settings.namespace, names.CONTROLLER_LEASE, settings.identity, terms or Terms())
     process.health.ready("leadership", election.check)
     process.health.ready("api-server", reachable(client))
     process.health.ready("caches", _caches(client, election))

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from netdra.controller.daemon import LEASE
 from netdra.kube.client import Client, Selection
 from netdra.kube.leader import LEASES, Lease, Terms
 from netdra.kube.resources import Resource
 from netdra.model.core import BareObject, ClusterPod
+from netdra.model.names import CONTROLLER_LEASE
 from netdra.ops.boot import since_boot
 
 PROCESSES = "app.kubernetes.io/part-of=netdra,app.kubernetes.io/component in (node,controller,webhook)"
@@ -99,7 +99,7 @@ async def _processes(client: Client, renewals: _Renewals) -> list[RunningProcess
         for kind, resource in WORKLOADS.items()
         for workload in await client.list(resource, ours)
     ]
-    leases = await client.list(LEASES, Selection(field_selector=f"metadata.name={LEASE}"))
+    leases = await client.list(LEASES, Selection(field_selector=f"metadata.name={CONTROLLER_LEASE}"))
     return [*workloads, *_pods(await client.list(PODS, ours)), *_leases(leases, renewals)]
 
 

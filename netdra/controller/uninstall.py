@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 import msgspec
 
 from netdra.controller.classes import is_generated
-from netdra.controller.daemon import LEASE
 from netdra.controller.installers import PLUGIN_LABEL
 from netdra.controller.neutron_ownership import LEASE as NEUTRON_LEASE
 from netdra.controller.plugins import DAEMON_SETS, finalize
@@ -43,6 +42,7 @@ from netdra.model import names
 from netdra.model.claim import ResourceClaimConsumerReference
 from netdra.model.core import BareObject
 from netdra.model.meta import ObjectMeta
+from netdra.model.names import CONTROLLER_LEASE
 from netdra.model.neutron_port import FINALIZER as IN_NEUTRON
 from netdra.model.resource import API_VERSION
 from netdra.model.service import MANAGED_BY, MANAGER
@@ -221,7 +221,7 @@ async def clean(client: Client, installation: Installation) -> AsyncIterator[Rem
             if is_own(entry) and await _done(client.delete(resource, entry)):
                 yield Removed(kind=resource.type.__name__, name=entry.metadata.name)
     for kind, named, name in (
-        ("Lease", _LEASES, LEASE),
+        ("Lease", _LEASES, CONTROLLER_LEASE),
         ("Lease", _LEASES, NEUTRON_LEASE),
         ("Secret", _SECRETS, f"{installation.name}-webhook"),
     ):

@@ -9,18 +9,16 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from cryptography import x509
 
 from netdra.admission.keeper import CONFIGURATIONS, WebhookConfiguration, configurations
+from netdra.doctor import process_look
 from netdra.doctor.cluster_verdicts import (
-    NETDRA_PODS,
-    PART_LABEL,
-    VERSION_LABEL,
     ClusterFacts,
     Component,
     Definition,
@@ -28,9 +26,9 @@ from netdra.doctor.cluster_verdicts import (
     SummaryFacts,
     WebhookFacts,
 )
-from netdra.doctor.diagnosis import Unseen
+from netdra.doctor.diagnosis import Unseen, attempt
 from netdra.doctor.rights import PROCESSES, Right, needed
-from netdra.kube.client import Client, Selection
+from netdra.kube.client import Client
 from netdra.kube.errors import NotFoundError, RefusedError
 from netdra.kube.features import probe
 from netdra.kube.resources import (
@@ -55,13 +53,7 @@ from netdra.rules import bonds, runnable
 
 AT_ONCE = 8
 NO_NODE = "netdra-doctor"
-CLOUDS_OPTION = "--neutron-clouds"
-"""The option by which a controller knows a cloud."""
-PLUGIN_OPTION = "--allow-plugin"
-"""The option by which a node's driver has its list of allowed plugins."""
 _DENIED = 'admission webhook "validate.networking.dra.io" denied'
-
-T = TypeVar("T")
 
 
 class DefinitionStatus(Wire, frozen=True):
@@ -75,41 +67,6 @@ class CustomResourceDefinition(BareObject, frozen=True):
 
     spec: Any
     status: DefinitionStatus = DefinitionStatus()
-
-
-class Container(Wire, frozen=True):
-    """A container's process."""
-
-    command: tuple[str, ...] | None = ()
-    args: tuple[str, ...] | None = ()
-
-
-class ContainersSpec(Wire, frozen=True):
-    """A pod's containers."""
-
-    containers: tuple[Container, ...] = ()
-
-
-class ComponentPod(BareObject, frozen=True):
-    """A pod of netdra's, and its arguments."""
-
-    spec: ContainersSpec = ContainersSpec()
-
-    @property
-    def has_cloud(self) -> bool:
-        """Whether it is started with a cloud."""
-        return any(argument.partition("=")[0] == CLOUDS_OPTION for argument in self._arguments())
-
-    @property
-    def allow_plugins(self) -> tuple[str, ...]:
-        """Its list of plugins that topologies may run."""
-        split = (argument.partition("=") for argument in self._arguments())
-        return tuple(value for option, _, value in split if option == PLUGIN_OPTION and value)
-
-    def _arguments(self) -> Iterator[str]:
-        for container in self.spec.containers:
-            yield from container.command or ()
-            yield from container.args or ()
 
 
 class Review(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -130,7 +87,6 @@ class WrittenPolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 DEFINITIONS = Resource("apiextensions.k8s.io/v1", "customresourcedefinitions", CustomResourceDefinition)
-PODS = Resource("v1", "pods", ComponentPod, namespaced=True)
 WHO_AM_I = Resource("authentication.k8s.io/v1", "selfsubjectreviews", Review)
 MAY_I = Resource("authorization.k8s.io/v1", "selfsubjectaccessreviews", Review)
 MAY_THEY = Resource("authorization.k8s.io/v1", "subjectaccessreviews", Review)
@@ -159,7 +115,7 @@ async def look(client: Client, namespace: str, name: str = "netdra", node: str =
     """
     server = str(msgspec.json.decode(await client.read("/version", "version"))["gitVersion"])
     nodes = await attempt(client.list(NODES))
-    components = await attempt(_components(client, namespace))
+    components = await attempt(process_look.components(client, namespace))
     any_node = "" if isinstance(nodes, Unseen) or not nodes else nodes[0].metadata.name
     return ClusterFacts(
         server=server,
@@ -177,14 +133,6 @@ async def look(client: Client, namespace: str, name: str = "netdra", node: str =
         not_allowed=await attempt(_not_allowed(client, () if isinstance(components, Unseen) else components)),
         bonds=await attempt(_bonds(client)),
     )
-
-
-async def attempt(work: Awaitable[T]) -> T | Unseen:
-    """A look's result, or why none exists."""
-    try:
-        return await work
-    except NetdraError as problem:
-        return Unseen(problem.what)
 
 
 async def _dra(client: Client) -> tuple[str, ...]:
@@ -379,18 +327,3 @@ async def _denied(client: Client, rights: Sequence[Right], namespace: str, whose
 
     answers = await asyncio.gather(*map(allowed, rights))
     return tuple(str(right) for right, held in zip(rights, answers, strict=True) if not held)
-
-
-async def _components(client: Client, namespace: str) -> tuple[Component, ...]:
-    chosen = Selection(namespace=namespace, label_selector=NETDRA_PODS)
-    return tuple(
-        Component(
-            pod.metadata.name,
-            labels.get(PART_LABEL, ""),
-            labels.get(VERSION_LABEL, ""),
-            pod.has_cloud,
-            pod.allow_plugins,
-        )
-        for pod in await client.list(PODS, chosen)
-        for labels in (pod.metadata.labels,)
-    )

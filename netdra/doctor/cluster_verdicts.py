@@ -66,6 +66,9 @@ class Component(msgspec.Struct, frozen=True):
         part, version: from its labels, or "".
         has_cloud: whether it knows a cloud.
         allow_plugins: its list of plugins that topologies may run.
+        node: the node that it runs on, "" before it is scheduled.
+        is_ready: whether it is Ready.
+        state: why it does not run, as the kubelet states it ("CrashLoopBackOff"), or "".
     """
 
     pod: str
@@ -73,6 +76,9 @@ class Component(msgspec.Struct, frozen=True):
     version: str
     has_cloud: bool = False
     allow_plugins: tuple[str, ...] = ()
+    node: str = ""
+    is_ready: bool = True
+    state: str = ""
 
 
 class ReportFacts(msgspec.Struct, frozen=True):
@@ -187,17 +193,17 @@ def verdicts(facts: ClusterFacts, own_version: str, now: datetime) -> list[Diagn
     """
     return [
         _server(facts),
-        *_seen("resource.k8s.io", facts.dra, _dra),
-        *_seen("feature gates", facts.features, _gates),
-        *_seen("CustomResourceDefinitions", facts.definitions, _definitions),
-        *_seen("webhook", facts.webhook, lambda webhook: _webhook(webhook, facts, now)),
-        *_seen("rights", facts.lacking, lambda lacking: _rights(lacking, facts)),
-        *_seen("nodes", facts.nodes, _nodes),
-        *_seen("versions of netdra", facts.components, lambda pods: _components(pods, facts.namespace, own_version)),
-        *_seen("reports of nodes", facts.reports, lambda reports: _reports(reports, facts)),
-        *_seen("usages and rollouts", facts.summaries, _summaries),
-        *_seen("plugins of topologies", facts.not_allowed, _plugins),
-        *_seen(BONDS, facts.bonds, _bonds),
+        *judged("resource.k8s.io", facts.dra, _dra),
+        *judged("feature gates", facts.features, _gates),
+        *judged("CustomResourceDefinitions", facts.definitions, _definitions),
+        *judged("webhook", facts.webhook, lambda webhook: _webhook(webhook, facts, now)),
+        *judged("rights", facts.lacking, lambda lacking: _rights(lacking, facts)),
+        *judged("nodes", facts.nodes, _nodes),
+        *judged("versions of netdra", facts.components, lambda pods: _components(pods, facts.namespace, own_version)),
+        *judged("reports of nodes", facts.reports, lambda reports: _reports(reports, facts)),
+        *judged("usages and rollouts", facts.summaries, _summaries),
+        *judged("plugins of topologies", facts.not_allowed, _plugins),
+        *judged(BONDS, facts.bonds, _bonds),
     ]
 
 
@@ -213,7 +219,7 @@ def not_looked_at(why: str, fix: str = "specify a kubeconfig with --kubeconfig")
     return [_finding("API server", "warning", f"not checked: {why}", fix)]
 
 
-def _seen(check: str, part: T | Unseen, judge: Callable[[T], Iterable[Diagnosis]]) -> Iterable[Diagnosis]:
+def judged(check: str, part: T | Unseen, judge: Callable[[T], Iterable[Diagnosis]]) -> Iterable[Diagnosis]:
     """The findings about a part, or that it could not be seen."""
     if isinstance(part, Unseen):
         return [_finding(check, "warning", f"could not be read: {part.why}", AS_ADMINISTRATOR)]

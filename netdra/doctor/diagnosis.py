@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Awaitable, Iterable
+from typing import Literal, TypeVar
 
 import msgspec
+
+from netdra.model.errors import NetdraError
+
+T = TypeVar("T")
 
 Level = Literal["ok", "warning", "error"]
 LEVELS: tuple[Level, ...] = ("ok", "warning", "error")
@@ -46,3 +50,11 @@ def number(version: str) -> tuple[int, ...]:
 def worst(findings: Iterable[Diagnosis]) -> Level:
     """The worst level of all."""
     return max((finding.level for finding in findings), key=LEVELS.index, default="ok")
+
+
+async def attempt(work: Awaitable[T]) -> T | Unseen:
+    """A look's result, or why none exists."""
+    try:
+        return await work
+    except NetdraError as problem:
+        return Unseen(problem.what)

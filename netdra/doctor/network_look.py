@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from itertools import chain
 
-from netdra.doctor.cluster_look import attempt
-from netdra.doctor.diagnosis import Unseen
+from netdra.doctor.diagnosis import Unseen, attempt
 from netdra.doctor.network_verdicts import NetworkFacts
 from netdra.kube.client import Client
 from netdra.kube.resources import (

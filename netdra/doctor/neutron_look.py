@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from netdra.doctor.cluster_look import attempt
 from netdra.doctor.cluster_verdicts import Component
-from netdra.doctor.diagnosis import Unseen
+from netdra.doctor.diagnosis import Unseen, attempt
 from netdra.doctor.neutron_verdicts import (
     Account,
     CloudFacts,

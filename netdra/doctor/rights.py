@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from netdra.model import names
+
 READ = ("get", "list", "watch")
 _DRA, _OURS, _CNI = "resource.k8s.io", "networking.dra.io", "cni.networking.k8s.io"
 _EVENTS = ("events.k8s.io", "events", ("create", "patch"))
@@ -129,7 +131,7 @@ _IN_NAMESPACE: Mapping[str, tuple[_Row, ...]] = {
     "node": (),
     "controller": (
         ("coordination.k8s.io", "leases", ("create",)),
-        ("coordination.k8s.io", "leases", ("get", "update"), ("netdra-controller", "netdra-neutron")),
+        ("coordination.k8s.io", "leases", ("get", "update"), (names.CONTROLLER_LEASE, "netdra-neutron")),
     ),
     "webhook": (
         ("", "secrets", ("create",)),

@@ -154,13 +154,14 @@ class NodeReadiness(BareObject, frozen=True):
 
         An administrator sets the taint once the machine is shut down (Kubernetes' non-graceful node shutdown).
         """
-        return not self._is_ready and not any(taint.key == OUT_OF_SERVICE for taint in self.spec.taints)
+        return not self.is_ready and not any(taint.key == OUT_OF_SERVICE for taint in self.spec.taints)
 
     @property
     def is_off(self) -> bool:
         """Whether an administrator has declared it out of service, and its kubelet does not answer."""
-        return not self._is_ready and any(taint.key == OUT_OF_SERVICE for taint in self.spec.taints)
+        return not self.is_ready and any(taint.key == OUT_OF_SERVICE for taint in self.spec.taints)
 
     @property
-    def _is_ready(self) -> bool:
+    def is_ready(self) -> bool:
+        """Whether its kubelet answers."""
         return any((entry.type, entry.status) == ("Ready", "True") for entry in self.status.conditions)

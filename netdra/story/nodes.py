@@ -82,7 +82,8 @@ def driver_problems(cluster: ClusterState, node: str) -> Iterator[Statement]:
     logs = "read its state and its log: kubectl describe pod and kubectl logs"
     if pod is not None and not pod.is_ready:
         name = f"{pod.metadata.namespace}/{pod.metadata.name}"
-        text = f'netdra\'s driver does not run on node "{node}": pod {name} is not ready{_waits(pod)}'
+        waits = f" ({pod.status.waiting_reason})" if pod.status.waiting_reason else ""
+        text = f'netdra\'s driver does not run on node "{node}": pod {name} is not ready{waits}'
         yield wrong(about, text, f"{logs} of {name}", reason="DriverNotReady")
     elif pod is None and cluster.drivers:
         text = f'netdra\'s driver does not run on node "{node}": the node has no pod of netdra-node'
@@ -97,14 +98,6 @@ def driver_problems(cluster: ClusterState, node: str) -> Iterator[Statement]:
         why = f"; {hidden[0]}" if hidden else ""
         text = f'node "{node}" publishes no device of {DRIVER}{why}'
         yield wrong(about, text, _offer(cluster, node), reason="NoDevices", details=hidden)
-
-
-def _waits(pod: PlacedPod) -> str:
-    for container in pod.status.container_statuses or ():
-        waiting = container.state.get("waiting")
-        if isinstance(waiting, Mapping) and waiting.get("reason"):
-            return f" ({waiting['reason']})"
-    return ""
 
 
 def _offer(cluster: ClusterState, node: str) -> str:

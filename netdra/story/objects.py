@@ -93,6 +93,23 @@ class PlacedPodStatus(Wire, frozen=True):
     resource_claim_statuses: tuple[PodClaim, ...] | None = None
     extended_resource_claim_status: ExtendedClaim | None = None
 
+    def condition(self, kind: str) -> StatusCondition | None:
+        """A condition of the pod."""
+        return next((found for found in self.conditions or () if found.type == kind), None)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the pod is Ready."""
+        ready = self.condition("Ready")
+        return ready is not None and ready.status == "True"
+
+    @property
+    def waiting_reason(self) -> str:
+        """Why the first container that does not run waits, as the kubelet states it; "" if none does."""
+        states = (container.state.get("waiting") for container in self.container_statuses or ())
+        reasons = (state.get("reason") for state in states if isinstance(state, Mapping))
+        return next((reason for reason in reasons if isinstance(reason, str) and reason), "")
+
 
 class PlacedPod(BareObject, frozen=True):
     """A Pod, with its claims and its progress."""
@@ -107,7 +124,7 @@ class PlacedPod(BareObject, frozen=True):
 
     def condition(self, kind: str) -> StatusCondition | None:
         """A condition of its status."""
-        return next((found for found in self.status.conditions or () if found.type == kind), None)
+        return self.status.condition(kind)
 
     @property
     def is_running(self) -> bool:
@@ -118,8 +135,7 @@ class PlacedPod(BareObject, frozen=True):
     @property
     def is_ready(self) -> bool:
         """Whether it is Ready."""
-        ready = self.condition("Ready")
-        return ready is not None and ready.status == "True"
+        return self.status.is_ready
 
     @property
     def has_ended(self) -> bool:

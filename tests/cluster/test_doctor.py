@@ -6,8 +6,10 @@ import json
 import ssl
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +18,19 @@ import yaml
 
 from netdra.cli.crds import text
 from netdra.model import crd, kinds
+from netdra.model.meta import micro_time_text
+from netdra.model.names import CONTROLLER_LEASE
 from testbed import objects
-from testbed.api import Api
+from testbed.api import Api, Object
 from testbed.commands import Settings
+from testbed.components import KUBERNETES_VERSION
 from testbed.control_plane import ControlPlane
 from testbed.process import Ports, answers
 from testbed.waiting import until, waiting
 from tests.cluster import identities
 from tests.cluster.conftest import DEFINITION, StartControlPlane, is_established
-from tests.cluster.daemons import until_asked
+from tests.cluster.daemons import POLICY, until_asked
+from tests.cluster.identities import NETDRA
 from tests.cluster.test_rights import may
 
 OFF = {
@@ -34,6 +40,7 @@ OFF = {
     "DRADeviceTaintRules": False,
 }
 CONFIGURATION = "admissionregistration.k8s.io/v1/ValidatingWebhookConfiguration"
+LEASE = "coordination.k8s.io/v1/Lease"
 Findings = dict[str, dict[str, Any]]
 
 
@@ -83,9 +90,49 @@ def installed(start_control_plane: StartControlPlane) -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def api(installed: ControlPlane) -> Iterator[Api]:
-    """The administrator's client of the cluster with netdra."""
+    """The administrator's client of the cluster with netdra, whose controller leads elsewhere."""
     with closing(installed.client()) as client:
+        client.apply(lease(datetime.now(UTC)))
         yield client
+
+
+def lease(renewed: datetime) -> Object:
+    """The lease of a controller that renewed it then, and does not again."""
+    spec = {"holderIdentity": "elsewhere", "leaseDurationSeconds": 15, "renewTime": micro_time_text(renewed)}
+    return objects.manifest(LEASE, CONTROLLER_LEASE, NETDRA, spec=spec)
+
+
+def component(api: Api, part: str, node: str, *, ready: bool, name: str) -> None:
+    """A pod of netdra's that the kubelet has reported on."""
+    labels = {"app.kubernetes.io/part-of": "netdra", "app.kubernetes.io/component": part}
+    spec = {"containers": [{"name": "main", "image": "none"}], "nodeName": node}
+    pod = objects.manifest(objects.POD, name, NETDRA, spec=spec)
+    pod["metadata"]["labels"] = labels
+    created = api.create(pod)
+    waiting = {"name": "main", "image": "none", "imageID": "", "ready": ready, "restartCount": 5}
+    waiting["state"] = {"running": {}} if ready else {"waiting": {"reason": "CrashLoopBackOff"}}
+    created["status"] = {
+        "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
+        "containerStatuses": [waiting],
+    }
+    api.update(created, subresource="status")
+
+
+def patch_node(api: Api, name: str, status: Object) -> None:
+    api.patch(objects.NODE, name, {"status": status}, style="strategic", subresource="status")
+
+
+@pytest.fixture
+def two_nodes(api: Api) -> Iterator[None]:
+    """The nodes `one` and `two`, whose kubelets answer, and a policy that selects both."""
+    for name in ("one", "two"):
+        objects.add_node(api, name)
+        patch_node(api, name, {"nodeInfo": {"kubeletVersion": KUBERNETES_VERSION}})
+    api.create(objects.manifest(POLICY, "all", spec={"selector": {"cel": "true"}}))
+    yield
+    api.delete(POLICY, "all")
+    for name in ("one", "two"):
+        api.delete(objects.NODE, name)
 
 
 def test_in_a_bare_cluster_doctor_reports_missing_netdra_objects_and_disabled_gates(bare: ControlPlane) -> None:
@@ -99,7 +146,7 @@ def test_in_a_bare_cluster_doctor_reports_missing_netdra_objects_and_disabled_ga
     missing = {f"CRD {kind.name}" for kind in kinds.KINDS}
     configurations = {"webhook configuration netdra", "webhook configuration netdra-claims"}
     rights = {f"rights of netdra {process}" for process in ("node", "controller", "webhook")}
-    assert levels(found, "error") == missing | configurations | rights
+    assert levels(found, "error") == missing | configurations | rights | {"netdra controller"}
     assert found[f"CRD {kinds.POLICY.name}"]["fix"] == "netdra crds | kubectl apply --server-side -f -"
 
 
@@ -122,6 +169,79 @@ def test_a_cluster_with_netdra_has_no_error(installed: ControlPlane, api: Api) -
     assert found["DRAPartitionableDevices"]["seen"] == "on"
     assert "node 0.0.1" in found["versions of netdra"]["seen"]
     assert levels(found, "warning") == {"versions of netdra"}
+
+
+def test_nodes_without_a_driver_that_is_ready_are_an_error_until_all_have_one(
+    installed: ControlPlane, api: Api, two_nodes: None
+) -> None:
+    found = [doctor(installed.kubeconfig())]
+    component(api, "node", "one", ready=True, name="driver-one")
+    component(api, "node", "two", ready=False, name="driver-two")
+    found.append(doctor(installed.kubeconfig()))
+    api.delete(objects.POD, "driver-two", NETDRA)
+    component(api, "node", "two", ready=True, name="driver-two-again")
+    found.append(doctor(installed.kubeconfig()))
+    for name in ("driver-one", "driver-two-again"):
+        api.delete(objects.POD, name, NETDRA)
+    (none, first), (half, second), (code, third) = found
+    assert levels(third, "error") == set(), third
+    assert (none, half, code) == (1, 1, 0)
+    assert "not ready on 2 nodes" in first["netdra node"]["seen"]
+    assert "one has no pod of it" in first["netdra node"]["seen"]
+    assert "nodeSelector" in first["netdra node"]["fix"]
+    assert "(two): pod driver-two is not ready (CrashLoopBackOff)" in second["netdra node"]["seen"]
+    assert "app.kubernetes.io/component=node" in second["netdra node"]["fix"]
+    assert third["netdra node"]["level"] == "ok"
+
+
+def test_a_node_that_is_not_ready_itself_is_a_warning(installed: ControlPlane, api: Api, two_nodes: None) -> None:
+    patch_node(api, "two", {"conditions": [{"type": "Ready", "status": "Unknown"}]})
+    component(api, "node", "one", ready=True, name="driver-one")
+    code, found = doctor(installed.kubeconfig())
+    api.delete(objects.POD, "driver-one", NETDRA)
+    assert (code, found["netdra node"]["level"]) == (0, "warning")
+    assert "(two) are not Ready" in found["netdra node"]["seen"]
+
+
+def test_no_controller_that_works_is_an_error_since_its_last_renewal(installed: ControlPlane, api: Api) -> None:
+    api.apply(lease(datetime.now(UTC) - timedelta(hours=1)))
+    component(api, "controller", "", ready=False, name="stuck")
+    try:
+        code, ended = doctor(installed.kubeconfig())
+        api.delete(LEASE, CONTROLLER_LEASE, NETDRA)
+        _, never = doctor(installed.kubeconfig())
+    finally:
+        api.delete(objects.POD, "stuck", NETDRA)
+    assert code == 1
+    assert levels(ended, "error") == {"netdra controller"} == levels(never, "error")
+    assert ended["netdra controller"]["seen"].startswith("no controller works since 20")
+    assert "pod stuck is not ready (CrashLoopBackOff)" in ended["netdra controller"]["seen"]
+    assert never["netdra controller"]["seen"].startswith("no controller works: ")
+
+
+def test_a_controller_whose_clock_is_an_hour_behind_works(installed: ControlPlane, api: Api) -> None:
+    """Leases are judged by their renewals: the times in them are those of another machine's clock."""
+    ended = threading.Event()
+
+    def renew() -> None:
+        with closing(installed.client()) as client:
+            while not ended.wait(0.5):
+                client.apply(lease(datetime.now(UTC) - timedelta(hours=1)))
+
+    api.apply(lease(datetime.now(UTC) - timedelta(hours=1)))
+    thread = threading.Thread(target=renew)
+    thread.start()
+    try:
+        _, found = doctor(installed.kubeconfig())
+    finally:
+        ended.set()
+        thread.join()
+    assert found["netdra controller"] == {
+        "where": "cluster",
+        "check": "netdra controller",
+        "level": "ok",
+        "seen": "elsewhere leads",
+    }
 
 
 def test_a_topology_whose_claims_fail_is_named_until_none_does(installed: ControlPlane, api: Api) -> None:

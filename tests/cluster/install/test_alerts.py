@@ -47,6 +47,12 @@ FAULTS: dict[str, Fault] = {
         {"pod": "netdra-node-a"},
         "",
     ),
+    # Without any pod of a component the series does not exist.
+    "NetdraMissing": (
+        {'up{namespace="netdra", pod="netdra-webhook-a"}': f"_x{FAULT} 1x{AFTER}"},
+        {"namespace": "netdra", "component": "webhook"},
+        "",
+    ),
     "NetdraRuntimeNotConnected": gauge("netdra_nri_connected", 0, 1),
     "NetdraKubeletNotRegistered": gauge("netdra_kubelet_registered", 0, 1),
     "NetdraAttachFails": counter("netdra_attach_duration_seconds_count", ', outcome="permanent"'),

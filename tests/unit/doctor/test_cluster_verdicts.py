@@ -11,7 +11,7 @@ import pytest
 
 from netdra.admission import certificates
 from netdra.admission.keeper import ClientConfig, WebhookConfiguration, WebhookEntry
-from netdra.doctor.cluster_look import ComponentPod, differing, trusted_until
+from netdra.doctor.cluster_look import differing, trusted_until
 from netdra.doctor.cluster_verdicts import (
     NAMED,
     ClusterFacts,
@@ -25,6 +25,7 @@ from netdra.doctor.cluster_verdicts import (
     verdicts,
 )
 from netdra.doctor.diagnosis import Unseen, number, worst
+from netdra.doctor.process_look import ComponentPod
 from netdra.doctor.rights import PROCESSES, of_options, to_keep_a_certificate
 from netdra.model import crd, kinds
 from netdra.model.core import ClusterNode, ClusterNodeStatus, NodeInfo
