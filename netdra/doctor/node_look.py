@@ -42,7 +42,7 @@ from netdra.kernel.errors import KernelError
 from netdra.kernel.netlink import Socket
 from netdra.kernel.netns import Namespace
 from netdra.kernel.sysfs import Sysfs
-from netdra.model.errors import NetdraError
+from netdra.model.errors import InvalidInputError, NetdraError
 from netdra.model.inventory import Interface
 from netdra.ops import descriptors
 from netdra.ops.descriptors import Descriptors
@@ -69,7 +69,18 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def look(places: Places) -> NodeFacts:
-    """All facts; what cannot be read is left as unknown."""
+    """All facts; what cannot be read is left as unknown.
+
+    Raises:
+        InvalidInputError: the node's root folder cannot be read at all.
+    """
+    try:
+        next(places.root.iterdir(), None)
+    except OSError as problem:
+        raise InvalidInputError(
+            f'the root folder of the node "{places.root}" cannot be read: {problem.strerror}',
+            hint="run it as root on the node, or in the driver's pod with node.runPlugins",
+        ) from None
     interfaces = _interfaces()
     kinds = _probe_kinds()
     modules = Modules(places)
@@ -196,10 +207,10 @@ def _answers(path: Path) -> str:
 
 
 def _folder(places: Places, path: Path) -> NodeFolder:
-    """Of a folder that is not there, whether it could be made."""
+    """Of a folder that is not there, or that this user cannot see, whether it could be made."""
     seen = places.at(path)
-    nearest = next(entry for entry in (seen, *seen.parents) if entry.exists())
-    return NodeFolder(str(path), exists=seen.is_dir(), writable=os.access(nearest, os.W_OK | os.X_OK))
+    nearest = next(entry for entry in (seen, *seen.parents) if os.access(entry, os.F_OK))
+    return NodeFolder(str(path), exists=nearest == seen, writable=os.access(nearest, os.W_OK | os.X_OK))
 
 
 def _plugins(places: Places) -> Iterator[InstalledPlugin]:

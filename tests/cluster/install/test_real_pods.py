@@ -50,7 +50,9 @@ exit 3
 """
 """A program that tells what it could do."""
 POLICY = "networking.dra.io/v1alpha1/DeviceExposurePolicy"
-EXAMPLE = Path(__file__).parents[3] / "examples" / "first-pod"
+ROOT = Path(__file__).parents[3]
+EXAMPLE = ROOT / "examples" / "first-pod"
+OPERATING = ROOT / "docs" / "operating.md"
 
 
 @pytest.fixture(scope="module")
@@ -252,6 +254,13 @@ def test_commands_run_in_the_drivers_pod(installed: Site) -> None:
         *("--namespace=netdra", "exec", "daemonset/netdra-node", "--"),
         *("netdra", "doctor", "--only", "node", "--output", "json"),
     )
+    levels = {finding["check"]: finding["level"] for finding in json.loads(printed)}
+    assert (levels["NRI"], levels["kubelet"], levels["CDI"]) == ("ok", "ok", "ok")
+
+
+def test_doctor_checks_the_node_from_the_drivers_pod_as_the_page_writes_it(installed: Site) -> None:
+    (command,) = re.findall(r"^kubectl (-n netdra exec .*netdra doctor .*)$", OPERATING.read_text(), re.MULTILINE)
+    printed = installed.plane.kubectl(*command.split(), "--output", "json")
     levels = {finding["check"]: finding["level"] for finding in json.loads(printed)}
     assert (levels["NRI"], levels["kubelet"], levels["CDI"]) == ("ok", "ok", "ok")
 

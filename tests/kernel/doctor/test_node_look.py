@@ -106,21 +106,36 @@ def test_modules_on_disk_are_known_where_the_kernel_may_not_be_asked(tmp_path: P
     assert node_look.Modules(Places(root=tmp_path / "none")).presence("vlan") == "unknown"
 
 
-def test_the_doctor_without_root_names_unchecked_items_and_checks_the_rest() -> None:
+@pytest.mark.parametrize("hidden", ["kubelet", "root"])
+def test_the_doctor_without_root_names_unchecked_items_and_checks_the_rest(hidden: str, tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    option = {"kubelet": f"--kubelet-root={tmp_path}/kubelet", "root": f"--host-root={tmp_path}"}[hidden]
     # The checkout may be where only root can go, as root's own folder is.
     seen = ("unshare", "--mount", "sh", "-c", 'mount --bind "$0" /var/tmp && exec "$@"', str(ROOT))
     nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all")
     environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "PYTHONPATH": "/var/tmp"}
     done = subprocess.run(
-        (*seen, *nobody, sys.executable.replace(str(ROOT), "/var/tmp", 1), "-m", "netdra", "doctor", "--output=json"),
+        (
+            *seen,
+            *nobody,
+            sys.executable.replace(str(ROOT), "/var/tmp", 1),
+            "-m",
+            "netdra",
+            "doctor",
+            "--output=json",
+            option,
+        ),
         capture_output=True,
         text=True,
         env=environment,
         cwd="/",
         check=False,
     )
-    assert done.stdout, done.stderr
     assert "Traceback" not in done.stderr, done.stderr
+    if hidden == "root":
+        assert f'"{tmp_path}" cannot be read: Permission denied' in done.stderr
+        return
+    assert done.stdout, done.stderr
     found = {each["check"]: each for each in json.loads(done.stdout)}
     assert found["API server"]["level"] == "warning"
     assert "not checked" in found["API server"]["seen"]

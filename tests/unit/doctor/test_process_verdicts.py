@@ -34,6 +34,11 @@ def test_processes_that_all_run_have_no_trouble_and_nothing_to_do() -> None:
     assert [each for each in found if each.level != "ok" or each.fix] == []
 
 
+def test_the_last_renewal_of_a_lease_is_named() -> None:
+    (found, *_) = verdicts(msgspec.structs.replace(WELL, leader=Leader("a", SINCE)))
+    assert found.seen.startswith("no controller works since 2026-11-21T10:00:00Z: pods wait")
+
+
 @pytest.mark.parametrize(
     ("change", "check", "level", "seen", "fix"),
     [
@@ -42,8 +47,7 @@ def test_processes_that_all_run_have_no_trouble_and_nothing_to_do() -> None:
             {"leader": Leader("a", SINCE), "components": (stopped("controller"),)},
             "netdra controller",
             "error",
-            "since 2026-11-21T10:00:00Z: pods wait for addresses and ports, and statuses stay as they are; pod "
-            "controller-b is not ready (CrashLoopBackOff)",
+            "statuses stay as they are; pod controller-b is not ready (CrashLoopBackOff)",
             "component=controller",
         ),
         ({"components": (stopped("webhook"),)}, "netdra webhook", "error", "no webhook is ready; pod", "describe pods"),
