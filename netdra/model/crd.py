@@ -94,6 +94,10 @@ def manifest(kind: CustomKind) -> dict[str, Any]:
     _remove_defaults(schema["properties"].get("spec", {}))
     for path, extension in kind.extensions.items():
         _at(schema, path).update(extension)
+    for column in kind.columns:
+        section, _, number = column.path.removeprefix(".").partition(".")
+        if (section, column.type) == ("status", "integer") and number in schema["properties"]["status"]["properties"]:
+            _at(schema, f"status.{number}")["default"] = 0  # kubectl would print nothing
     name = kind.type.__name__
     status: dict[str, Any] = {"subresources": {"status": {}}} if kind.has_subresource else {}
     version = {

@@ -117,4 +117,5 @@ def test_every_alert_defines_severity_and_annotations_and_uses_only_labels_of_it
         assert {"summary", "description", "runbook_url"} == rule["annotations"].keys()
         told = set(re.findall(r"\$labels\.(\w+)", json.dumps(rule["annotations"])))
         grouped = {label.strip() for found in re.findall(r"by \(([^)]*)\)", rule["expr"]) for label in found.split(",")}
-        assert told <= grouped | {"pod"}, rule["alert"]
+        replaced = {*re.findall(r'label_replace\(.*?\), "(\w+)"', rule["expr"])}
+        assert told <= grouped | replaced | {"pod"}, rule["alert"]

@@ -198,3 +198,18 @@ def test_the_printed_definitions_are_documents_one_for_each_kind() -> None:
     printed = yaml.safe_load_all("---\n".join(text(kind) for kind in kinds.KINDS))
 
     assert [document["metadata"]["name"] for document in printed] == [kind.name for kind in kinds.KINDS]
+
+
+@pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.name)
+def test_kubectl_prints_zero_for_each_number_of_a_status(kind: crd.CustomKind) -> None:
+    """The model leaves zeros out, and the API server fills in what has a default. A port without a VLAN has none."""
+    schema = crd.manifest(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    for column in kind.columns:
+        _, status, *path = column.path.split(".")
+        if (status, column.type) != ("status", "integer") or column.name == "VLAN":
+            continue
+        inner = schema["properties"]["status"]
+        for part in path:
+            written = {*inner.get("required", ()), *inner.get("default", ())}
+            inner = inner["properties"][part]
+            assert "default" in inner or part in written, column.path
