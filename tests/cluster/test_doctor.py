@@ -20,7 +20,7 @@ from netdra.cli.crds import text
 from netdra.model import crd, kinds
 from netdra.model.meta import micro_time_text
 from netdra.model.names import CONTROLLER_LEASE
-from testbed import objects
+from testbed import helm, objects
 from testbed.api import Api, Object
 from testbed.commands import Settings
 from testbed.components import KUBERNETES_VERSION
@@ -40,6 +40,7 @@ OFF = {
     "DRADeviceTaintRules": False,
 }
 CONFIGURATION = "admissionregistration.k8s.io/v1/ValidatingWebhookConfiguration"
+TESTS = "tests/doctor.yaml"
 LEASE = "coordination.k8s.io/v1/Lease"
 Findings = dict[str, dict[str, Any]]
 
@@ -357,6 +358,26 @@ def test_a_process_checks_its_own_rights_and_reports_objects_it_cannot_read(inst
     assert {"CustomResourceDefinitions", "webhook"} <= unseen
     assert levels(found, "error") == set()
     assert code == 0
+
+
+def test_the_account_of_helm_test_can_read_all_that_doctor_checks(installed: ControlPlane, api: Api) -> None:
+    text = helm.template(helm.CHARTS / NETDRA, NETDRA, NETDRA, {"hooks": {"render": "always"}})
+    account = [each for each in helm.objects(text, TESTS) if each["kind"] != "Pod"]
+    for each in account:
+        api.apply(each)
+    user = identities.kubeconfig(installed, api, "netdra-doctor")
+
+    def unread() -> list[Object]:
+        _, found = doctor(user)
+        return [each for each in found.values() if "could not be" in each["seen"]]
+
+    try:
+        until(lambda: not unread(), "the account to read all objects", detail=unread)
+    finally:
+        for each in account:
+            api.delete(
+                f"{each['apiVersion']}/{each['kind']}", each["metadata"]["name"], each["metadata"].get("namespace", "")
+            )
 
 
 def test_a_topology_that_the_scheduler_may_not_get_to_the_end_with_is_found(installed: ControlPlane, api: Api) -> None:
