@@ -35,8 +35,8 @@ SCAN_SECONDS = 60.0
 """Seconds between two looks at the folders without an event: some changes have none, such as of a link's target."""
 UNWATCHED_SECONDS = 2.0
 """The same where the kernel has no watch for this process."""
-FIRST_SECONDS = 2.0
-"""How long the first slices wait for plugins that do not answer."""
+KNOWN_SECONDS = 2.0
+"""How long slices wait for plugins that do not answer: the first ones, and those of a policy that names a plugin."""
 PROBES_AT_ONCE = 4
 ANSWER_SECONDS = protocol.VERSION_TIMEOUT
 FORBIDDEN = (
@@ -103,17 +103,25 @@ class NodePlugins:
         self._turn = asyncio.Event()
         self._scanned = asyncio.Event()
 
-    async def first(self) -> None:
-        """Wait until the plugins that are there at the start are known, or the time for that is over."""
+    async def known(self) -> None:
+        """Wait until the plugins are known that are there and allowed by now, or the time for that is over."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(FIRST_SECONDS):
+            async with asyncio.timeout(KNOWN_SECONDS):
                 await self._scanned.wait()
                 while self._asking:
                     await asyncio.wait(self._asking.values())
 
     def look_again(self) -> None:
-        """Other plugins may be allowed now."""
+        """Other plugins may be allowed now; of those, nothing is known until they have been asked."""
+        self._scanned.clear()
         self._turn.set()
+        allowed = {name for name in self._forbidden if self._is_allowed(name)}
+        self._forbidden = {name: why for name, why in self._forbidden.items() if name not in allowed}
+        unusable, lost = (
+            {name: why for name, why in part.items() if name not in allowed}
+            for part in (self.presence.unusable, self.presence.lost)
+        )
+        self.presence = Presence(self.presence.programs, unusable, lost)
 
     async def run(self) -> None:
         """Follow the CNI path until cancelled."""
@@ -209,7 +217,8 @@ class NodePlugins:
         # A program that is being replaced counts until the new one has answered.
         usable = tuple(name for name in answers if name not in unusable)
         before = self.presence
-        lost = {name: self._lost(name) for name in {*before.programs, *before.lost} if name not in usable}
+        gone = {*before.programs, *before.lost} - {*usable} - (self._asking.keys() - answers.keys())
+        lost = {name: self._lost(name) for name in gone}
         self.presence = Presence(usable, unusable, dict(sorted(lost.items())))
         if self.presence != before:
             for name, why in unusable.items():

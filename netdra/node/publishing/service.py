@@ -121,6 +121,7 @@ class Publishing:
         self._problem_events = ProblemEvents(self._recorder, node)
         self.followed = FollowedObjects(node)
         self._named = NamedPlugins()
+        self._names_plugins = False
         self._facts = NodeRegistrations(node, leased)
         self._needed = NeededPrograms()
         self._files = files or DeviceFiles()
@@ -289,7 +290,7 @@ class Publishing:
             await store.wait_synced()
         await self.followed.nodes.until(lambda: self._node in self.followed.nodes.objects)
         if self._plugins is not None:
-            await self._plugins.first()
+            await self._plugins.known()
         # A cluster may lack the kind; where it has it, the objects' facts must not go for a moment.
         with suppress(TimeoutError):
             async with asyncio.timeout(CUSTOM_DEVICES_SECONDS):
@@ -320,6 +321,9 @@ class Publishing:
         while True:
             await self.gate.wait()
             self._work.clear()
+            if self._plugins is not None and self._names_plugins:
+                self._names_plugins = False
+                await self._plugins.known()
             self._hand_on(await interfaces.run(self._pass(offering, interfaces)), publisher)
             if publisher.is_published:
                 self._delay.ends(published=False)
@@ -442,8 +446,10 @@ class Publishing:
             return
         if self._named.update(change.old, change.new) and self._plugins is not None:
             self._plugins.look_again()
+            self._names_plugins = True
         if any(policy is not None and policy.spec.action == "exclude" for policy in (change.old, change.new)):
-            self._work.set()  # it protects
+            self._names_plugins = False  # it protects, and waits for nothing
+            self._work.set()
         else:
             self._look_in_turn()
 

@@ -116,8 +116,14 @@ def taints(device: Object) -> list[str]:
 
 @asynccontextmanager
 async def publishing(
-    plane: ControlPlane, workspace: Workspace, machine: Machine, plugins: PluginPath | None = None
+    plane: ControlPlane,
+    workspace: Workspace,
+    machine: Machine,
+    plugins: PluginPath | None = None,
+    *,
+    runs_all: bool = True,
 ) -> AsyncIterator[Scene]:
+    """A node that publishes; it runs all plugins that it has, or those that policies name."""
     node = workspace.add_node()
     hands = Hands()
 
@@ -125,7 +131,9 @@ async def publishing(
         return machine.namespace.run(lambda: Watcher(InventoryNode(name=node)))
 
     async with FaultProxy(plane).serving() as proxy, Client(connect(proxy.config)) as client:
-        service = Publishing(client, node, watch, plugins)
+        service = Publishing(
+            client, node, watch, plugins, lambda plugin: runs_all or plugin in (service.named_plugins or ())
+        )
         service.know_holder(hands)
         task = asyncio.create_task(service.run())
         try:

@@ -6,6 +6,7 @@ The webhook is away here, so every policy is taken as it is written.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 import pytest
@@ -176,6 +177,28 @@ def test_a_node_reports_its_interfaces_and_goes_with_its_node(
             assert shown[1].split()[:5] == [scene.node, *numbers]
         scene.api.delete(NODE, scene.node)
         await asyncio.to_thread(scene.api.wait_for, REPORT, scene.node, lambda found: found is None)
+
+    asyncio.run(story())
+
+
+def test_the_first_policy_that_names_a_plugin_causes_no_event_and_one_slice(
+    control_plane: ControlPlane, workspace: Workspace, machine: Machine
+) -> None:
+    """A node runs the plugins that policies name: it asks a program, and says nothing of it until it has answered."""
+
+    async def story() -> None:
+        machine.veth("eth0", "far0")
+        path = PluginPath(directories=(str(program("bridge").parent),))
+        async with publishing(control_plane, workspace, machine, path, runs_all=False) as scene:
+            await reported(scene)
+            since = time.monotonic()
+            name = of_this_node(workspace, exposure={"supportedCNIPlugins": [{"name": "macvlan"}]})["metadata"]["name"]
+            found = await scene.devices("eth0")
+            assert ",macvlan," in found["eth0"]["attributes"]["supportedCNIs"]["string"]
+            await scene.at_rest()
+            assert scene.writes(since) == ["POST"]
+            events = scene.api.list(EVENT)
+            assert about(events, scene.node) == about(events, name) == []
 
     asyncio.run(story())
 

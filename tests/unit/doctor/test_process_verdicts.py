@@ -13,12 +13,13 @@ from netdra.doctor.diagnosis import Unseen, worst
 from netdra.doctor.process_verdicts import DriverFacts, Leader, ProcessFacts, verdicts
 
 SINCE = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
+RUNNING = (
+    Component("controller-a", "controller", "0.2.0"),
+    Component("webhook-a", "webhook", "0.2.0"),
+    Component("node-a", "node", "0.2.0", node="n1"),
+)
 WELL = ProcessFacts(
-    components=(
-        Component("controller-a", "controller", "0.2.0"),
-        Component("webhook-a", "webhook", "0.2.0"),
-        Component("node-a", "node", "0.2.0", node="n1"),
-    ),
+    components=RUNNING,
     leader=Leader("controller-a", SINCE, works=True),
     drivers=DriverFacts(selected=frozenset({"n1"}), used=frozenset({"n1"})),
 )
@@ -88,7 +89,7 @@ def test_a_process_that_does_not_run_is_named(
 
 
 def test_an_ended_driver_beside_its_successor_on_a_node_is_no_trouble() -> None:
-    facts = msgspec.structs.replace(WELL, components=(stopped("node", "n1"), *WELL.components))
+    facts = msgspec.structs.replace(WELL, components=(stopped("node", "n1"), *RUNNING))
     assert worst(verdicts(facts)) == "ok"
 
 

@@ -49,7 +49,7 @@ ASKED: Counter[str] = Counter()
 @pytest.fixture(autouse=True)
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine may take seconds to run a program."""
-    monkeypatch.setattr(plugins, "FIRST_SECONDS", SOON)
+    monkeypatch.setattr(plugins, "KNOWN_SECONDS", SOON)
 
 
 @pytest.fixture(autouse=True)
@@ -75,12 +75,16 @@ def was_asked(path: Path) -> bool:
 
 @asynccontextmanager
 async def followed(
-    *folders: Path, root: str = "/", allowed: Callable[[str], bool] = lambda _: True
+    *folders: Path,
+    root: str = "/",
+    allowed: Callable[[str], bool] = lambda _: True,
+    changed: Callable[[NodePlugins], None] = lambda _: None,
 ) -> AsyncIterator[NodePlugins]:
-    found = NodePlugins(PluginPath(directories=tuple(map(str, folders)), root=root), lambda: None, allowed)
+    where = PluginPath(directories=tuple(map(str, folders)), root=root)
+    found = NodePlugins(where, lambda: changed(found), allowed)
     task = asyncio.create_task(found.run())
     try:
-        await found.first()
+        await found.known()
         yield found
     finally:
         task.cancel()
@@ -154,6 +158,33 @@ def test_a_program_that_is_not_allowed_is_never_run_and_is_asked_when_it_is(tmp_
     asyncio.run(story())
 
 
+def test_a_plugin_that_becomes_allowed_is_never_reported_as_missing(tmp_path: Path) -> None:
+    """Each time it is not known yet until it has answered, and `known` waits for that."""
+    reasons: list[str] = []
+
+    def note(found: NodePlugins) -> None:
+        presence = found.presence
+        reasons.extend(part["late"] for part in (presence.unusable, presence.lost) if "late" in part)
+
+    async def story() -> None:
+        async with followed(tmp_path, allowed=lambda name: name in allowed, changed=note) as found:
+            for _ in range(2):
+                await until_async(lambda: "late" in found.presence.unusable, "the plugin to be forbidden", seconds=SOON)
+                reasons.clear()
+                allowed.add("late")
+                found.look_again()
+                note(found)
+                await found.known()
+                assert found.presence.programs == ("late",)
+                assert reasons == []
+                allowed.clear()
+                found.look_again()
+
+    allowed: set[str] = set()
+    install(tmp_path / "late")
+    asyncio.run(story())
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -181,7 +212,7 @@ def test_a_program_without_a_valid_plugin_answer_is_left_out_with_the_reason(
 def test_a_hanging_plugin_does_not_delay_the_other_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         async with AsyncExitStack() as stack:
-            with within(1.0, "the first look at the plugins", after=plugins.FIRST_SECONDS):
+            with within(1.0, "the first look at the plugins", after=plugins.KNOWN_SECONDS):
                 found = await stack.enter_async_context(followed(tmp_path))
             assert found.presence.programs == ("bridge",)
             install(tmp_path / "macvlan")
@@ -190,7 +221,7 @@ def test_a_hanging_plugin_does_not_delay_the_other_plugins(tmp_path: Path, monke
             await until_async(lambda: found.presence.unusable, "the hanging one to be said")
             assert "it timed out after 5.0 s" in found.presence.unusable["hanging"]
 
-    monkeypatch.setattr(plugins, "FIRST_SECONDS", 2.0)
+    monkeypatch.setattr(plugins, "KNOWN_SECONDS", 2.0)
     monkeypatch.setattr(plugins, "ANSWER_SECONDS", 5.0)
     install(tmp_path / "bridge")
     install(tmp_path / "hanging", "#!/bin/sh\nsleep 600\n")
