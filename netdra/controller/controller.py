@@ -113,6 +113,8 @@ class Controller:
         self._client = client
         self._recorder = recorder
         self._checks = Checks()
+        self._written: dict[str, str] = {}
+        """The topologies whose classes this process has seen as they should be, with their uids."""
         self._in_hand = in_hand
         self._allow_plugins = allow_plugins
         self.work = WorkQueue[Key](
@@ -163,6 +165,7 @@ class Controller:
         topology = self.state.topologies.objects.get(name)
         if topology is None:
             self._checks.forget("topology", name)
+            self._written.pop(name, None)
             return  # its classes go with it
         findings = await self._checks.topology(topology, shipped.own_of(self.state.schemas.objects.values()))
         deleted = bool(topology.metadata.deletion_timestamp)
@@ -196,8 +199,14 @@ class Controller:
             return ClassWrites()
 
     def _report_drift(self, topology: NetworkTopology, planned: ClassWrites) -> None:
-        """Report classes that were as they should be, and then were changed by another client."""
-        if not planned.replace or not status.is_ready(topology):
+        """Report classes that were as they should be, and then were changed by another client.
+
+        Another version of netdra may have written them before this process began.
+        """
+        if planned.done:
+            self._written[topology.name] = topology.metadata.uid
+        is_own = self._written.get(topology.name) == topology.metadata.uid
+        if not planned.replace or not is_own or not status.is_ready(topology):
             return
         other = changes(
             topology, self.state.classes_of(topology), Features(list_attributes=not self._features.list_attributes)

@@ -157,6 +157,26 @@ def about(events: list[Object], name: str) -> list[Object]:
     return [each for each in events if each["regarding"]["name"] == name]
 
 
+def test_classes_that_another_version_wrote_are_rewritten_without_an_event(
+    workspace: Workspace, control_plane: ControlPlane, controller: Process
+) -> None:
+    """As at an upgrade and a rollback: what is changed while no controller runs is nobody's mistake."""
+    api, name = workspace.api, workspace.name("net")
+    workspace.create(manifest(TOPOLOGY, name, spec=steps("vf0")))
+    api.wait_for(TOPOLOGY, name, lambda found: condition(found, "Ready")[0] == "True")
+    control_plane.processes["netdra-controller"].stop()
+    api.patch(CLASS, f"{name}-vf0", {"spec": {"selectors": [{"cel": {"expression": "false"}}]}})
+    start_controller(control_plane, api)
+
+    def is_restored(found: Object | None) -> bool:
+        return found is not None and found["spec"]["selectors"][0]["cel"]["expression"] != "false"
+
+    api.wait_for(CLASS, f"{name}-vf0", is_restored)
+    # Events are written in order: the one of the next change comes after one that would be wrong.
+    api.patch(TOPOLOGY, name, {"spec": steps("vf0", config={"vlann": 1})})
+    assert told_of(api, name, 1) == [("Warning", "Unsound")]
+
+
 def test_events_report_why_a_topology_is_not_ready_and_when_it_is_ready_again(
     workspace: Workspace, control_plane: ControlPlane
 ) -> None:
