@@ -33,11 +33,10 @@ NOT_YET_PROVEN: frozenset[str] = frozenset(
         "docs/mission.md: A VF for user space (vfio) is opened by the pod's process",
         "docs/mission.md: Each pod of a StatefulSet has its own address, from one template",
         "docs/mission.md: Interfaces are shared by as many pods as the node can run, without a policy for each",
-        "docs/mission.md: netdra predicts the decision of the scheduler",
         "docs/mission.md: A VF gets the VLAN, the MAC address and the addresses of its port",
     }
 )
-_AT_MOST = 7
+_AT_MOST = 6
 
 
 def name(row: Promise) -> str:
