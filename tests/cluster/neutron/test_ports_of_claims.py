@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -20,11 +21,12 @@ from testbed.pace import within
 from testbed.process import Process
 from testbed.waiting import until
 from testbed.workspace import Workspace
-from tests.cluster.daemons import start_controller
+from tests.cluster.daemons import refusal, start_controller
 from tests.cluster.identities import NETDRA
 from tests.cluster.neutron.conftest import HOST, PORT
 
 TOPOLOGY = "networking.dra.io/v1alpha1/NetworkTopology"
+ADMISSION = "admissionregistration.k8s.io/v1"
 LEASE = "coordination.k8s.io/v1/Lease"
 VFS, MANY = 44, 40
 PATIENCE = 180.0
@@ -110,6 +112,12 @@ def claim_of(workspace: Workspace, name: str) -> Object:
 
 def gone(workspace: Workspace, cloud: Cloud, claim: Object) -> Callable[[], bool]:
     return lambda: not ports(workspace, claim["metadata"]["name"]) and not in_neutron(cloud, claim)
+
+
+def start_next(control_plane: ControlPlane, api: Api, arguments: Any) -> None:
+    """Start a controller after a killed one: it leads at once, and not after the dead one's lease has run out."""
+    api.delete(LEASE, "netdra-controller", NETDRA)
+    start_controller(control_plane, api, *arguments)
 
 
 def told(workspace: Workspace, claim: str, reason: str) -> str:
@@ -306,18 +314,40 @@ def test_a_controller_that_is_killed_leaves_one_port_and_the_next_finds_it(
     arguments: Any,
 ) -> None:
     class_name = topology(workspace)
-    for number in range(2):
-        name = f"killed-{number}"
-        ask(workspace, name, class_name, node)
-        workspace.wait_placed(name, node)
-        claim = claim_of(workspace, name)
-        until(partial(in_neutron, cloud, claim), "the port to be made", seconds=PATIENCE)
-        control_plane.processes["netdra-controller"].kill()
-        # The next one leads at once, and not after the dead one's lease has run out.
-        workspace.api.delete(LEASE, "netdra-controller", NETDRA)
-        start_controller(control_plane, workspace.api, *arguments)
+    for name in ("killed", "killed-before-any-record"):
+        with unrecorded(workspace) if name != "killed" else nullcontext():
+            ask(workspace, name, class_name, node)
+            workspace.wait_placed(name, node)
+            claim = claim_of(workspace, name)
+            until(partial(in_neutron, cloud, claim), "the port to be made", seconds=PATIENCE)
+            control_plane.processes["netdra-controller"].kill()
+        start_next(control_plane, workspace.api, arguments)
         (port,) = wait(workspace, name)
         assert [stored["id"] for stored in in_neutron(cloud, claim)] == [port["status"]["portID"]]
+
+
+@contextmanager
+def unrecorded(workspace: Workspace) -> Iterator[None]:
+    """Have the API server reject all statuses of the namespace's NeutronPorts, of which it has one."""
+    name = workspace.name("unrecorded")
+    rule = {"apiGroups": ["networking.dra.io"], "apiVersions": ["*"], "resources": ["neutronports/status"]}
+    spec = {
+        "matchConstraints": {"resourceRules": [{**rule, "operations": ["UPDATE"]}]},
+        "validations": [{"expression": "false", "message": "no record"}],
+    }
+    here = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": workspace.namespace}}}
+    binding = {"policyName": name, "validationActions": ["Deny"], "matchResources": here}
+    workspace.create(manifest(f"{ADMISSION}/ValidatingAdmissionPolicy", name, spec=spec))
+    workspace.create(manifest(f"{ADMISSION}/ValidatingAdmissionPolicyBinding", name, spec=binding))
+
+    def is_rejected() -> bool:
+        port, *_ = ports(workspace)
+        return "no record" in refusal(lambda: workspace.api.update(port, subresource="status", dry_run=True))
+
+    until(is_rejected, "statuses to be rejected")
+    yield
+    workspace.api.delete(f"{ADMISSION}/ValidatingAdmissionPolicyBinding", name)
+    until(lambda: not is_rejected(), "statuses to be accepted")
 
 
 def test_a_cluster_that_is_restored_from_a_snapshot_deletes_no_port_until_an_administrator_decides(
@@ -327,8 +357,7 @@ def test_a_cluster_that_is_restored_from_a_snapshot_deletes_no_port_until_an_adm
 
     def begin_anew() -> None:
         control_plane.processes["netdra-controller"].kill()
-        api.delete(LEASE, "netdra-controller", NETDRA)
-        start_controller(control_plane, api, *arguments)
+        start_next(control_plane, api, arguments)
 
     def delete(name: str) -> Object:
         claim = claim_of(workspace, name)
@@ -387,7 +416,7 @@ def test_ports_of_claims_that_are_gone_are_deleted_and_another_clusters_stay(
 
 
 def test_a_port_deleted_or_changed_in_neutron_is_reported_and_not_replaced(
-    workspace: Workspace, cloud: Cloud, node: str
+    workspace: Workspace, cloud: Cloud, node: str, control_plane: ControlPlane, arguments: Any
 ) -> None:
     class_name = topology(workspace)
     for name in ("deleted", "changed"):
@@ -409,6 +438,12 @@ def test_a_port_deleted_or_changed_in_neutron_is_reported_and_not_replaced(
 
     until(compared, "the change to be told", seconds=PATIENCE)
     assert ports(workspace, "changed")[0]["status"]["settings"] == changed["status"]["settings"]
+    # A controller that starts goes through all ports once.
+    control_plane.processes["netdra-controller"].kill()
+    start_next(control_plane, workspace.api, arguments)
+    ask(workspace, "later", class_name, node)
+    wait(workspace, "later")
+    wait(workspace, "deleted", "Lost")
     assert not in_neutron(cloud, claim_of(workspace, "deleted"))
 
 

@@ -380,6 +380,7 @@ def test_a_failed_detach_does_not_hold_the_namespace_of_an_ended_pod(scene: Scen
         await runtime.stop(box)
         await runtime.until_gone(box)
         assert held(daemon) == 0
+        assert [event.reason for event in scene.told] == ["NetworkNotDetached"], "it was held until the last try"
         # Its device is back by then: one step that fails holds up no other.
         assert "eth7" in scene.machine.links()
         await rounds(daemon, MOST_TRIES)
