@@ -333,9 +333,9 @@ def _examined(file: str, marked: marks.Document, unknown: objects.UnknownKinds) 
     elif kind is None and (service := _service(value, file)) is not None:
         yield _Service(file, marked, service)
     elif kind is None or kind not in documents.KINDS:
-        pods, findings = workload.examine(value)
-        yield from (_problem(file, marked, finding) for finding in findings)
-        yield from () if pods is None else [_Pods(file, marked, pods)]
+        for pods, findings in workload.examine(value):
+            yield from (_problem(file, marked, finding) for finding in findings)
+            yield from () if pods is None else [_Pods(file, marked, pods)]
     else:
         document, findings = documents.examine(value, file)
         if document is None and kind == ResourceSlice.__name__:

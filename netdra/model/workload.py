@@ -1,7 +1,7 @@
 """Workloads as in their manifests: a Pod, or a kind with a pod template, with the fields that netdra checks.
 
-Every kind with a pod template in `spec.template.spec` is one, known or not, and CronJobs (k8s.io/api: core/v1, apps/v1,
-batch/v1).
+Pods and CronJobs have their pods at a known place (k8s.io/api: core/v1, batch/v1). In other kinds each `spec` with the
+containers of a pod, or with the domain of a virtual machine, is one: those of Deployments, JobSets, RayClusters.
 """
 
 from __future__ import annotations
@@ -112,29 +112,55 @@ def read(value: object, place: str) -> Workload | None:
     Raises:
         InvalidInputError: a field has another type than Kubernetes states.
     """
-    found, findings = examine(value, strict=False)
+    found, findings = next(examine(value, strict=False), (None, ()))
     if findings:
         raise InvalidInputError("\n".join(f"{place}: {finding.text_at_path}" for finding in findings))
     return found
 
 
-def examine(value: object, *, strict: bool = True) -> tuple[Workload | None, tuple[Finding, ...]]:
-    """The workload that a document is, and the errors in how its parts are written that netdra reads.
+def examine(value: object, *, strict: bool = True) -> Iterator[tuple[Workload | None, tuple[Finding, ...]]]:
+    """The pods that a document makes, and the errors in how their parts are written that netdra reads.
 
     Args:
         value: plain, as YAML and JSON have it.
         strict: whether unknown fields are reported, where claims are named; the API server drops or rejects them.
 
     Returns:
-        no workload if the document has no pods, or cannot be read.
+        an entry for each pod spec; no workload if it cannot be read.
     """
     kind = value.get("kind") if isinstance(value, dict) else None
     if not isinstance(value, dict) or not isinstance(kind, str):
-        return None, ()
-    path = _PLACES.get(kind, _OF_TEMPLATE)
+        return
+    for path in [_PLACES[kind]] if kind in _PLACES else _pod_specs(value):
+        written = _at(value, path)
+        if _is_pod_spec(written):
+            yield _examined(value, kind, path, strict=strict)
+
+
+def _is_pod_spec(value: object) -> bool:
+    """Whether a value has the shape of a pod's spec, or of a virtual machine's, which has a domain for containers."""
+    if not isinstance(value, dict):
+        return False
+    return isinstance(value.get("containers"), list) or (
+        isinstance(value.get("domain"), dict) and isinstance(value.get("resourceClaims"), list)
+    )
+
+
+def _pod_specs(value: object, path: Path = ()) -> Iterator[Path]:
+    """The places of pod specs in an object of any kind, without its status; none is inside another."""
+    if path and path[-1] == "spec" and _is_pod_spec(value):
+        yield path
+        return
+    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, entry in entries:
+        yield from _pod_specs(entry, (*path, key)) if (*path, key) != ("status",) else ()
+
+
+def _examined(
+    value: Mapping[str, Any], kind: str, path: Path, *, strict: bool
+) -> tuple[Workload | None, tuple[Finding, ...]]:
+    """One pod spec of a document; see `examine`."""
     written = _at(value, path)
-    if not isinstance(written, dict) or not isinstance(written.get("containers"), list):
-        return None, ()
     metadata, wrong_metadata = fitted(value.get("metadata") or {"name": ""}, ObjectMeta)
     spec, wrong_spec = fitted(written, WorkloadPodSpec)
     unknown = _unknown(written) if strict else ()
@@ -208,5 +234,8 @@ def _name(value: Mapping[str, Any]) -> str:
 
 def _at(value: Any, path: Path) -> Any:
     for part in path:
-        value = value.get(part) if isinstance(value, dict) else None
+        if isinstance(value, list) and isinstance(part, int):
+            value = value[part]
+        else:
+            value = value.get(part) if isinstance(value, dict) else None
     return value

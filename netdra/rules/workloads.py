@@ -357,8 +357,9 @@ def _unlisted(
     workload: Workload, entries: Sequence[PodClaim], found: Mapping[str, Claim], ours: Mapping[str, Claim]
 ) -> Iterator[Wrong]:
     """Claims that no container lists: none of them is held back until the network is complete."""
-    listed = {each.name for container, _ in workload.containers() for each in container.listed}
-    for at, entry in enumerate(entries):
+    containers = workload.containers()
+    listed = {each.name for container, _ in containers for each in container.listed}
+    for at, entry in enumerate(entries if containers else ()):  # a virtual machine lists claims in its own way
         if entry.name not in listed and (entry.name in ours or entry.name not in found):
             what = f'{workload.called}: no container lists claim "{entry.name}", so no container gets its devices'
             if entry.name in ours:

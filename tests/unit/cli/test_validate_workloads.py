@@ -133,6 +133,46 @@ def test_all_workload_kinds_that_create_pods_are_checked(tmp_path: Path, kind: s
     assert line.endswith(f"[{place}.resourceClaims[0].resourceClaimTemplateName]")
 
 
+NESTED = {
+    "JobSet": ("replicatedJobs", 0, "template", "spec", "template", "spec"),
+    "LeaderWorkerSet": ("leaderWorkerTemplate", "workerTemplate", "spec"),
+    "RayCluster": ("workerGroupSpecs", 1, "template", "spec"),
+    "Job of Volcano": ("tasks", 1, "template", "spec"),
+}
+"""The place of a pod's spec in the spec of kinds of other projects; entries before it have none."""
+
+
+@pytest.mark.parametrize("kind", NESTED)
+def test_pods_are_found_at_any_place_of_a_kind(tmp_path: Path, kind: str) -> None:
+    spec = yaml.safe_load(POD.replace("TemplateName: lan", "TemplateName: lam"))["spec"]
+    for part in reversed(NESTED[kind]):
+        spec = {part: spec} if isinstance(part, str) else [*[{"name": "first"}, {}][:part], spec]
+    text = yaml.safe_dump({"apiVersion": "example.com/v1", "kind": "Made", "metadata": {"name": "web"}, "spec": spec})
+    (line,) = said(tmp_path, text)
+    assert 'Made "web", claim "net": ResourceClaimTemplate "lam" not found' in line
+    assert f"{NESTED[kind][0]}" in line
+
+
+def test_each_pod_template_of_a_kind_is_checked(tmp_path: Path) -> None:
+    wrong = yaml.safe_load(POD.replace("TemplateName: lan", "TemplateName: lam"))["spec"]
+    spec = {"leaderTemplate": {"spec": wrong}, "workerTemplate": {"spec": wrong}}
+    made = {"apiVersion": "example.com/v1", "kind": "Made", "metadata": {"name": "web"}, "spec": spec, "status": spec}
+    assert len(said(tmp_path, yaml.safe_dump(made))) == 2
+
+
+def test_the_claims_of_a_virtual_machine_and_of_a_pod_template_are_checked(tmp_path: Path) -> None:
+    claims = [{"name": "net", "resourceClaimTemplateName": "lam"}]
+    machine = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {"name": "vm", "namespace": "app"}}
+    machine["spec"] = {"template": {"spec": {"domain": {"devices": {}}, "resourceClaims": claims}}}
+    template = {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "pt", "namespace": "app"}}
+    container = {"name": "main", "resources": {"claims": [{"name": "net"}]}}
+    template["template"] = {"spec": {"containers": [container], "resourceClaims": claims}}
+    (of_machine,) = said(tmp_path, yaml.safe_dump(machine))
+    assert 'VirtualMachine "vm", claim "net": ResourceClaimTemplate "lam" not found' in of_machine
+    (of_template,) = said(tmp_path, yaml.safe_dump(template))
+    assert 'PodTemplate "pt", claim "net": ResourceClaimTemplate "lam" not found' in of_template
+
+
 def test_two_pods_that_name_a_claim_whose_device_goes_into_one(tmp_path: Path) -> None:
     first = POD.replace("resourceClaimTemplateName: lan", "resourceClaimName: one")
     (line,) = said(tmp_path, first, first.replace("name: web", "name: second"))
