@@ -170,7 +170,8 @@ def command(context: click.Context, given: objects.InputOptions, output: str, st
         problems = [msgspec.structs.replace(problem, severity="error") for problem in problems]
     problems = list(dict.fromkeys(problems))
     problems.sort(key=lambda problem: (files.index(problem.file), problem.line))
-    count = sum(item.file in files for item in checked.items) + len(checked.workloads) + len(checked.services)
+    makers = {id(item.marked) for item in checked.workloads}  # a JobSet has several pod specs, and is one object
+    count = sum(item.file in files for item in checked.items) + len(makers) + len(checked.services)
     if output == "table":
         _print(problems, count)
     else:
@@ -312,6 +313,12 @@ def _read(path: str, file: str, unknown: objects.UnknownKinds) -> Iterator[_Entr
             yield _problem(file, marked, Finding(what, problem.hint, problem.path))
 
 
+_OF_MULTUS = Finding(
+    "NetworkAttachmentDefinitions are not checked: Multus reads them, and netdra does not",
+    "docs/from-multus.md shows the NetworkTopology that replaces one",
+)
+
+
 def _examined(file: str, marked: marks.Document, unknown: objects.UnknownKinds) -> Iterator[_Entry | FileProblem]:
     """A document's object, and the errors in its fields; only the first for an unknown kind.
 
@@ -330,12 +337,8 @@ def _examined(file: str, marked: marks.Document, unknown: objects.UnknownKinds) 
     elif isinstance(kind, Finding):
         if unknown.add(value, kind, file):
             yield _problem(file, marked, kind)
-    elif kind is None and (service := _service(value, file)) is not None:
-        yield _Service(file, marked, service)
     elif kind is None or kind not in documents.KINDS:
-        for pods, findings in workload.examine(value):
-            yield from (_problem(file, marked, finding) for finding in findings)
-            yield from () if pods is None else [_Pods(file, marked, pods)]
+        yield from _foreign(file, marked, unknown)
     else:
         document, findings = documents.examine(value, file)
         if document is None and kind == ResourceSlice.__name__:
@@ -345,6 +348,22 @@ def _examined(file: str, marked: marks.Document, unknown: objects.UnknownKinds) 
         yield from (_problem(file, marked, finding) for finding in findings)
         if document is not None:
             yield _Object(file, marked, document, tuple(finding.path for finding in findings))
+
+
+def _foreign(file: str, marked: marks.Document, unknown: objects.UnknownKinds) -> Iterator[_Entry | FileProblem]:
+    """The Service, or the pods, of a document of another API group.
+
+    Raises:
+        InvalidInputError: a Service does not fit its kind.
+    """
+    value = marked.value
+    if value.get("kind") == "NetworkAttachmentDefinition" and unknown.add(value, _OF_MULTUS, file):
+        terminal.tell(f"{file}: {_OF_MULTUS.text}")
+    if (service := _service(value, file)) is not None:
+        yield _Service(file, marked, service)
+    for pods, findings in workload.examine(value):
+        yield from (_problem(file, marked, finding) for finding in findings)
+        yield from () if pods is None else [_Pods(file, marked, pods)]
 
 
 def _problem(file: str, marked: marks.Document, finding: Finding) -> FileProblem:

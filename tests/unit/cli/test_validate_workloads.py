@@ -153,11 +153,22 @@ def test_pods_are_found_at_any_place_of_a_kind(tmp_path: Path, kind: str) -> Non
     assert f"{NESTED[kind][0]}" in line
 
 
-def test_each_pod_template_of_a_kind_is_checked(tmp_path: Path) -> None:
+def test_definitions_of_multus_are_named_once_and_are_no_problem(tmp_path: Path) -> None:
+    made = {"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition", "metadata": {"name": "data"}}
+    (tmp_path / "nads.yaml").write_text(yaml.safe_dump_all([made, made]))
+    done = CliRunner().invoke(command, [str(tmp_path / "nads.yaml"), "--strict"])
+    assert done.exit_code == 0
+    assert done.stderr.count("Multus reads them") == 1
+    assert "docs/from-multus.md" in done.stderr
+
+
+def test_an_object_with_several_pod_templates_counts_once_and_each_is_checked(tmp_path: Path) -> None:
     wrong = yaml.safe_load(POD.replace("TemplateName: lan", "TemplateName: lam"))["spec"]
     spec = {"leaderTemplate": {"spec": wrong}, "workerTemplate": {"spec": wrong}}
     made = {"apiVersion": "example.com/v1", "kind": "Made", "metadata": {"name": "web"}, "spec": spec, "status": spec}
     assert len(said(tmp_path, yaml.safe_dump(made))) == 2
+    (tmp_path / "made.yaml").write_text(yaml.safe_dump(made))
+    assert "1 object checked" in CliRunner().invoke(command, [str(tmp_path / "made.yaml")]).stderr
 
 
 def test_the_claims_of_a_virtual_machine_and_of_a_pod_template_are_checked(tmp_path: Path) -> None:
