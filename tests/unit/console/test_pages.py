@@ -176,7 +176,7 @@ def test_the_step_that_failed_is_marked_and_its_message_shown() -> None:
     assert _steps(by_event)["bond"][1] == "failed"
 
 
-def test_a_pod_that_has_ended_has_no_failed_step_and_says_that_its_claims_are_gone() -> None:
+def test_a_pod_that_has_ended_has_no_failed_step_and_no_claims() -> None:
     ended = msgspec.structs.replace(pod(), status=PlacedPodStatus(phase="Succeeded"))
     of_another = claim(message='NetworkTopology "net", step "bond": the kernel refuses the mode', uid="other")
     assert {step[1] for step in _steps(cluster(claims=(of_another,), pods=(ended,))).values()} == {"unknown"}
