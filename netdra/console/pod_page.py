@@ -68,8 +68,10 @@ def _graphs(cluster: ClusterState, pod: PlacedPod) -> Iterator[Markup]:
     claims = [cluster.claim(pod.metadata.namespace, name) for _, name in pod.claim_names() if name]
     present = [claim for claim in claims if claim is not None]
     topologies = {topology.name: (topology, claim) for claim in present for topology in cluster.known.asked(claim)}
-    failures = [*_failures(cluster, pod, present)]
-    if not topologies:
+    failures = [] if pod.has_ended else [*_failures(cluster, pod, present)]
+    if pod.has_ended and not present:
+        yield note("The pod has ended, and has no claims any more.")
+    elif not topologies:
         yield note("The pod has no graph: its claims request no device of a NetworkTopology.")
     for topology, claim in topologies.values():
         yield _graph(topology, _done(claim, pod), failures, pod)
@@ -121,7 +123,7 @@ def _states(
     """Each step's state in the pod."""
     states: dict[str, PodStep] = {}
     # A status that would be too long has the first steps only; a pod is attached as a whole or not at all.
-    rest = "done" if done or pod.is_running else "unknown" if pod.has_ended else "waiting"
+    rest = "done" if done or pod.is_running else "waiting" if pod.is_waiting else "unknown"
     for step in graph.steps:
         report = done.get((graph.topology, step.name))
         mark = called(graph.topology, step.name)

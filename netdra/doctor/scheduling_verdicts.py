@@ -128,7 +128,7 @@ def _asked(facts: SchedulingFacts, classes: Collection[DeviceClass]) -> Iterator
     }
     by_template = {claim_key(claim): claim for claim in templates}
     by_name = {claim_key(claim): claim for claim in facts.claims if claim.status.allocation is None}
-    for pod in facts.pods:
+    for pod in (pod for pod in facts.pods if pod.metadata.deletion_timestamp is None):
         limits = [
             (resource, by_resource[resource], int(limit))
             for container in pod.spec.containers

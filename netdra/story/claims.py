@@ -52,16 +52,20 @@ def state(claim: ResourceClaim) -> str:
 def _statements(cluster: ClusterState, claim: ResourceClaim) -> Iterator[Statement]:
     subject = _about(claim)
     yield done(subject, "was created", time=claim.metadata.creation_timestamp or "")
-    yield from requirements(cluster, claim)
-    if claim.status.allocation is None:
-        question = placement.Question(about=subject, claims=(claim,), excluded={})
-        yield from placement.answer(cluster, question)
-        users = [pod for pod in cluster.pods if any(name == claim.metadata.name for _, name in pod.claim_names())]
-        pods = [pod.metadata.name for pod in users if pod.metadata.namespace == claim.metadata.namespace]
-        yield fact(subject, f"named by pods {listed(pods)}" if pods else "no pod names it: nothing is allocated before")
+    if claim.status.allocation is not None:
+        yield from requirements(cluster, claim)
+        yield from progress(cluster, claim)
+        yield from _users(cluster, claim)
         return
-    yield from progress(cluster, claim)
-    yield from _users(cluster, claim)
+    users = [pod for pod in cluster.pods if any(name == claim.metadata.name for _, name in pod.claim_names())]
+    pods = [pod for pod in users if pod.metadata.namespace == claim.metadata.namespace]
+    names = listed(pod.metadata.name for pod in pods)
+    if pods and all(pod.has_ended for pod in pods):
+        yield done(subject, f"named by pods {names}, which have ended: Kubernetes has released its devices")
+        return
+    yield from requirements(cluster, claim)
+    yield from placement.answer(cluster, placement.Question(about=subject, claims=(claim,), excluded={}))
+    yield fact(subject, f"named by pods {names}" if pods else "no pod names it: nothing is allocated before")
 
 
 def _users(cluster: ClusterState, claim: ResourceClaim) -> Iterator[Statement]:
@@ -76,7 +80,8 @@ def _users(cluster: ClusterState, claim: ResourceClaim) -> Iterator[Statement]:
             next_step = f"netdra why pod {pod.metadata.namespace}/{pod.metadata.name}"
             yield wrong(_about(claim), text, next_step, reason="NotReported")
         else:
-            yield fact(_about(claim), f"{pod.called} {'runs' if pod.is_running else 'does not run'}")
+            state_of_pod = "runs" if pod.is_running else "has ended" if pod.has_ended else "does not run"
+            yield fact(_about(claim), f"{pod.called} {state_of_pod}")
 
 
 def requirements(cluster: ClusterState, claim: ResourceClaim, *, holds_back: bool = True) -> Iterator[Statement]:

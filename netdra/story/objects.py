@@ -73,23 +73,33 @@ class PlacedPodSpec(Wire, frozen=True):
 
 
 class ContainerState(Wire, frozen=True):
-    """A container's name, and its state as the kubelet writes it."""
+    """A container's name, and its states as the kubelet writes them."""
 
     name: str = ""
     state: Mapping[str, Any] = {}
+    last_state: Mapping[str, Any] = {}
 
     @property
     def is_running(self) -> bool:
         """Whether it runs."""
         return "running" in self.state
 
+    @property
+    def has_run(self) -> bool:
+        """Whether it was started once; the kubelet also writes `terminated` for containers that never were."""
+        ends = (state.get("terminated") for state in (self.state, self.last_state))
+        return self.is_running or any(isinstance(end, Mapping) and bool(end.get("startedAt")) for end in ends)
+
 
 class PlacedPodStatus(Wire, frozen=True):
     """The progress of a pod."""
 
     phase: str = ""
+    reason: str = ""
+    message: str = ""
     conditions: tuple[StatusCondition, ...] | None = ()
     container_statuses: tuple[ContainerState, ...] | None = ()
+    init_container_statuses: tuple[ContainerState, ...] | None = ()
     resource_claim_statuses: tuple[PodClaim, ...] | None = None
     extended_resource_claim_status: ExtendedClaim | None = None
 
@@ -122,14 +132,29 @@ class PlacedPod(BareObject, frozen=True):
         return ready is not None and ready.status == "True"
 
     @property
+    def is_deleted(self) -> bool:
+        """Whether it is being deleted: containers that do not run are not started again."""
+        return self.metadata.deletion_timestamp is not None
+
+    @property
     def has_ended(self) -> bool:
-        """Whether its containers have ended for good."""
-        return self.status.phase in ("Succeeded", "Failed")
+        """Whether its containers have ended for good, or are never started: Kubernetes releases its claims."""
+        states = self.status.container_statuses or ()
+        has_none = bool(states) and all("terminated" in state.state for state in states)
+        return self.status.phase in ("Succeeded", "Failed") or (
+            self.is_deleted and (not self.spec.node_name or has_none)
+        )
+
+    @property
+    def has_run(self) -> bool:
+        """Whether one of its containers was started, so that its network was attached."""
+        states = (*(self.status.init_container_statuses or ()), *(self.status.container_statuses or ()))
+        return any(state.has_run for state in states)
 
     @property
     def is_waiting(self) -> bool:
         """Whether its containers are still to start."""
-        return not self.is_running and not self.has_ended
+        return not (self.is_running or self.has_ended or self.is_deleted)
 
     @property
     def workload(self) -> Workload:
@@ -338,8 +363,9 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def _drivers(self) -> Mapping[str, PlacedPod]:
-        # During an update a node has two; the one that is Ready counts.
-        return {pod.spec.node_name: pod for pod in sorted(self.drivers, key=lambda pod: pod.is_ready)}
+        # During an update, or after an eviction, a node has two; the one that is Ready, or has not ended, counts.
+        ordered = sorted(self.drivers, key=lambda pod: (pod.is_ready, not pod.has_ended))
+        return {pod.spec.node_name: pod for pod in ordered}
 
     @cached_property
     def known(self) -> Objects:

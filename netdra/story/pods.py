@@ -6,7 +6,14 @@ from collections.abc import Iterator, Mapping
 
 from msgspec.structs import replace
 
-from netdra.model.claim import DeviceClaim, DeviceRequest, ExactDeviceRequest, ResourceClaim, ResourceClaimSpec
+from netdra.model.claim import (
+    DeviceClaim,
+    DeviceRequest,
+    ExactDeviceRequest,
+    ResourceClaim,
+    ResourceClaimSpec,
+    is_reserved_for,
+)
 from netdra.model.core import PodClaim
 from netdra.model.meta import ObjectMeta
 from netdra.model.names import DRIVER, IMPLICIT_RESOURCE
@@ -46,10 +53,12 @@ def pod_story(cluster: ClusterState, namespace: str, name: str) -> Story:
 
 
 def _state(pod: PlacedPod) -> str:
-    if pod.metadata.deletion_timestamp:
-        return "is being deleted"
     if pod.has_ended:
-        return f"has ended ({pod.status.phase})"
+        how = pod.status.phase if pod.status.phase in ("Succeeded", "Failed") else "deleted"
+        reason = f": {pod.status.reason}" if pod.status.reason else ""
+        return f"has ended ({how}{reason})"
+    if pod.is_deleted:
+        return "is being deleted"
     if pod.is_running:
         return f"runs on node {pod.spec.node_name}"
     return f"is on node {pod.spec.node_name} and does not run" if pod.spec.node_name else "is not scheduled"
@@ -57,20 +66,26 @@ def _state(pod: PlacedPod) -> str:
 
 def _statements(cluster: ClusterState, pod: PlacedPod) -> Iterator[Statement]:
     yield done(pod.called, "was created", time=pod.metadata.creation_timestamp or "")
-    yield from _rules(cluster, pod)
-    yield from _unknown_resources(cluster, pod)
-    present = _claims(cluster, pod)
     if not pod.spec.resource_claims and not _extended(cluster, pod):
         yield fact(pod.called, f"the pod has no claim, so {DRIVER} does nothing for it")
-    for claim in present:
-        yield from of_claims.requirements(cluster, claim, holds_back=pod.is_waiting)
-    yield from _missing_claims(cluster, pod)
-    if pod.spec.node_name:
-        yield from _on_node(cluster, pod, present)
-    elif pod.is_waiting:
-        yield from _scheduling(cluster, pod, present)
+    yield from _after_the_end(cluster, pod) if pod.has_ended else _on_its_way(cluster, pod)
     yield from _ending(cluster, pod)
     yield from _other_events(cluster, pod)
+
+
+def _on_its_way(cluster: ClusterState, pod: PlacedPod) -> Iterator[Statement]:
+    """A pod that starts, runs or is being deleted; a deleted pod needs no claim that it does not have."""
+    present = _claims(cluster, pod)
+    if not pod.is_deleted:
+        yield from _rules(cluster, pod)
+        yield from _unknown_resources(cluster, pod)
+        for claim in present:
+            yield from of_claims.requirements(cluster, claim, holds_back=pod.is_waiting)
+        yield from _missing_claims(cluster, pod)
+    if pod.spec.node_name:
+        yield from _on_node(cluster, pod, present)
+    else:
+        yield from _scheduling(cluster, pod, present)
 
 
 def _claims(cluster: ClusterState, pod: PlacedPod) -> list[ResourceClaim]:
@@ -194,9 +209,10 @@ def _on_node(cluster: ClusterState, pod: PlacedPod, present: list[ResourceClaim]
     is_reported = False
     for claim in present:
         if claim.status.allocation is None:
-            text = f"ResourceClaim {claim.metadata.name} is not allocated, although the pod is on a node"
-            next_step = "create the pod without nodeName: the scheduler allocates claims"
-            yield wrong(pod.called, text, next_step, reason="NotAllocated")
+            if not pod.is_deleted:
+                text = f"ResourceClaim {claim.metadata.name} is not allocated, although the pod is on a node"
+                next_step = "create the pod without nodeName: the scheduler allocates claims"
+                yield wrong(pod.called, text, next_step, reason="NotAllocated")
             continue
         for statement in of_claims.progress(cluster, claim, pod):
             is_reported = is_reported or statement.severity == "error"
@@ -205,7 +221,7 @@ def _on_node(cluster: ClusterState, pod: PlacedPod, present: list[ResourceClaim]
     if pod.is_running:
         yield done(pod.called, "all containers run", time=_ready_since(pod))
         yield from _drift(cluster, pod)
-    elif pod.is_waiting and not pod.metadata.deletion_timestamp:
+    elif pod.is_waiting:
         yield from _not_started(cluster, pod, is_reported=is_reported)
 
 
@@ -247,14 +263,50 @@ def _drift(cluster: ClusterState, pod: PlacedPod) -> Iterator[Statement]:
         yield _of_event(pod, event, f"the network is not as it was attached: {event.message}")
 
 
+def _after_the_end(cluster: ClusterState, pod: PlacedPod) -> Iterator[Statement]:
+    """How a pod ended, and the state of its claims: Kubernetes releases claims, and deletes those made for the pod."""
+    if pod.spec.node_name:
+        yield done(pod.called, f"was scheduled to node {pod.spec.node_name}", reason="Scheduled")
+    if pod.status.message:
+        yield fact(pod.called, pod.status.message, reason=pod.status.reason)
+    if pod.status.phase == "Failed" and not pod.has_run:
+        for statement in _failures(cluster, pod, _events(cluster, pod, "FailedPrepareDynamicResources")):
+            yield replace(statement, next_step="correct what the text names, and create the pod again")
+    named = {entry.resource_claim_name for entry in pod.spec.resource_claims or ()}
+    for _, name in pod.claim_names():
+        if name and cluster.could_read("resourceclaims"):
+            yield _left(cluster, pod, name, is_own=name not in named)
+
+
+def _left(cluster: ClusterState, pod: PlacedPod, name: str, *, is_own: bool) -> Statement:
+    """The state of a claim of a pod that has ended.
+
+    Args:
+        cluster: the objects.
+        pod: the pod.
+        name: the claim's name.
+        is_own: whether the claim was created for the pod.
+    """
+    claim = cluster.claim(pod.metadata.namespace, name)
+    about = f"ResourceClaim {pod.metadata.namespace}/{name}"
+    if claim is None and is_own:
+        return done(about, "was created for the pod, and Kubernetes has deleted it since the pod ended")
+    if claim is None:
+        return fact(about, "was deleted")
+    if is_reserved_for(claim, pod.metadata.uid):
+        return fact(about, "is still reserved for the pod; Kubernetes releases claims of pods that have ended")
+    if claim.status.allocation is None:
+        return done(about, "is not allocated: Kubernetes has released its devices since the pod ended")
+    return fact(about, f"was released by the pod, and {of_claims.state(claim)}")
+
+
 def _ending(cluster: ClusterState, pod: PlacedPod) -> Iterator[Statement]:
     """The failures that keep a deleted pod, or its devices."""
     if pod.metadata.deletion_timestamp:
-        yield fact(pod.called, "the pod is deleted", time=pod.metadata.deletion_timestamp)
+        kept = f"; finalizers keep the object: {listed(pod.metadata.finalizers)}" if pod.metadata.finalizers else ""
+        yield fact(pod.called, f"the pod is deleted{kept}", time=pod.metadata.deletion_timestamp)
     for reason in ("NetworkNotDetached", "NetworkGivenUp", "FailedKillPod"):
-        for event in (
-            _events(cluster, pod, reason)[-1:] if not pod.is_waiting or pod.metadata.deletion_timestamp else ()
-        ):
+        for event in () if pod.is_waiting else _events(cluster, pod, reason)[-1:]:
             yield _of_event(pod, event, event.message)
 
 

@@ -16,12 +16,15 @@ from netdra.topology.classes import device_classes
 from testbed.api import Object
 from testbed.control_plane import ControlPlane
 from testbed.driver import Driver
+from testbed.image import NAME
 from testbed.objects import CLAIM, manifest
-from testbed.pods import Pods, is_running
+from testbed.pods import CONTAINER, Pods, is_running
+from testbed.waiting import until
 from testbed.workspace import Workspace
 from tests.cluster.pods import witness
+from tests.cluster.pods.driver import TEMPLATE
 from tests.cluster.pods.running import TOPOLOGY, step
-from tests.cluster.pods.stage import SHARED, Stage
+from tests.cluster.pods.stage import SHARED, Stage, shares
 
 VALUES = {"apiVersion": "networking.dra.io/v1alpha1", "kind": "ParameterValues"}
 
@@ -124,6 +127,39 @@ def test_a_node_whose_driver_does_not_run_is_the_cause(
         witness.hurry(pods, "pod", is_told)
     finally:
         driver.start()
+
+
+def test_a_pod_that_has_ended_has_no_cause_and_the_state_of_its_claims(
+    stage: Stage, control_plane: ControlPlane, workspace: Workspace
+) -> None:
+    request = {"name": "share", "exactly": {"deviceClassName": f"{shares(workspace, 'template')}-share"}}
+    template = {"spec": {"devices": {"requests": [request]}}}
+    workspace.create(manifest(TEMPLATE, "nets", workspace.namespace, spec=template))
+    container = {
+        "name": CONTAINER,
+        "image": NAME,
+        "imagePullPolicy": "Never",
+        "command": ["ip", "link", "show", "net1"],
+        "resources": {"claims": [{"name": "net"}]},
+    }
+    claims = {"job": {"resourceClaimTemplateName": "nets"}, "named": {"resourceClaimName": stage.claim("net")}}
+    for name, claim in claims.items():
+        entries = [{"name": "net", **claim}]
+        stage.pods.add(name, containers=[container], resourceClaims=entries, restartPolicy="Never")
+    for name in claims:
+        witness.hurry(stage.pods, name, lambda found: (found or {})["status"]["phase"] == "Succeeded")
+
+    def is_told(name: str, text: str) -> bool:
+        told = why(control_plane, workspace, "pod", name)
+        assert f"Pod {workspace.namespace}/{name} has ended (Succeeded)." in told.stdout
+        assert (told.exit_code, "No problem was found." in first_lines(told)) == (0, True), told.output
+        return text in told.stdout
+
+    until(lambda: is_told("job", "was created for the pod, and Kubernetes has deleted it"), "the claim to be deleted")
+    until(lambda: is_told("named", "Kubernetes has released its devices"), "the claim to be released")
+    of_claim = why(control_plane, workspace, "claim", "net")
+    assert of_claim.exit_code == 0, of_claim.output
+    assert "named by pods named, which have ended" in of_claim.stdout
 
 
 def test_devices_of_a_node_and_their_users_are_listed_and_counted(

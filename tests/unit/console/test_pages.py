@@ -15,7 +15,7 @@ from netdra.console.node_page import node_page, placed_devices
 from netdra.console.pod_page import pod_page
 from netdra.console.story_page import story_page
 from netdra.model.errors import InvalidInputError
-from netdra.story.objects import ClusterState
+from netdra.story.objects import ClusterState, PlacedPodStatus
 from netdra.story.subjects import object_story
 from tests.unit.console import scene
 from tests.unit.console.reading import Page
@@ -174,6 +174,15 @@ def test_the_step_that_failed_is_marked_and_its_message_shown() -> None:
     assert text in Page(pod_page(found, "default", "db-0")).words
     by_event = cluster(claims=(claim(uid="other"),), pods=(pod(running=False),), events=(event(text),))
     assert _steps(by_event)["bond"][1] == "failed"
+
+
+def test_a_pod_that_has_ended_has_no_failed_step_and_says_that_its_claims_are_gone() -> None:
+    ended = msgspec.structs.replace(pod(), status=PlacedPodStatus(phase="Succeeded"))
+    of_another = claim(message='NetworkTopology "net", step "bond": the kernel refuses the mode', uid="other")
+    assert {step[1] for step in _steps(cluster(claims=(of_another,), pods=(ended,))).values()} == {"unknown"}
+    gone = Page(pod_page(cluster(claims=(), pods=(ended,)), "default", "db-0")).words
+    assert "No problem was found." in gone
+    assert "The pod has ended, and has no claims any more." in gone
 
 
 def test_a_story_begins_with_its_cause() -> None:

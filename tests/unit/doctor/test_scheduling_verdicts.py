@@ -122,6 +122,10 @@ def test_the_claims_of_a_pending_pod_are_searched_together() -> None:
     )
     (found,) = verdicts(facts)
     assert found.seen.startswith('Pod "apps/p": if a request cannot be allocated on node n1')
+    deleted = ObjectMeta(name="p", namespace="apps", deletion_timestamp="2026-11-27T09:00:00Z")
+    of_deleted = (msgspec.structs.replace(facts.pods[0], metadata=deleted),)
+    (found,) = verdicts(msgspec.structs.replace(facts, pods=of_deleted))
+    assert found.level == "ok"
 
 
 def test_claims_for_other_drivers_devices_and_allocated_claims_are_not_judged() -> None:

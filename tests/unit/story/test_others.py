@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from netdra.story.claims import claim_story
@@ -70,6 +71,23 @@ def test_a_claim_has_its_state() -> None:
     assert waits.state == "is not allocated"
     assert "eth0: held by claim apps/first" in cause(waits)
     assert 'did you mean "net"?' in cause(claim_story(STATE, "apps", "nett"))
+
+
+def test_a_claim_of_pods_that_have_ended_has_no_cause() -> None:
+    ended = pod("db-0", "net", spec="nodeName: worker-1", status="phase: Succeeded")
+    held = cluster(TOPOLOGY, NODES, slices("eth0"), claim("first", "eth0"), claim("net"), ended)
+    story = claim_story(held, "apps", "net")
+    assert (story.state, story.cause) == ("is not allocated", None)
+    assert "named by pods db-0, which have ended" in story.statements[-1].text
+
+
+def test_an_evicted_pod_of_the_driver_does_not_hide_its_successor() -> None:
+    evicted, new = (
+        pod(name, spec="nodeName: worker-1", status=status)
+        for name, status in (("new", "phase: Pending"), ("evicted", "phase: Failed"))
+    )
+    state = cluster(evicted, new)
+    assert msgspec.structs.replace(state, drivers=state.pods).driver_of("worker-1") == state.pod("apps", "new")
 
 
 def test_an_allocated_device_that_is_not_published_is_a_warning() -> None:

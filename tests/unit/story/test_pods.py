@@ -211,16 +211,106 @@ def test_a_claim_that_no_container_lists_is_a_warning() -> None:
     assert 'no container lists claim "net"' in found.cause.text
 
 
-def test_a_pod_that_has_ended_has_no_problem() -> None:
-    ended = pod("db-0", "net", spec="nodeName: worker-1", status="phase: Succeeded")
-    found = story(*BASE, ended, claim("net", "eth0"), slices("eth0"))
-    assert (found.state, found.cause) == ("has ended (Succeeded)", None)
+def with_metadata(text: str, metadata: str) -> str:
+    return text.replace("metadata: {", f"metadata: {{{metadata}, ", 1)
+
+
+DELETED = "deletionTimestamp: '2026-11-27T09:00:00Z'"
+EXITED = "containerStatuses: [{name: main, state: {terminated: {exitCode: 1, startedAt: '2026-11-27T10:00:05Z'}}}]"
+NEVER_STARTED = """containerStatuses: [{name: main, state: {terminated: {exitCode: 137, startedAt: null,
+    reason: ContainerStatusUnknown}}}]"""
+SUCCEEDED = pod("db-0", "net", spec="nodeName: worker-1", status="phase: Succeeded")
+OF_A_TEMPLATE = pod(
+    "db-0",
+    spec="nodeName: worker-1",
+    status="""phase: Succeeded
+  resourceClaimStatuses: [{name: net, resourceClaimName: db-0-net-x7f2p}]""",
+).replace("resourceClaims: []", "resourceClaims: [{name: net, resourceClaimTemplateName: nets}]")
+OF_ANOTHER = claim("net", "eth0").replace("name: db-0, uid: uid-of-db-0", "name: db-1, uid: uid-of-db-1")
+ENDED = {
+    "succeeded, claim still reserved": (
+        (SUCCEEDED, claim("net", "eth0")),
+        "Succeeded",
+        "is still reserved for the pod",
+    ),
+    "claim released": ((SUCCEEDED, claim("net")), "Succeeded", "Kubernetes has released its devices"),
+    "claim deleted": ((SUCCEEDED,), "Succeeded", "was deleted"),
+    "claim of a template deleted": (
+        (OF_A_TEMPLATE,),
+        "Succeeded",
+        "was created for the pod, and Kubernetes has deleted",
+    ),
+    "claim used by another pod, whose step failed": (
+        (SUCCEEDED, OF_ANOTHER.replace("status:", "status:\n  " + failed("StepFailed", "no carrier"))),
+        "Succeeded",
+        "was released by the pod, and is used by db-1",
+    ),
+    "evicted": (
+        (
+            pod(
+                "db-0",
+                "net",
+                spec="nodeName: worker-1",
+                status="phase: Failed\n  reason: Evicted\n  message: low on disk",
+            ),
+        ),
+        "Failed: Evicted",
+        "low on disk",
+    ),
+    "failed after its network was attached": (
+        (
+            pod("db-0", "net", spec="nodeName: worker-1", status=f"phase: Failed\n  {EXITED}"),
+            claim("net"),
+            event("NetworkNotAttached", "no carrier"),
+        ),
+        "Failed",
+        "Kubernetes has released its devices",
+    ),
+    "kept by a finalizer after it succeeded": (
+        (with_metadata(SUCCEEDED, f"{DELETED}, finalizers: [batch.kubernetes.io/job-tracking]"),),
+        "Succeeded",
+        "finalizers keep the object: batch.kubernetes.io/job-tracking",
+    ),
+    "deleted before it was scheduled": (
+        (with_metadata(WAITING, DELETED), event("FailedResourceClaimCreation", "quota")),
+        "deleted",
+        "was deleted",
+    ),
+    "deleted, and its containers have ended": (
+        (with_metadata(pod("db-0", "net", spec="nodeName: worker-1", status=EXITED), DELETED), claim("net")),
+        "deleted",
+        "Kubernetes has released its devices",
+    ),
+}
+NOT_READY = "status: {conditions: [{type: Ready, status: 'False', reason: PluginNotAllowed, message: firewall}]}"
+
+
+@pytest.mark.parametrize("name", ENDED)
+def test_a_pod_that_has_ended_has_no_cause_and_the_state_of_its_claims(name: str) -> None:
+    texts, how, text = ENDED[name]
+    topology = "\n".join([*TOPOLOGY.splitlines()[:-1], NOT_READY])
+    found = story(topology, *BASE[1:], *texts)
+    assert (found.state, found.cause) == (f"has ended ({how})", None)
+    assert text in "\n".join(statement.text for statement in found.statements)
+
+
+@pytest.mark.parametrize("status", ["", NEVER_STARTED])
+@pytest.mark.parametrize("reason", ["NetworkNotAttached", "FailedPrepareDynamicResources"])
+def test_a_failed_pod_whose_network_was_never_attached_has_that_cause(reason: str, status: str) -> None:
+    late = f"phase: Failed\n  reason: DeadlineExceeded\n  {status}"
+    ended = pod("db-0", "net", spec="nodeName: worker-1", status=late)
+    found = cause(*BASE, ended, event(reason, 'step "bond0" (bond): no free name'))
+    assert found == (reason, 'step "bond0" (bond): no free name; correct what the text names, and create the pod again')
+
+
+def test_a_pod_that_is_being_deleted_needs_no_claim() -> None:
+    for placed, *claims in ((PLACED,), (PLACED, claim("net"))):
+        found = story(*BASE, with_metadata(placed, DELETED), *claims)
+        assert (found.state, found.cause) == ("is being deleted", None)
 
 
 def test_a_deleted_pod_has_the_reason_why_it_stays() -> None:
-    deleted = pod("db-0", "net", spec="nodeName: worker-1").replace(
-        "metadata: {", "metadata: {deletionTimestamp: 'x', "
-    )
+    deleted = with_metadata(pod("db-0", "net", spec="nodeName: worker-1"), DELETED)
     assert cause(*BASE, deleted, claim("net", "eth0"), event("NetworkNotDetached", "busy"))[0] == "NetworkNotDetached"
 
 
