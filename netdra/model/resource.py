@@ -136,12 +136,18 @@ class DeviceCounterConsumption(Wire, frozen=True):
 
 
 class DeviceTaint(Wire, frozen=True):
-    """Keeps claims that do not tolerate it off a device. `time_added` is the server's (RFC 3339)."""
+    """Keeps claims that do not tolerate it off a device, unless its effect is None.
+
+    `time_added` is the server's (RFC 3339).
+    """
 
     key: str
     effect: str
     value: str = ""
     time_added: str | None = None
+
+
+_BLOCKING = frozenset({"NoSchedule", "NoExecute"})
 
 
 class Device(Wire, frozen=True):
@@ -159,6 +165,11 @@ class Device(Wire, frozen=True):
     node_name: str | None = None
     node_selector: Any = None
     all_nodes: bool = False
+
+    @property
+    def blocking_taints(self) -> tuple[DeviceTaint, ...]:
+        """The taints that keep claims off the device; a taint of the effect None states something, and no more."""
+        return tuple(taint for taint in self.taints if taint.effect in _BLOCKING)
 
 
 class ResourcePool(Wire, frozen=True):

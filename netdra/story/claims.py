@@ -213,7 +213,7 @@ def _lost(
                 reason="DeviceGone",
                 next_step=f"netdra why device {result.pool.partition('/')[0]}/{result.device}",
             )
-        for taint in found.device.taints if found is not None else ():
+        for taint in found.device.blocking_taints if found is not None else ():
             value = f"={taint.value}" if taint.value else ""
             yield Statement(
                 severity="warning",

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from netdra.model.claim import ResourceClaim
 from netdra.model.names import DRIVER
 from netdra.model.node_network import InterfaceGroup
+from netdra.model.resource import DeviceTaint
 from netdra.model.suggestions import hint, listed
 from netdra.slices.allocator import claim_key
 from netdra.story import claims as of_claims
@@ -52,10 +53,10 @@ def _statements(cluster: ClusterState, found: DeviceInSlice) -> Iterator[Stateme
     shown = ", ".join(f"{name}={str(value).strip(',')}" for name, value in facts if value not in (None, "", -1, 0))
     yield done(about, f"published in pool {found.pool}: {shown}", details=_capacity(found))
     yield from _policy(cluster, found, about)
-    for taint in found.device.taints:
+    for taint in found.device.blocking_taints:
         value = f"={taint.value}" if taint.value else ""
         text = f"the taint {taint.key}{value}:{taint.effect} keeps claims without a toleration off the device"
-        step = _TAINTS.get(taint.key) or _rule(cluster, taint.key, taint.value) or "remove the taint, or tolerate it"
+        step = _TAINTS.get(taint.key) or _rule(cluster, found, taint) or "remove the taint, or tolerate it"
         yield wrong(about, text, step, reason="Tainted", time=taint.time_added or "")
     for claim in _holders(cluster, found):
         pods = listed((entry.name for entry in claim.status.reserved_for), 3) or "no pod"
@@ -68,9 +69,9 @@ def _capacity(found: DeviceInSlice) -> Iterator[str]:
         yield f"capacity {name.removeprefix(f'{DRIVER}/')}: {capacity.value}"
 
 
-def _rule(cluster: ClusterState, key: str, value: str) -> str:
-    rules = (rule for rule in cluster.taint_rules if (rule.spec.taint.key, rule.spec.taint.value) == (key, value))
-    rule = next(rules, None)
+def _rule(cluster: ClusterState, found: DeviceInSlice, taint: DeviceTaint) -> str:
+    rules = (rule for rule in cluster.taint_rules if rule.applies_to(DRIVER, found.pool, found.device.name))
+    rule = next((rule for rule in rules if rule.spec.taint == taint), None)
     return f'DeviceTaintRule "{rule.metadata.name}" sets it: remove the rule, or tolerate the taint' if rule else ""
 
 

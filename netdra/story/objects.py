@@ -218,6 +218,14 @@ class TaintRule(BareObject, frozen=True):
 
     spec: TaintRuleSpec
 
+    def applies_to(self, driver: str, pool: str, device: str) -> bool:
+        """Whether it taints a device, as kube-scheduler decides (resourceslice/tracker/tracker.go)."""
+        selector = self.spec.device_selector
+        if selector is None:
+            return False
+        pairs = ((selector.driver, driver), (selector.pool, pool), (selector.device, device))
+        return all(wanted in (None, present) for wanted, present in pairs)
+
 
 class EventObject(Wire, frozen=True):
     """The object that an event is about."""
@@ -403,6 +411,12 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         }
 
     @cached_property
+    def applied_rules(self) -> tuple[TaintRule, ...]:
+        """The DeviceTaintRules that taint a device of netdra."""
+        devices = self.devices
+        return tuple(rule for rule in self.taint_rules if any(rule.applies_to(DRIVER, *place) for place in devices))
+
+    @cached_property
     def tainted_slices(self) -> tuple[ResourceSlice, ...]:
         """The slices, their devices with the taints of DeviceTaintRules."""
         return tuple(_tainted(one, self.taint_rules) for one in self.slices) if self.taint_rules else (*self.slices,)
@@ -439,8 +453,4 @@ def _tainted(one: ResourceSlice, rules: Sequence[TaintRule]) -> ResourceSlice:
 
 def _taints(one: ResourceSlice, device: Device, rules: Sequence[TaintRule]) -> Iterator[DeviceTaint]:
     place = (one.spec.driver, one.spec.pool.name, device.name)
-    for rule in rules:
-        meant = rule.spec.device_selector
-        wanted = (meant.driver, meant.pool, meant.device) if meant is not None else ()
-        if meant is not None and all(want in (None, have) for want, have in zip(wanted, place, strict=True)):
-            yield rule.spec.taint
+    return (rule.spec.taint for rule in rules if rule.applies_to(*place))

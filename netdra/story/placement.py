@@ -141,7 +141,7 @@ def _changes(question: Question, plain: LiftedRestriction) -> Iterator[LiftedRes
     if question.excluded:
         yield replace(plain, nodes=[*question.excluded], reason="NodesExcluded", next_step=_NODES)
     untainted = tuple(map(_without_taints, plain.slices))
-    if any(device.taints for one in plain.slices for device in one.spec.devices):
+    if any(device.blocking_taints for one in plain.slices for device in one.spec.devices):
         yield replace(plain, slices=untainted, reason="Tainted", kinds=frozenset({"taint"}), next_step=_TAINTS)
     own = [claim for claim in question.claims if claim.status.allocation is not None]
     in_use = frozenset({"in-use", "capacity", "counters"})
@@ -219,7 +219,7 @@ def _obstacles(explanation: Explanation, node: str, kinds: frozenset[str]) -> tu
 def _untaint(cluster: ClusterState, obstacles: Sequence[Obstacle]) -> str:
     """The next step for taints of DeviceTaintRules and of netdra; "" for others."""
     texts = [entry.text for entry in obstacles if entry.kind == "taint"]
-    for rule in cluster.taint_rules:
+    for rule in cluster.applied_rules:
         taint = rule.spec.taint
         value = f"={taint.value}" if taint.value else ""
         if any(f"{taint.key}{value}:{taint.effect}" in text for text in texts):

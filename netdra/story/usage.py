@@ -67,7 +67,7 @@ def device_uses(cluster: ClusterState, nodes: Sequence[str] = ()) -> Iterator[De
 
 def _device_use(cluster: ClusterState, found: DeviceInSlice) -> DeviceUse:
     holders = cluster.holders.get((found.pool, found.device.name), ())
-    taint = next((f"{taint.key}:{taint.effect}" for taint in found.device.taints), "")
+    taint = next((f"{taint.key}:{taint.effect}" for taint in found.device.blocking_taints), "")
     statuses = [
         status
         for claim in holders
@@ -141,7 +141,7 @@ def _uses(cluster: ClusterState, nodes: Sequence[str], name: Callable[[DeviceInS
 
 def _use(cluster: ClusterState, name: str, devices: Sequence[DeviceInSlice]) -> UseCount:
     held = [found for found in devices if _id(found) in cluster.holders]
-    tainted = [found for found in devices if found.device.taints and _id(found) not in cluster.holders]
+    tainted = [found for found in devices if found.device.blocking_taints and _id(found) not in cluster.holders]
     links: dict[tuple[str, str], int] = {}
     for found in devices:
         links[found.node, _pf(found)] = max(links.get((found.node, _pf(found)), 0), _link(cluster, found))

@@ -282,6 +282,28 @@ def admin_taint(scene: Scene) -> Sequence[str]:
     return claimed(scene, "tainted", "two")
 
 
+def test_a_taint_rule_without_a_selector_taints_no_device_for_netdra_and_the_scheduler(scene: Scene) -> None:
+    def idle(found: Scene) -> Sequence[str]:
+        rules: dict[str, Object] = {
+            "without-selector": {"taint": {"key": "example.com/idle", "effect": "NoSchedule"}},
+            "without-effect": {"deviceSelector": {}, "taint": {"key": "example.com/note", "effect": "None"}},
+        }
+        for base, spec in rules.items():
+            found.workspace.create(manifest(RULE, found.workspace.name(base), spec=spec))
+        return admin_taint(found)  # the scheduler has read the rules before it, too
+
+    node = scene.nodes["nics"]
+    with prepared(scene, idle):
+        access = [f"--node={node}", "-o", "json", f"--kubeconfig={scene.plane.kubeconfig()}"]
+        uses = json.loads(CliRunner().invoke(cli, ["get", *access]).stdout)
+        states = {use["device"]: use["state"] for use in uses if use["type"] == "nic"}
+        assert states == {"eth0": "free", "eth1": "tainted"}
+        counted = json.loads(CliRunner().invoke(cli, ["top", *access]).stdout)
+        assert [entry["tainted"] for entry in counted["nodes"]] == [1]
+        assert scene.why("device", f"{node}/eth0").exit_code == 0
+        assert not is_refused(scene, "one", "nic")
+
+
 def tainted_device(scene: Scene) -> Sequence[str]:
     admin_taint(scene)
     return "device", f"{scene.nodes['nics']}/eth1"

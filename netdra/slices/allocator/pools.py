@@ -24,8 +24,6 @@ PoolKey = tuple[str, str]
 DeviceKey = tuple[str, str, str]
 CounterKey = tuple[str, str]
 
-_BLOCKING = frozenset({"NoSchedule", "NoExecute"})
-
 
 class Candidate(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """A published device with the values that the search needs often, computed once.
@@ -210,7 +208,7 @@ def _worked_out(spec: ResourceSliceSpec, device: Device) -> Candidate:
             for name, counter in consumption.counters.items()
         },
         capacity={name: capacity.parse(published) for name, published in device.capacity.items()},
-        taints=tuple(taint for taint in device.taints if taint.effect in _BLOCKING),
+        taints=device.blocking_taints,
     )
 
 

@@ -155,6 +155,27 @@ def test_free_devices_are_counted_by_node_class_and_pf() -> None:
     assert [*class_uses(STATE)] == [ClassUse(device_class="fast-nic", devices=2, allocated=1, free=1, nodes=1)]
 
 
+def test_a_taint_with_the_effect_none_keeps_no_claim_off() -> None:
+    state = cluster(TOPOLOGY, NODES, slices("eth0", taints="[{key: fan, effect: None}]"), claim("net", "eth0"))
+    free = cluster(TOPOLOGY, NODES, slices("eth0", taints="[{key: fan, effect: None}]"))
+    assert [use.state for use in device_uses(free)] == ["free"]
+    assert [(use.free, use.tainted) for use in node_uses(free)] == [(1, 0)]
+    assert [(use.free, use.tainted) for use in class_uses(free)] == [(1, 0)]
+    assert device(free, "eth0").state == "is published and free"
+    assert device(free, "eth0").cause is None
+    assert claim_story(state, "apps", "net").cause is None
+
+
+def test_a_rule_that_taints_another_device_is_not_named() -> None:
+    rule = """
+kind: DeviceTaintRule
+metadata: {name: other}
+spec: {deviceSelector: {device: eth7}, taint: {key: fan, effect: NoSchedule}}
+"""
+    state = cluster(TOPOLOGY, NODES, slices("eth0", taints="[{key: fan, effect: NoSchedule}]"), rule)
+    assert cause(device(state, "eth0")).endswith("remove the taint, or tolerate it")
+
+
 def test_the_bandwidth_of_a_pf_is_that_of_its_link_and_vfs_have_their_share() -> None:
     text = slices("pf0v0", "pf0v1", kind="vf").replace("linkSpeed: {int: 25000}", "pfName: {string: pf0}")
     shared = text.replace("taints: []", "taints: []\n    capacity: {dra.networking/bandwidth: {value: '12500'}}")

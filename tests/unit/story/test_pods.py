@@ -416,8 +416,15 @@ def test_a_taint_rule_without_a_selector_taints_no_device_and_an_empty_one_taint
     selector: str, expected: bool
 ) -> None:
     rule = RULE.replace("deviceSelector: {device: eth0}, ", selector)
-    devices = cluster(*BASE, slices("eth0"), rule).devices.values()
-    assert [bool(found.device.taints) for found in devices] == [expected]
+    state = cluster(*BASE, slices("eth0"), rule)
+    assert [bool(found.device.taints) for found in state.devices.values()] == [expected]
+    assert bool(state.applied_rules) == expected
+
+
+def test_a_rule_that_taints_no_device_is_not_named_for_an_equal_taint_of_a_slice() -> None:
+    tainted = slices("eth0", taints="[{key: fan, effect: NoExecute}]")
+    idle = RULE.replace("deviceSelector: {device: eth0}, ", "")
+    assert "DeviceTaintRule" not in cause(*BASE, WAITING, claim("net"), tainted, idle)[1]
 
 
 OUTCOME = 'step "bond0" (bond): no free name; remove the other bond\nundone: vf1, vf0\nnot undone: lan: no time left'
