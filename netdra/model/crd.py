@@ -91,7 +91,7 @@ def manifest(kind: CustomKind) -> dict[str, Any]:
         KeyError: an extension's path leads nowhere in the type.
     """
     schema = openapi.schema_of(kind.type)
-    _remove_defaults(schema["properties"].get("spec", {}))
+    _keep_as_written(schema["properties"].get("spec", {}))
     for path, extension in kind.extensions.items():
         _at(schema, path).update(extension)
     name = kind.type.__name__
@@ -141,19 +141,21 @@ def _column(column: Column) -> dict[str, Any]:
     return printed | ({"priority": column.priority} if column.priority else {})
 
 
-def _remove_defaults(schema: openapi.Schema) -> None:
-    """Remove the server's defaults from objects that an author may write as {}.
+def _keep_as_written(schema: openapi.Schema) -> None:
+    """Have the server keep objects that an author may write as {}: it adds no defaults, and applies them as a whole.
 
-    Applying {} again to an object that defaults have filled leaves null, which the server rejects (server-side apply,
-    kubernetes/kubernetes#104694).
+    Otherwise server-side apply of {} to an object that has fields leaves null, which the server rejects
+    (kubernetes/kubernetes#104694).
     """
-    properties = schema.get("properties", {})
-    for each in properties.values():
-        if not schema.get("required"):
-            each.pop("default", None)
-        _remove_defaults(each)
+    may_be_empty = not schema.get("required")
+    for name, field in schema.get("properties", {}).items():
+        if may_be_empty:
+            field.pop("default", None)
+        if field.get("type") == "object" and name not in schema.get("required", ()) and not field.get("required"):
+            field["x-kubernetes-map-type"] = "atomic"
+        _keep_as_written(field)
     for word in {"items", "additionalProperties"} & schema.keys():
-        _remove_defaults(schema[word])
+        _keep_as_written(schema[word])
 
 
 def _at(schema: openapi.Schema, path: str) -> openapi.Schema:

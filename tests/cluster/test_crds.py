@@ -48,32 +48,6 @@ def test_the_server_fills_in_the_models_defaults(api: Api) -> None:
     assert (plugin["spec"]["imagePullPolicy"], plugin["spec"]["maxUnavailable"]) == ("IfNotPresent", "10%")
 
 
-VF: dict[str, Any] = {"name": "vf", "type": "sriov", "selector": {"cel": "true"}}
-ALL: dict[str, Any] = {"selector": {"cel": "true"}}
-EMPTY: dict[str, tuple[str, Any]] = {
-    "neutron": (TOPOLOGY, {"steps": [VF | {"neutron": {}}]}),
-    "exposure": (POLICY, ALL | {"exposure": {}}),
-    "pooledVFs": (POLICY, ALL | {"exposure": {"pooledVFs": {}, "supportedCNIPlugins": [{"name": "sriov"}]}}),
-    "taints": (POLICY, ALL | {"exposure": {"taints": {}, "supportedCNIPlugins": [{"name": "sriov"}]}}),
-}
-"""By field: a kind and an object in which the field is written as an object without fields."""
-
-
-@pytest.mark.parametrize("field", EMPTY)
-def test_an_empty_object_can_be_applied_again_also_from_the_client_first(
-    field: str, control_plane: ControlPlane, api: Api
-) -> None:
-    kind, spec = EMPTY[field]
-    text = yaml.safe_dump(manifest(kind, "empty", spec=spec))
-    try:
-        control_plane.kubectl("apply", "-f", "-", text=text)
-        for _ in range(2):
-            control_plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", text=text)
-        assert f"'{field}': {{}}" in str(api.get(kind, "empty")["spec"])
-    finally:
-        control_plane.kubectl("delete", "--ignore-not-found", "-f", "-", text=text)
-
-
 def with_defaults(schema: dict[str, Any], path: str) -> list[str]:
     """The fields with a default in objects of which no field is required."""
     fields: dict[str, Any] = schema.get("properties", {})
