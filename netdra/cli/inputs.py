@@ -29,7 +29,7 @@ GATES = {
     "DRAListTypeAttributes": "list_attributes",
     "DRADeviceTaints": "device_taints",
 }
-MAX_BYTES = 4 * yaml_text.MAX_TEXT
+MAX_BYTES = yaml_text.MAX_TEXT
 SUFFIXES = (".yaml", ".yml", ".json")
 
 ALLOCATABLE = {"pods": "110"}
@@ -187,7 +187,9 @@ def text(path: str) -> str:
     except OSError as problem:
         raise InvalidInputError(f"{shown}: {problem.strerror}", hint=_unread(problem)) from None
     if len(data) > MAX_BYTES:
-        raise NoTextError(f"{shown}: longer than the limit of {MAX_BYTES} bytes", hint="split the file")
+        raise NoTextError(
+            f"{shown}: longer than the limit of {MAX_BYTES} bytes", hint="split the file, for example by nodes"
+        )
     try:
         return data.decode()
     except UnicodeDecodeError as problem:

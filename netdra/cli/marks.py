@@ -24,7 +24,7 @@ _NO_CONTENT = re.compile(r"\s*(#|\Z)|---\s*(#|\Z)")
 class Document(msgspec.Struct, frozen=True):
     """One document of a file, or one item of a list in it: its value, and the YAML node that has its lines.
 
-    An object of a cluster has no node.
+    An object of a cluster, or of a long JSON file, has no node.
 
     Attributes:
         offset: the lines of the file before the text that the node was read from.
@@ -60,8 +60,11 @@ def read(text: str) -> Iterator[Document | UnreadableDocument]:
 
     A document that cannot be read does not keep those after it from being read.
     """
-    if len(text) > yaml_text.MAX_TEXT or yaml_text.nests_too_deeply(text):
-        yield UnreadableDocument(1, "larger or nested more deeply than the limit")
+    if len(text) > yaml_text.MAX_YAML:
+        yield from _without_lines(text)
+        return
+    if yaml_text.nests_too_deeply(text):
+        yield UnreadableDocument(1, "nested more deeply than the limit")
         return
     if places := yaml_text.json_stream(text):
         for first, end in places:
@@ -81,6 +84,15 @@ def read(text: str) -> Iterator[Document | UnreadableDocument]:
     for first, last in _segments(lines, begun):
         for found in _documents("".join(lines[first:last]), first):
             yield from [found] if isinstance(found, UnreadableDocument) else _opened(found)
+
+
+def _without_lines(text: str) -> Iterator[Document | UnreadableDocument]:
+    """The documents of a long JSON text: lines would need its YAML nodes, which take ten times its memory."""
+    try:
+        for value, _ in documents.values(text, "the file"):
+            yield Document(value, None)
+    except InvalidInputError as problem:
+        yield UnreadableDocument(1, problem.what.removeprefix("the file: "), problem.hint)
 
 
 def _segments(lines: Sequence[str], begun: int) -> Iterator[tuple[int, int]]:

@@ -402,7 +402,8 @@ def _duplicates(objects: Iterable[_Object]) -> Iterator[FileProblem]:
         other = first.setdefault(item.key, item)
         if other is not item:
             kind, _, name = item.key
-            what = f'{kind} "{name}" is already at {other.file}:{other.marked.line()}'
+            line = f":{other.marked.line()}" if other.marked.line() else ""
+            what = f'{kind} "{name}" is already at {other.file}{line}'
             yield item.problem(Finding(what=what, hint="remove one of them", path=("metadata", "name")))
 
 

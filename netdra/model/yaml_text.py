@@ -20,7 +20,10 @@ from netdra.model.errors import UNREADABLE, InvalidInputError
 
 _JSON = json.JSONDecoder()
 _CONTENT = re.compile(r"\S")
-MAX_TEXT = 16 * 1024 * 1024
+MAX_TEXT = 128 * 1024 * 1024
+"""Characters of JSON: the ResourceSlices of 250 nodes with 131 devices each, read with 450 MiB of memory."""
+MAX_YAML = 16 * 1024 * 1024
+"""Characters of YAML, of which PyYAML takes up to 45 bytes of memory and 1 µs each."""
 MAX_NESTING = 500
 MAX_VALUES = 1_000_000
 MAX_MERGED = 1_000
@@ -79,7 +82,8 @@ def load(text: str, origin: str, *, strict: bool = True) -> Iterator[Any]:
         InvalidInputError: it is neither, or is longer, deeper or larger than is read.
     """
     if len(text) > MAX_TEXT:
-        raise InvalidInputError(f"{origin}: {len(text)} characters, more than the {MAX_TEXT} that are read")
+        what = f"{origin}: {len(text)} characters, more than the limit of {MAX_TEXT}"
+        raise InvalidInputError(what, hint="split it, for example by nodes")
     if nests_too_deeply(text):
         raise InvalidInputError(f"{origin}: nested deeper than {MAX_NESTING} levels")
     try:  # JSON is YAML too, but its own reader is many times faster
@@ -98,6 +102,9 @@ def load(text: str, origin: str, *, strict: bool = True) -> Iterator[Any]:
 
 def _load_yaml(text: str, origin: str, *, strict: bool) -> Iterator[Any]:
     """See `load`."""
+    if len(text) > MAX_YAML:
+        what = f"{origin}: {len(text)} characters of YAML, more than the limit of {MAX_YAML}"
+        raise InvalidInputError(what, hint=f"write JSON (kubectl get -o json), whose limit is {MAX_TEXT}, or split it")
     try:
         for value in yaml.load_all(text, Loader=StrictLoader if strict else Loader):
             refuse_many_values(value, origin)

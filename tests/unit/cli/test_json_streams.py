@@ -1,4 +1,4 @@
-"""Several JSON objects one after the other are one input, as for kubectl: `kubectl get -o json | jq -c '.items[]'`."""
+"""Several JSON objects one after the other are one input, as for kubectl, and JSON may be longer than YAML."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click import Command
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from netdra.cli.simulate import command as simulate
 from netdra.cli.validate import command as validate
 from netdra.model import documents, yaml_text
 from tests import builders
@@ -60,3 +62,38 @@ def test_an_object_that_cannot_be_read_is_reported_once_at_its_line_and_those_be
     (line,) = [line for line in done.stdout.splitlines() if "cut.json:" in line]
     assert "cut.json:2: not YAML" in line or "cut.json:3: not YAML" in line
     assert "netdra: 1 object checked, 1 problem" in done.output
+
+
+LONG = "x" * yaml_text.MAX_YAML
+
+
+def test_a_dump_in_json_may_be_longer_than_yaml_and_its_objects_are_checked_without_lines(tmp_path: Path) -> None:
+    first, second = policies()
+    first["metadata"]["annotations"] = {"long": LONG}
+    (tmp_path / "dump.json").write_text(
+        json.dumps({"apiVersion": "v1", "kind": "List", "items": [first, second, second]})
+    )
+    done = CliRunner().invoke(validate, [str(tmp_path / "dump.json")])
+    assert "3 objects checked" in done.stderr
+    assert 'dump.json: DeviceExposurePolicy "b"' in done.stdout
+    assert 'DeviceExposurePolicy "b" is already at' in done.stdout
+    assert "dump.json:0" not in done.stdout
+
+
+@pytest.mark.parametrize("command", [validate, simulate])
+@pytest.mark.parametrize(
+    ("text", "rule", "next_step"),
+    [
+        (f"a: {LONG}", f"characters of YAML, more than the limit of {yaml_text.MAX_YAML}", "kubectl get -o json"),
+        ("{" * (yaml_text.MAX_TEXT + 1), f"longer than the limit of {yaml_text.MAX_TEXT} bytes", "by nodes"),
+    ],
+    ids=["YAML", "JSON"],
+)
+def test_a_longer_text_is_refused_with_the_limit_and_the_next_step(
+    text: str, rule: str, next_step: str, command: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "dump.yaml").write_text(text)
+    done = CliRunner().invoke(command, [str(tmp_path / "dump.yaml")])
+    told = f"{done.output}{done.exception}"
+    assert rule in told
+    assert next_step in told
