@@ -1,10 +1,11 @@
-"""`netdra why`: the story of a pod, a claim, a device or a topology of the cluster, and the cause where it is stuck."""
+"""`netdra why`: the story of an object of the cluster, and the cause where it is stuck; or all that is in trouble."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -17,7 +18,12 @@ from netdra.story.objects import ClusterState
 from netdra.story.statement import Statement, Story
 from netdra.story.subjects import CLUSTER_WIDE, KINDS, object_story
 
+if TYPE_CHECKING:
+    from netdra.story.overview import Overview
+
 _MARKS = {"ok": "✓", "info": "·", "warning": "!", "error": "✗"}
+_SHOWN = 10
+"""How many objects of a cause are named."""
 _TIME_WIDTH = len("2026-11-27T10:00:00Z")
 
 
@@ -27,26 +33,36 @@ _ALSO = {
     "device": ("devices",),
     "topology": ("topologies", "networktopology", "networktopologies", "ntopo"),
     "network": ("networks", "podnetwork", "podnetworks", "pnet"),
+    "deployment": ("deployments", "deploy"),
+    "statefulset": ("statefulsets", "sts"),
+    "daemonset": ("daemonsets", "ds"),
+    "replicaset": ("replicasets", "rs"),
+    "job": ("jobs",),
 }
 """Other names of the kinds, as kubectl takes them."""
 _BY_NAME = {name: kind for kind, others in _ALSO.items() for name in (kind, *others)}
 
 
-def _kind(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+_WORKLOADS = tuple(kind for kind in _ALSO if kind not in KINDS)
+
+
+def _kind(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str:
     """The kind of any of its names, and with `/NAME` behind it also the object.
 
     Raises:
         click.BadParameter: no kind has the name.
     """
+    if value is None:
+        return ""
     kind, slash, name = value.partition("/")
     known = _BY_NAME.get(kind.lower())
     if known is None:
-        raise click.BadParameter(f'"{kind}" has no story; {suggestions.hint(kind, KINDS, "kinds:")}')
+        raise click.BadParameter(f'"{kind}" has no story; {suggestions.hint(kind, tuple(_ALSO), "kinds:")}')
     return f"{known}{slash}{name}"
 
 
 def _kinds(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    return [kind for kind in KINDS if kind.startswith(incomplete)]
+    return [kind for kind in _ALSO if kind.startswith(incomplete)]
 
 
 class Subject(msgspec.Struct, frozen=True):
@@ -62,16 +78,27 @@ class Subject(msgspec.Struct, frozen=True):
 
 
 @click.command(name="why")
-@click.argument("kind", callback=_kind, shell_complete=_kinds)
+@click.argument("kind", required=False, callback=_kind, shell_complete=_kinds)
 @click.argument("name", required=False)
 @click.option("--namespace", "-n", metavar="NAME", help="The namespace; by default the context's.")
+@click.option("--all-namespaces", "-A", is_flag=True, help="Without KIND: all namespaces.")
 @shared.cluster("The kubeconfig file; by default kubectl's.")
 @click.option("--watch", is_flag=True, help="Print the story again when it has changed, until Ctrl-C.")
 @shared.output("text", "json", "yaml")
 def command(
-    kind: str, name: str | None, namespace: str | None, cluster: ClusterAccess, watch: bool, output: str
+    kind: str,
+    name: str | None,
+    namespace: str | None,
+    all_namespaces: bool,
+    cluster: ClusterAccess,
+    watch: bool,
+    output: str,
 ) -> None:
     """Show why a pod, claim, device, topology or PodNetwork does not work: the cause first, then the whole story.
+
+    Without KIND, all that is in trouble is shown, by its cause, the cause of the most objects first: the pods of the
+    namespace, the topologies and the PodNetworks. For a deployment, statefulset, daemonset, replicaset or job, only its
+    pods are.
 
     KIND is pod, claim, device, topology or network, or another name that kubectl takes (po, resourceclaim, pnet ...).
     NAME is [NAMESPACE/]NAME of a pod or a claim, NODE/NAME of a device or an interface, and NAME of a topology or a
@@ -85,8 +112,15 @@ def command(
     The exit code is 1 if the story has an error.
     """
     kind, _, joined = kind.partition("/")
-    if bool(joined) == (name is not None):
+    if all_namespaces and (kind or namespace):
+        raise click.UsageError("--all-namespaces is for netdra why without KIND and --namespace")
+    if kind and bool(joined) == (name is not None):
         raise click.UsageError(f"specify the name of one {kind}: {_FORMS[kind]}")
+    if not kind or kind in _WORKLOADS:
+        if watch:
+            raise click.UsageError("--watch follows one object: specify its kind and name")
+        _show_overview(cluster, kind, name or joined, None if all_namespaces else namespace or _own(cluster), output)
+        return
     subject = _subject(kind, name or joined, namespace, cluster)
     try:
         story = asyncio.run(_follow(cluster, subject, output, watch=watch))
@@ -109,7 +143,7 @@ def _subject(kind: str, name: str, namespace: str | None, cluster: ClusterAccess
     if kind in ("pod", "claim"):
         if place and namespace and place != namespace:
             raise InvalidInputError(f'"{name}" is not in namespace "{namespace}"', hint="give one namespace")
-        place = place or namespace or cluster.config().namespace
+        place = place or namespace or _own(cluster)
     return Subject(kind, place, last)
 
 
@@ -119,7 +153,54 @@ _FORMS = {
     "device": "write NODE/NAME, e.g. worker-1/enp3s0f0v2",
     "topology": "write its name",
     "network": "write the name of the PodNetwork",
+    **dict.fromkeys(_WORKLOADS, "write its name; --namespace specifies the namespace"),
 }
+
+
+def _show_overview(access: ClusterAccess, kind: str, name: str, namespace: str | None, output: str) -> None:
+    """Print the causes of all pods of a workload, of a namespace, or of all namespaces (None)."""
+    from netdra.cli import why_objects
+    from netdra.story.overview import overview
+
+    async def read() -> Overview:
+        async with access.client() as client:
+            cluster = await why_objects.read(client, why_objects.Scope(namespace=namespace or "", every=True))
+            if not kind:
+                subject = f"Namespace {namespace}" if namespace else "The cluster"
+                return overview(cluster, subject, cluster.pods, whole=True)
+            pods = await why_objects.pods_of(client, kind, namespace or "", name, cluster)
+            return overview(cluster, f"{kind.capitalize()} {namespace}/{name}", pods, whole=False)
+
+    found = asyncio.run(read())
+    if output == "text":
+        click.echo(terminal.printable("\n".join(_overview_lines(found))))
+    else:
+        terminal.print_data(found, output)
+    if not found.is_fine:
+        sys.exit(1)
+
+
+def _overview_lines(found: Overview) -> Iterator[str]:
+    checked = f"{found.examined} of {found.pods} pods with claims were checked"
+    if not found.troubles:
+        yield f"{found.subject}: no problem was found; {checked}."
+    else:
+        affected = sum(len(trouble.subjects) for trouble in found.troubles)
+        yield f"{found.subject}: {affected} objects have a problem; {checked}."
+    for trouble in found.troubles:
+        yield ""
+        subjects, cause = trouble.subjects, trouble.cause
+        yield f"{_MARKS[cause.severity]} {_one_line(cause.text)}"
+        if cause.next_step:
+            yield f"  Next: {_one_line(cause.next_step)}"
+        yield f"  Affects {suggestions.listed(subjects, _SHOWN)}"
+    if found.unread:
+        yield ""
+        yield from (f"Not read: {text}" for text in found.unread)
+
+
+def _own(access: ClusterAccess) -> str:
+    return access.config().namespace
 
 
 async def _follow(access: ClusterAccess, subject: Subject, output: str, *, watch: bool) -> Story:

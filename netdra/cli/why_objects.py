@@ -21,8 +21,11 @@ from netdra.kube.errors import ApiError
 from netdra.kube.resources import KubernetesObject, Resource
 from netdra.kube.watch import watch
 from netdra.model.claim import ResourceClaim
+from netdra.model.core import BareObject
 from netdra.model.errors import UNREADABLE, NetdraError, sentence
+from netdra.model.meta import LabelSelector
 from netdra.model.pod_address import PodAddress
+from netdra.model.resource import Wire
 from netdra.story import networks
 from netdra.story.objects import ClusterEvent, ClusterState, PlacedPod, PlacementNode, TaintRule
 
@@ -61,6 +64,7 @@ class Scope(NamedTuple):
         claim: the claim of the story, "" for another kind.
         network: the PodNetwork of the story, "" for another kind.
         node: the only node whose slices and NodeNetwork are read; "" for all.
+        every: whether all pods and claims of the namespace are read with their events; of all namespaces if that is "".
     """
 
     namespace: str = ""
@@ -68,6 +72,45 @@ class Scope(NamedTuple):
     claim: str = ""
     network: str = ""
     node: str = ""
+    every: bool = False
+
+    @property
+    def has_pods(self) -> bool:
+        """Whether pods are read, and the objects in their namespaces."""
+        return self.every or bool(self.namespace)
+
+
+class SelectingSpec(Wire, frozen=True):
+    """How a workload finds its pods."""
+
+    selector: LabelSelector = LabelSelector()
+
+
+class SelectingWorkload(BareObject, frozen=True):
+    """A workload with pods."""
+
+    spec: SelectingSpec = SelectingSpec()
+
+
+WORKLOADS = {
+    kind: Resource(group, f"{kind}s", SelectingWorkload, namespaced=True)
+    for group, kinds in {
+        "apps/v1": ("deployment", "statefulset", "daemonset", "replicaset"),
+        "batch/v1": ("job",),
+    }.items()
+    for kind in kinds
+}
+"""The workloads whose pods have an overview, by their kind as `netdra why` takes it."""
+
+
+async def pods_of(client: Client, kind: str, namespace: str, name: str, cluster: ClusterState) -> list[PlacedPod]:
+    """The pods of a workload of one of `WORKLOADS`, of the pods that were read.
+
+    Raises:
+        ApiError: the workload does not exist or cannot be read.
+    """
+    workload = await client.get(WORKLOADS[kind], name, namespace)
+    return [pod for pod in cluster.pods if workload.spec.selector.matches(pod.metadata.labels)]
 
 
 def scope_of(kind: str, place: str, name: str) -> Scope:
@@ -88,7 +131,7 @@ async def read(client: Client, scope: Scope) -> ClusterState:
         ApiError: the API server does not answer.
     """
     reader = _Reader(client)
-    pods = await reader.pods(scope) if scope.namespace else []
+    pods = await reader.pods(scope) if scope.has_pods else []
     pod = next((entry for entry in pods if entry.metadata.name == scope.pod), None)
     node = scope.node or (pod.spec.node_name if pod is not None else "")
     of_node = Selection(field_selector=f"spec.nodeName={node}" if node else "")
@@ -98,7 +141,7 @@ async def read(client: Client, scope: Scope) -> ClusterState:
         reader.list(resources.RESOURCE_SLICES, of_node),
         reader.reports(node),
         reader.drivers(),
-        reader.list(resources.NEUTRON_PORTS, Selection(namespace=scope.namespace)) if scope.namespace else _nothing(),
+        reader.list(resources.NEUTRON_PORTS, Selection(namespace=scope.namespace)) if scope.has_pods else _nothing(),
         reader.events(scope),
         *lists,
     )
@@ -151,8 +194,8 @@ def _has_device(claim: ResourceClaim, pools: Collection[tuple[str, str]]) -> boo
 
 def _claims_of(cluster: ClusterState, scope: Scope) -> Iterable[ResourceClaim]:
     """The claims whose addresses a story names."""
-    if scope.network:
-        return cluster.claims
+    if scope.network or scope.every:
+        return [claim for claim in cluster.claims if scope.namespace in ("", claim.metadata.namespace)]
     pod = cluster.pod(scope.namespace, scope.pod) if scope.pod else None
     names = [name for _, name in pod.claim_names()] if pod is not None else [scope.claim]
     return [claim for name in names if (claim := cluster.claim(scope.namespace, name)) is not None]
@@ -160,7 +203,13 @@ def _claims_of(cluster: ClusterState, scope: Scope) -> Iterable[ResourceClaim]:
 
 def _is_of(scope: Scope, address: PodAddress) -> bool:
     spec = address.spec
-    return spec.network == scope.network if scope.network else spec.owner.namespace == scope.namespace
+    if scope.network:
+        return spec.network == scope.network
+    return spec.owner.namespace == scope.namespace or (scope.every and not scope.namespace)
+
+
+def _is_of_pod_or_claim(event: ClusterEvent) -> bool:
+    return event.involved_object.kind in ("Pod", "ResourceClaim")
 
 
 async def _nothing() -> Sequence[Any]:
@@ -229,7 +278,7 @@ class _Reader:
 
     async def addresses(self, scope: Scope, of_node: Selection) -> Sequence[PodAddress]:
         """The PodAddresses of the story's namespace, of its pod's node if that is known, or of its network."""
-        if not (scope.namespace or scope.network):
+        if not (scope.has_pods or scope.network):
             return ()
         return await self.list(resources.POD_ADDRESSES, of_node, keep=partial(_is_of, scope))
 
@@ -245,7 +294,8 @@ class _Reader:
             addresses = await self.list(
                 resources.POD_ADDRESSES, keep=lambda entry: entry.spec.network in wanted or _is_of(scope, entry)
             )
-        events = await asyncio.gather(*(self._events_of(claim) for claim in claims if not scope.claim))
+        known = scope.claim or scope.every
+        events = await asyncio.gather(*(self._events_of(claim) for claim in claims if not known))
         return msgspec.structs.replace(
             cluster,
             addresses=addresses,
@@ -263,6 +313,8 @@ class _Reader:
 
     async def events(self, scope: Scope) -> Sequence[ClusterEvent]:
         """The events of the story's pod or claim; those of a pod's claims are read if an address is missing."""
+        if scope.every:
+            return await self.list(EVENTS, Selection(scope.namespace), keep=_is_of_pod_or_claim)
         if not (scope.pod or scope.claim):
             return ()
         kind, name = ("Pod", scope.pod) if scope.pod else ("ResourceClaim", scope.claim)

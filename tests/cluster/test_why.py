@@ -386,6 +386,43 @@ def test_the_cause_of_a_fault_is_in_the_first_three_lines(scene: Scene, fault: F
         assert as_data["cause"]["text"].splitlines()[0] in first
 
 
+def test_pods_in_trouble_are_shown_by_their_cause_the_most_frequent_first(scene: Scene) -> None:
+    """Of a namespace, of all namespaces, and of a workload."""
+    labels = {"app": "web"}
+    with open_workspace(scene.api) as workspace:
+        own = Scene(scene.plane, workspace, scene.nodes, scene.topologies)
+        for name in ("stuck-1", "stuck-2"):
+            claimed(own, name, "one", node="hidden")
+        claimed(own, "other", "one", node="pluginless")
+        claimed(own, "well", "one", node="nics")
+        for name in ("stuck-1", "well"):
+            own.api.patch(POD, name, {"metadata": {"labels": labels}}, namespace=workspace.namespace)
+        template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
+        spec = {"replicas": 2, "selector": {"matchLabels": labels}, "template": template}
+        own.api.create(manifest("apps/v1/ReplicaSet", "web", workspace.namespace, spec=spec))
+
+        def affected(*arguments: str) -> list[list[str]]:
+            shown = own.why(*arguments, "-o", "json")
+            assert shown.exit_code == 1, shown.output
+            here = f"Pod {workspace.namespace}/"
+            troubles = json.loads(shown.stdout)["troubles"]
+            named = [[each.removeprefix(here) for each in entry["subjects"]] for entry in troubles]
+            return [
+                [each for each in names if " " not in each] for names in named if any(" " not in each for each in names)
+            ]
+
+        assert affected("-n", workspace.namespace) == [["stuck-1", "stuck-2"], ["other"]]
+        assert affected("-A")[0][:2] == ["stuck-1", "stuck-2"]
+        assert affected("rs/web", "-n", workspace.namespace) == [["stuck-1"]]
+        text = own.why("-n", workspace.namespace).stdout
+        assert f"Namespace {workspace.namespace}: " in text.splitlines()[0]
+        assert "4 of 4 pods with claims were checked" in text.splitlines()[0]
+        assert f"Affects Pod {workspace.namespace}/stuck-1, Pod {workspace.namespace}/stuck-2" in text
+        assert "Next: " in text
+        missing = own.why("deployment", "wbe", "-n", workspace.namespace)
+        assert 'deployments.apps "wbe" not found' in str(missing.exception)
+
+
 class NoAddress(NamedTuple):
     """Why a named claim gets no address: the network's spec, what the claim requests, and the expected texts.
 

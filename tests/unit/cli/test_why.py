@@ -38,7 +38,10 @@ def test_a_name_of_another_form_is_bad_input(arguments: tuple[str, ...], text: s
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("deployment", "a"), '"deployment" has no story; kinds: pod, claim, device, topology, network'),
+        (("zzz", "a"), '"zzz" has no story; kinds: pod, claim, device, topology, network, deployment'),
+        (("deployment",), "specify the name of one deployment: write its name"),
+        (("pod", "a", "-A"), "--all-namespaces is for netdra why without KIND"),
+        (("--watch",), "--watch follows one object"),
         (("podd", "a"), 'did you mean "pod"?'),
         (("pod",), "specify the name of one pod: write [NAMESPACE/]NAME"),
         (("pod/a", "b"), "specify the name of one pod: write [NAMESPACE/]NAME"),
@@ -85,7 +88,7 @@ def test_kubectl_finds_the_same_program() -> None:
 @pytest.mark.parametrize(
     ("words", "completed"),
     [
-        (["why", ""], ["pod", "claim", "device", "topology", "network"]),
+        (["why", "d"], ["device", "deployment", "daemonset"]),
         (["to"], ["top"]),
         (["why", "--wa"], ["--watch"]),
     ],
