@@ -153,11 +153,6 @@ class PlacedPod(BareObject, frozen=True):
         return self.metadata.deletion_timestamp is not None
 
     @property
-    def is_deleted(self) -> bool:
-        """Whether it is being deleted: containers that do not run are not started again."""
-        return self.metadata.deletion_timestamp is not None
-
-    @property
     def has_ended(self) -> bool:
         """Whether its containers have ended for good, or are never started: Kubernetes releases its claims."""
         states = self.status.container_statuses or ()
