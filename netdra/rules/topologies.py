@@ -114,6 +114,7 @@ def check_unwise(topology: NetworkTopology) -> Iterator[Finding]:
     yield from _of_destinations(compiled)
     yield from _of_rdma(compiled)
     yield from bonds.one_mac(topology)
+    yield from bonds.failover(topology)
     plan = bind.unbound(topology)
     yield from _placed(_true(check_mtus([plan]), plan, compiled), plan, compiled)
 

@@ -124,7 +124,7 @@ def _unknown_class(cluster: ClusterState, claim: ResourceClaim, name: str) -> St
 
 
 def readiness(topology: NetworkTopology, *, holds_back: bool = True) -> Iterator[Statement]:
-    """The conditions of a topology that do not hold, and its bonds whose frames the NIC may drop."""
+    """The conditions of a topology that do not hold, and warnings about its bonds."""
     about = f"NetworkTopology {topology.name}"
     conditions = topology.status.conditions if topology.status is not None else ()
     if not conditions:
@@ -146,9 +146,10 @@ def readiness(topology: NetworkTopology, *, holds_back: bool = True) -> Iterator
                 next_step=_TOPOLOGY_STEPS.get(condition.reason, "correct the topology"),
                 time=condition.last_transition_time,
             )
-    for finding in bonds.one_mac(topology):
-        next_step, reason = finding.hint, "SpoofCheck"
-        yield Statement(severity="warning", object=about, text=finding.what, reason=reason, next_step=next_step)
+    for reason, findings in {"SpoofCheck": bonds.one_mac(topology), "Bond": bonds.failover(topology)}.items():
+        for finding in findings:
+            next_step = finding.hint
+            yield Statement(severity="warning", object=about, text=finding.what, reason=reason, next_step=next_step)
 
 
 _TOPOLOGY_STEPS: Mapping[str, str] = {

@@ -5,18 +5,23 @@ Every mode takes the emulated VFs; both links come up, and with them the bond.
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Mapping
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 
 from netdra.chain.check import check
 from netdra.chain.report import AttachError
-from netdra.model.plan import PlannedStep
+from netdra.model.plan import MIIMON, PlannedStep
 from testbed.waiting import until
-from tests.hardware.node import PATIENCE, PF, VF, ip
+from tests.hardware.node import PATIENCE, PF, VF, ip, ping, up
 from tests.hardware.pods import Pod, allocated, assert_as_before, feature_of, node_state, of_pf, settings_of
 from tests.plans import plan, step
 
@@ -264,3 +269,114 @@ def test_a_pod_that_dies_with_a_tuned_bond_gives_back_untuned_vfs(vfs: tuple[VF,
     assert settings_of(name) == was
     assert feature_of(name, "tcp-segmentation-offload")
     assert not Path(pod.path).exists()
+
+
+WIRE, PEER, OWN = "vnic", "192.0.2.1/24", "192.0.2.9/24"
+INTERVAL, SILENCE = 0.1, 1.0
+"""Between two pings, and how long none may be answered when a link is lost, in seconds."""
+
+
+@contextmanager
+def pinging(netns: str) -> Iterator[Callable[[], list[float]]]:
+    """Ping the peer from a pod; the times of the answers so far, on the monotonic clock."""
+    command = ("ip", "netns", "exec", netns, "busybox", "ping", "-i", str(INTERVAL), PEER.partition("/")[0])
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        answers: list[float] = []
+
+        def read() -> None:
+            assert process.stdout is not None
+            answers.extend(time.monotonic() for line in process.stdout if "seq=" in line)
+
+        reader = Thread(target=read)
+        reader.start()
+        try:
+            yield lambda: list(answers)
+        finally:
+            process.terminate()
+            reader.join()
+
+
+def longest_silence(answers: list[float], begun: float) -> float:
+    """The longest time without an answer from a moment on."""
+    times = [begun, *(each for each in answers if each > begun)]
+    return max(after - before for before, after in itertools.pairwise(times))
+
+
+def active(pod: Pod) -> str:
+    return str(pod.link("bond0")["linkinfo"]["info_data"]["active_slave"])
+
+
+@pytest.fixture
+def peer(pfs: tuple[PF, ...], new_netns: Callable[[], str]) -> str:
+    """Another machine on the wire of both PFs."""
+    netns = new_netns()
+    ip("link", "set", "dev", WIRE, "netns", netns)
+    ip("address", "add", PEER, "dev", WIRE, netns=netns)
+    up(WIRE, netns)
+    return netns
+
+
+def lose_pf(pf: PF, _: VF) -> None:
+    ip("link", "set", pf.name, "down")
+
+
+def reset_vf(_: PF, vf: VF) -> None:
+    (vf.folder / "reset").write_text("1")
+
+
+def bonded(vfs: tuple[VF, VF], pod: Pod, **config: Any) -> None:
+    """Attach a bond with an address, and wait until its primary member is used."""
+    tuning = step("tune", "tuning", "bond0", {"dev": "bond0", "addresses": [OWN]}, after=["bond"])
+    made = bond({"mode": "active-backup", "primary": "net1", **config})
+    pod.attach(plan(*members(vfs, spoofchk="off"), made, tuning))
+    until(
+        lambda: [member_state(pod, name) for name in ("net1", "net2")] == ["UP", "UP"],
+        "both members to be up",
+        seconds=PATIENCE,
+    )
+    until(lambda: active(pod) == "net1", "the primary member to be active", seconds=PATIENCE)
+
+
+@pytest.mark.parametrize(
+    ("lose", "config"),
+    [(lose_pf, {}), (lose_pf, {"failOverMac": "active"}), (reset_vf, {})],
+    ids=["PF down, one MAC", "PF down, MAC of the member", "VF reset"],
+)
+def test_traffic_of_a_bond_goes_on_within_a_second_when_a_link_is_lost(
+    pfs: tuple[PF, ...],
+    vfs: tuple[VF, VF],
+    pod: Pod,
+    peer: str,
+    lose: Callable[[PF, VF], None],
+    config: dict[str, Any],
+) -> None:
+    bonded(vfs, pod, **config)
+    ping(PEER.partition("/")[0], pod.netns)
+
+    with pinging(pod.netns) as answers:
+        until(lambda: len(answers()) > 5, "answers", seconds=PATIENCE)
+        begun = time.monotonic()
+        lose(pfs[0], vfs[0])
+        try:
+            until(lambda: active(pod) == "net2", "the other member to be active", seconds=PATIENCE)
+            time.sleep(SILENCE)
+            silence = longest_silence(answers(), begun)
+        finally:
+            ip("link", "set", pfs[0].name, "up")
+    assert silence < SILENCE
+    until(lambda: check(pod.netns, pod.settings).is_clean, "the bond to have both members", seconds=PATIENCE)
+
+
+def test_a_bond_of_a_former_version_without_link_monitor_is_neither_drift_nor_attached_anew(
+    vfs: tuple[VF, VF], pod: Pod
+) -> None:
+    steps = (*members(vfs), bond({"mode": "active-backup"}))
+    pod.attach(plan(*steps))
+    assert pod.link("bond0")["linkinfo"]["info_data"]["miimon"] == MIIMON
+    ip("link", "set", "bond0", "type", "bond", "miimon", "0", netns=pod.netns)
+    index = pod.link("bond0")["ifindex"]
+
+    assert check(pod.netns, pod.settings).is_clean
+    assert pod.attach(plan(*steps)).repeated
+    assert pod.link("bond0")["ifindex"] == index
+    assert pod.detach().is_clean
