@@ -297,14 +297,15 @@ def following(pod: Pod, *command: str, words: str) -> Iterator[Callable[[], list
             reader.join()
 
 
-def longest_silence(answers: list[float], begun: float) -> float:
-    """The longest time without an answer from a moment on."""
+def assert_goes_on(answers: list[float], begun: float) -> None:
+    """From a moment on, pings are answered with no more than a short silence."""
     times = [begun, *(each for each in answers if each > begun)]
-    return max(after - before for before, after in itertools.pairwise(times))
+    silences = [after - before for before, after in itertools.pairwise(times)]
+    assert max(silences) < SILENCE, [f"{silence:.2f}" for silence in silences]
 
 
 def active(pod: Pod) -> str:
-    return str(pod.link("bond0")["linkinfo"]["info_data"]["active_slave"])
+    return str(pod.link("bond0")["linkinfo"]["info_data"].get("active_slave", ""))
 
 
 @pytest.fixture
@@ -359,11 +360,12 @@ def test_traffic_of_a_bond_goes_on_within_a_second_when_a_member_has_lost_its_li
         until(lambda: len(answers()) > 5, "answers", seconds=PATIENCE)
         lose(pfs[0], vfs[0])
         try:
-            until(lambda: losses() and active(pod) == "net2", "the other member to be active", seconds=PATIENCE)
-            time.sleep(SILENCE)
+            until(losses, "the loss", seconds=PATIENCE)
+            time.sleep(2 * SILENCE)  # programs that look would take the only processor from the pings
+            assert active(pod) == "net2"
         finally:
             ip("link", "set", pfs[0].name, "up")
-        assert longest_silence(answers(), losses()[0]) < SILENCE
+        assert_goes_on(answers(), losses()[0])
 
 
 def test_traffic_of_a_bond_that_asks_by_arp_goes_on_within_a_second_of_the_loss(
@@ -377,11 +379,11 @@ def test_traffic_of_a_bond_that_asks_by_arp_goes_on_within_a_second_of_the_loss(
         begun = time.monotonic()
         ip("link", "set", pfs[0].name, "down")
         try:
-            until(lambda: active(pod) == "net2", "the other member to be active", seconds=PATIENCE)
-            time.sleep(SILENCE)
+            time.sleep(2 * SILENCE)
+            assert active(pod) == "net2"
         finally:
             ip("link", "set", pfs[0].name, "up")
-        assert longest_silence(answers(), begun) < SILENCE
+        assert_goes_on(answers(), begun)
 
 
 def test_a_bond_of_a_former_version_without_link_monitor_is_neither_drift_nor_attached_anew(

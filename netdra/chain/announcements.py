@@ -1,0 +1,82 @@
+"""Announce the addresses of a pod's interfaces: neighbours that had them elsewhere use the pod's MAC at once.
+
+`first` is called by `netdra.chain.attach` when a pod has its network, for all addresses that steps, IPAM plugins and
+programs gave it, which are those that the kernel has by then. An interface without a carrier sends nothing, and a
+switch may not forward yet: so the node's daemon calls `announce` once more, in `TIMES`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
+
+from netdra.kernel import address, link, probe, uapi
+from netdra.kernel.errors import KernelError
+from netdra.kernel.link import Link
+from netdra.kernel.probe import IPAddress, WiredAddress
+from netdra.model.plan import Plan, PlannedStep
+from netdra.model.pod_network import REPORT
+from netdra.steps.contract import PodSpace
+
+TIMES = (1.0, 2.0, 3.0, 5.0, 10.0)
+"""When interfaces are tried that were not announced a second time yet, in seconds after the attach."""
+
+
+def first(plans: Sequence[Plan], pod: PodSpace) -> None:
+    """Announce a pod's addresses when it is attached; a kernel that refuses does not keep it from starting.
+
+    Addresses whose duplicates are to be reported are left out: they are announced when the wire has been asked.
+    """
+    steps = [step for plan in plans for step in plan.steps]
+    unasked = {place for step in steps if step.on_duplicate == REPORT for place in _assigned(step)}
+    certain = {place for step in steps for place in _assigned(step)}
+    with suppress(KernelError):
+        announce(names_of(plans), pod, unasked, certain)
+
+
+def names_of(plans: Sequence[Plan]) -> frozenset[str]:
+    """The interfaces that the steps make or change."""
+    return frozenset(step.if_name for plan in plans for step in plan.steps)
+
+
+def announce(
+    names: Collection[str],
+    pod: PodSpace,
+    without: Collection[WiredAddress] = (),
+    certain: Collection[WiredAddress] = (),
+) -> frozenset[str]:
+    """Announce the addresses of interfaces; returns the interfaces that have no carrier or addresses to wait for.
+
+    Args:
+        names: the interfaces; those that do not exist, or have no neighbours, are skipped.
+        pod: their namespace.
+        without: addresses that are not announced.
+        certain: addresses that are announced although the kernel still searches for duplicates of them.
+
+    Raises:
+        KernelError: the kernel refused.
+    """
+    announced: list[tuple[Link, IPAddress]] = []
+    waiting: set[str] = set()
+    for entry in link.dump(pod.sock):
+        if entry.name not in names or not probe.can_probe(entry):
+            continue
+        if entry.lacks_carrier:
+            waiting.add(entry.name)
+            continue
+        for held in address.dump(pod.sock, entry.index):
+            place = WiredAddress(entry.name, ipaddress.ip_interface(held.text).ip)
+            if held.is_link_local or held.flags & uapi.IFA_F_DADFAILED or place in without:
+                continue
+            if held.flags & uapi.IFA_F_TENTATIVE and place not in certain:
+                waiting.add(entry.name)
+            else:
+                announced.append((entry, place.address))
+    if announced:
+        pod.namespace.visit(lambda: probe.broadcast(announced))
+    return frozenset(waiting)
+
+
+def _assigned(step: PlannedStep) -> Iterator[WiredAddress]:
+    return (WiredAddress(step.if_name, text) for text in step.assigned)
