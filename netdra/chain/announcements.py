@@ -2,7 +2,7 @@
 
 `first` is called by `netdra.chain.attach` when a pod has its network, for all addresses that steps, IPAM plugins and
 programs gave it, which are those that the kernel has by then. An interface without a carrier sends nothing, and a
-switch may not forward yet: so the node's daemon calls `announce` once more, in `TIMES`.
+switch may not forward yet: so the node's daemon calls `announce` once more after `PAUSES`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,22 @@ from netdra.kernel.probe import IPAddress, WiredAddress
 from netdra.model.plan import Plan, PlannedStep
 from netdra.model.pod_network import REPORT
 from netdra.steps.contract import PodSpace
+from netdra.steps.drift import without_carrier
 
-TIMES = (1.0, 2.0, 3.0, 5.0, 10.0)
-"""When interfaces are tried that were not announced a second time yet, in seconds after the attach."""
+PAUSES = (1.0, 1.0, 1.0, 2.0, 5.0)
+"""Seconds between two tries of the interfaces that were not announced a second time yet."""
+SLOW = 30.0
+"""Seconds between two tries after that."""
+
+
+def pause(tries: int) -> float:
+    """How long to wait before the next call of `announce`, after that many."""
+    return PAUSES[tries] if tries < len(PAUSES) else SLOW
+
+
+def is_late(tries: int) -> bool:
+    """Whether an interface should have a carrier by now."""
+    return tries >= len(PAUSES) - 1
 
 
 def first(plans: Sequence[Plan], pod: PodSpace) -> None:
@@ -45,8 +58,10 @@ def announce(
     pod: PodSpace,
     without: Collection[WiredAddress] = (),
     certain: Collection[WiredAddress] = (),
-) -> frozenset[str]:
-    """Announce the addresses of interfaces; returns the interfaces that have no carrier or addresses to wait for.
+) -> dict[str, str]:
+    """Announce the addresses of interfaces.
+
+    Returns the interfaces to try again, with the reason why they have no carrier; "" if only addresses are not usable.
 
     Args:
         names: the interfaces; those that do not exist, or have no neighbours, are skipped.
@@ -58,24 +73,36 @@ def announce(
         KernelError: the kernel refused.
     """
     announced: list[tuple[Link, IPAddress]] = []
-    waiting: set[str] = set()
+    waiting: dict[str, str] = {}
     for entry in link.dump(pod.sock):
-        if entry.name not in names or not probe.can_probe(entry):
+        if entry.name not in names:
             continue
-        if entry.lacks_carrier:
-            waiting.add(entry.name)
-            continue
-        for held in address.dump(pod.sock, entry.index):
-            place = WiredAddress(entry.name, ipaddress.ip_interface(held.text).ip)
-            if held.is_link_local or held.flags & uapi.IFA_F_DADFAILED or place in without:
-                continue
-            if held.flags & uapi.IFA_F_TENTATIVE and place not in certain:
-                waiting.add(entry.name)
-            else:
-                announced.append((entry, place.address))
+        if reason := without_carrier(entry):
+            waiting[entry.name] = reason
+        elif probe.can_probe(entry):
+            usable, unchecked = _addresses(entry, pod, without, certain)
+            announced += [(entry, text) for text in usable]
+            waiting |= dict.fromkeys([entry.name] if unchecked else (), "")
     if announced:
         pod.namespace.visit(lambda: probe.broadcast(announced))
-    return frozenset(waiting)
+    return waiting
+
+
+def _addresses(
+    entry: Link, pod: PodSpace, without: Collection[WiredAddress], certain: Collection[WiredAddress]
+) -> tuple[list[IPAddress], bool]:
+    """The addresses of an interface to announce, and whether the kernel still searches for duplicates of others."""
+    usable: list[IPAddress] = []
+    unchecked = False
+    for held in address.dump(pod.sock, entry.index):
+        place = WiredAddress(entry.name, ipaddress.ip_interface(held.text).ip)
+        if held.is_link_local or held.flags & uapi.IFA_F_DADFAILED or place in without:
+            continue
+        if held.flags & uapi.IFA_F_TENTATIVE and place not in certain:
+            unchecked = True
+        else:
+            usable.append(place.address)
+    return usable, unchecked
 
 
 def _assigned(step: PlannedStep) -> Iterator[WiredAddress]:

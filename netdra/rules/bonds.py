@@ -55,9 +55,9 @@ def _bonds(topology: NetworkTopology) -> Iterator[tuple[Step, list[Step], Graph]
 
 def _one_mac(bond: Step, vfs: Sequence[Step], compiled: Graph) -> Iterator[Finding]:
     has_one_active, policy = bond.config.get("mode") in _ONE_ACTIVE, bond.config.get("failOverMac")
-    if _is_reference(policy) or (has_one_active and policy in _OWN_MAC):
+    if is_reference(policy) or (has_one_active and policy in _OWN_MAC):
         return
-    checked = [step.name for step in vfs if _is_checked(step)]
+    checked = [step.name for step in vfs if is_checked(step)]
     if not checked:
         return
     what = (
@@ -123,17 +123,18 @@ def _unknown_links(bond: Step, compiled: Graph) -> Iterator[Finding]:
     links = bond.config.get("links")
     for at, link in enumerate(links if isinstance(links, list | tuple) else ()):
         name = link.get("name") if isinstance(link, dict) else link
-        if isinstance(name, str) and not _is_reference(name) and name not in made:
+        if isinstance(name, str) and not is_reference(name) and name not in made:
             what = f'links: no step before the bond creates an interface "{name}", so the pod cannot start'
             hint = f"use a name of {', '.join(sorted(made))}, or a reference: {{{{ step.interfaceName }}}}"
             yield compiled.about(bond.name, what, hint=hint, path=("config", "links", at))
 
 
-def _is_checked(step: Step) -> bool:
+def is_checked(step: Step) -> bool:
     """Whether a VF's MAC addresses are checked by the NIC, as far as the step's config shows."""
     switch = step.config.get("spoofchk")
-    return not _is_reference(switch) and switch not in _OFF
+    return not is_reference(switch) and switch not in _OFF
 
 
-def _is_reference(value: object) -> bool:
+def is_reference(value: object) -> bool:
+    """Whether a value of a config becomes known only later."""
     return isinstance(value, str) and "{{" in value

@@ -10,7 +10,7 @@ from netdra.model.names import DRIVER, network_of_class
 from netdra.model.neutron_port import NeutronPort
 from netdra.model.suggestions import hint, listed
 from netdra.model.topology import NetworkTopology
-from netdra.rules import bonds
+from netdra.rules import bonds, foreign_macs
 from netdra.story import networks, placement
 from netdra.story.objects import ClusterState, PlacedPod
 from netdra.story.statement import Statement, Story, done, fact, story_of, wrong
@@ -20,6 +20,7 @@ _NEXT_OF: Mapping[str, str] = {
     "NotPrepared": "correct what the text names; the kubelet tries again within about a minute",
     "StepFailed": "correct what the text names; the container runtime tries again every few seconds",
     "NotYet": "wait: it is tried again",
+    "NoCarrier": "set up the interface below it on the node; check the cable and the port of the switch",
     "Refused": "correct what the text names, and create the pod again if its claim must change",
 }
 """What to do about a device that is not Ready, by the condition's reason."""
@@ -146,7 +147,8 @@ def readiness(topology: NetworkTopology, *, holds_back: bool = True) -> Iterator
                 next_step=_TOPOLOGY_STEPS.get(condition.reason, "correct the topology"),
                 time=condition.last_transition_time,
             )
-    for reason, findings in {"SpoofCheck": bonds.one_mac(topology), "Bond": bonds.failover(topology)}.items():
+    spoofed = (*bonds.one_mac(topology), *foreign_macs.check(topology))
+    for reason, findings in {"SpoofCheck": spoofed, "Bond": bonds.failover(topology)}.items():
         for finding in findings:
             next_step = finding.hint
             yield Statement(severity="warning", object=about, text=finding.what, reason=reason, next_step=next_step)

@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import itertools
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
+
+import msgspec
 
 from netdra.chain import announcements
 from netdra.chain.report import AttachError, DuplicateAddress
@@ -385,20 +388,37 @@ class Attachments:
         return outcomes
 
     async def _announce(self, sandbox: Sandbox, plans: Sequence[Plan]) -> None:
-        """Ask the wire for a pod's addresses, and announce them, when its hook is over: it is never longer for that."""
-        began = time.monotonic()
+        """Ask the wire for a pod's addresses, and announce them, when its hook is over: it never takes longer for that.
+
+        Interfaces that have no carrier by then are reported until they have one.
+        """
         with suppress(NetdraError):  # the pod has ended
             found: tuple[DuplicateAddress, ...] = ()
             if any(step.on_duplicate == REPORT for plan in plans for step in plan.steps):
                 found = await asyncio.to_thread(self.network.duplicates, sandbox, plans)
                 self.events.report_duplicates(sandbox, found)
-            names = announcements.names_of(plans)
-            for seconds in announcements.TIMES:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._closing.wait(), began + seconds - time.monotonic())
-                if self._closing.is_set() or not names:
+            waiting = dict.fromkeys(announcements.names_of(plans), "")
+            for tries in itertools.count():
+                if not waiting or await self._closes_in(announcements.pause(tries)):
                     return
-                names = await asyncio.to_thread(self.network.announce, sandbox, names, found)
+                waiting = await asyncio.to_thread(self.network.announce, sandbox, waiting.keys(), found)
+                if announcements.is_late(tries):
+                    self._report_silent(sandbox, {name: reason for name, reason in waiting.items() if reason})
+
+    async def _closes_in(self, seconds: float) -> bool:
+        """Wait; whether the daemon ends meanwhile."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._closing.wait(), seconds)
+        return self._closing.is_set()
+
+    def _report_silent(self, sandbox: Sandbox, silent: Mapping[str, str]) -> None:
+        """Write which interfaces of a pod have no carrier into the statuses of its claims."""
+        present = self.writer.of_pod(sandbox.uid)
+        self.writer.update([
+            msgspec.structs.replace(outcome, silent=silent)
+            for outcome in present
+            if outcome.is_attached and outcome.sandbox.id == sandbox.id and outcome.silent != silent
+        ])  # fmt: skip
 
     async def _refuse_addresses(self, sandbox: Sandbox, claims: Sequence[ClaimReference], problem: NetdraError) -> None:
         """Have claims get other addresses instead of those that were found to be duplicates."""

@@ -230,8 +230,8 @@ class Network:
 
     def announce(
         self, sandbox: Sandbox, names: Collection[str], without: Collection[DuplicateAddress]
-    ) -> frozenset[str]:
-        """Announce the addresses of a sandbox's interfaces; returns the interfaces that have no carrier (yet).
+    ) -> dict[str, str]:
+        """Announce the addresses of a sandbox's interfaces; returns those to try again, as `announcements.announce`.
 
         Raises:
             NetdraError: its namespace is gone, or cannot be entered.
