@@ -17,11 +17,13 @@ from typing import Any
 
 import pytest
 
+from netdra.chain import announcements
 from netdra.chain.check import check
 from netdra.chain.report import AttachError
+from netdra.chain.site import open_pod
 from netdra.model.plan import MIIMON, PlannedDevice, PlannedStep
 from testbed.waiting import until
-from tests.hardware.node import PATIENCE, PF, VF, ip, ping, up
+from tests.hardware.node import PATIENCE, PF, VF, ip, ping, run, up
 from tests.hardware.pods import Pod, allocated, assert_as_before, feature_of, node_state, of_pf, settings_of
 from tests.plans import plan, step
 
@@ -421,4 +423,40 @@ def test_a_bond_of_a_former_version_without_link_monitor_is_neither_drift_nor_at
     assert check(pod.netns, pod.settings).is_clean
     assert pod.attach(plan(*steps)).repeated
     assert pod.link("bond0")["ifindex"] == index
+    assert pod.detach().is_clean
+
+
+def test_a_bond_of_two_vfs_of_one_pf_has_a_note(pfs: tuple[PF, ...], pod: Pod) -> None:
+    report = pod.attach(plan(*members((pfs[0].vf(1), pfs[0].vf(2))), bond({"mode": "active-backup"})))
+
+    (note,) = report.steps[-1].notes
+    assert note.startswith(f"members net1, net2 are VFs of one PF, {pfs[0].pci}: ")
+    assert pod.detach().is_clean
+
+
+def test_a_peer_with_a_stale_entry_reaches_the_addresses_of_a_bond_and_of_a_vlan_on_it(
+    vfs: tuple[VF, VF], pod: Pod, peer: str
+) -> None:
+    for text, dev in {"192.0.2.9": WIRE, "198.51.100.9": "wire7"}.items():
+        if dev != WIRE:
+            ip("link", "add", dev, "link", WIRE, "type", "vlan", "id", "7", netns=peer)
+            ip("address", "add", "198.51.100.1/24", "dev", dev, netns=peer)
+            ip("link", "set", dev, "up", netns=peer)
+        ip("neigh", "replace", text, "lladdr", "02:00:00:00:00:99", "dev", dev, "nud", "stale", netns=peer)
+    made = plan(
+        *members(vfs, spoofchk="off", trust="on"),
+        bond({"mode": "active-backup"}),
+        vlan("data", 7, "data0"),
+        step("tune", "tuning", "bond0", {"addresses": [OWN]}, after=["bond"]),
+        step("more", "tuning", "data0", {"addresses": ["198.51.100.9/24"]}, after=["data"]),
+    )
+    pod.attach(made)
+
+    def waiting() -> dict[str, str]:
+        with open_pod(pod.path) as space:
+            return announcements.announce(announcements.names_of([made]), space)
+
+    until(lambda: not waiting(), "the links to be up", seconds=PATIENCE)
+    for text in ("192.0.2.9", "198.51.100.9"):
+        run("ip", "netns", "exec", peer, "busybox", "ping", "-c", "1", "-W", "1", text)
     assert pod.detach().is_clean
