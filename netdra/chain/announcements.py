@@ -74,8 +74,9 @@ def announce(
     """
     announced: list[tuple[Link, IPAddress]] = []
     waiting: dict[str, str] = {}
-    for entry in link.dump(pod.sock):
-        if entry.name not in names:
+    for name in names:
+        entry = link.find(pod.sock, name)
+        if entry is None:
             continue
         if reason := without_carrier(entry):
             waiting[entry.name] = reason
