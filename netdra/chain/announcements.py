@@ -8,7 +8,7 @@ switch may not forward yet: so the node's daemon calls `announce` once more afte
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 
 from netdra.kernel import address, link, probe, uapi
@@ -45,7 +45,7 @@ def first(plans: Sequence[Plan], pod: PodSpace) -> None:
     unasked = {place for step in steps if step.on_duplicate == REPORT for place in _assigned(step)}
     certain = {place for step in steps for place in _assigned(step)}
     with suppress(KernelError):
-        announce(names_of(plans), pod, unasked, certain)
+        announce(names_of(plans), pod, lambda place: place not in unasked, certain)
 
 
 def names_of(plans: Sequence[Plan]) -> frozenset[str]:
@@ -56,7 +56,7 @@ def names_of(plans: Sequence[Plan]) -> frozenset[str]:
 def announce(
     names: Collection[str],
     pod: PodSpace,
-    without: Collection[WiredAddress] = (),
+    wanted: Callable[[WiredAddress], bool] = lambda _: True,
     certain: Collection[WiredAddress] = (),
 ) -> dict[str, str]:
     """Announce the addresses of interfaces.
@@ -66,7 +66,7 @@ def announce(
     Args:
         names: the interfaces; those that do not exist, or have no neighbours, are skipped.
         pod: their namespace.
-        without: addresses that are not announced.
+        wanted: which addresses are announced.
         certain: addresses that are announced although the kernel still searches for duplicates of them.
 
     Raises:
@@ -81,7 +81,7 @@ def announce(
         if reason := without_carrier(entry):
             waiting[entry.name] = reason
         elif probe.can_probe(entry):
-            usable, unchecked = _addresses(entry, pod, without, certain)
+            usable, unchecked = _addresses(entry, pod, wanted, certain)
             announced += [(entry, text) for text in usable]
             waiting |= dict.fromkeys([entry.name] if unchecked else (), "")
     if announced:
@@ -90,14 +90,14 @@ def announce(
 
 
 def _addresses(
-    entry: Link, pod: PodSpace, without: Collection[WiredAddress], certain: Collection[WiredAddress]
+    entry: Link, pod: PodSpace, wanted: Callable[[WiredAddress], bool], certain: Collection[WiredAddress]
 ) -> tuple[list[IPAddress], bool]:
     """The addresses of an interface to announce, and whether the kernel still searches for duplicates of others."""
     usable: list[IPAddress] = []
     unchecked = False
     for held in address.dump(pod.sock, entry.index):
         place = WiredAddress(entry.name, ipaddress.ip_interface(held.text).ip)
-        if held.is_link_local or held.flags & uapi.IFA_F_DADFAILED or place in without:
+        if held.is_link_local or held.flags & uapi.IFA_F_DADFAILED or not wanted(place):
             continue
         if held.flags & uapi.IFA_F_TENTATIVE and place not in certain:
             unchecked = True

@@ -65,7 +65,8 @@ def _has_own_mac(step: Step) -> bool:
     if step.type == "vlan":
         mac = step.config.get("mac")
         return bool(mac) and not is_reference(mac)
-    return step.type == "bridge" or (step.type == "macvlan" and step.config.get("mode") != "passthru")
+    mode = step.config.get("mode")
+    return step.type == "bridge" or (step.type == "macvlan" and mode != "passthru" and not is_reference(mode))
 
 
 def _lower(step: Step, compiled: Graph) -> list[Step]:

@@ -382,12 +382,12 @@ class Attachments:
         claims = [ClaimDevices.of_record(record) for record in records]
         with self.circuits.trying(plugins, deadline):
             outcomes = await self.in_thread(lambda: self.network.attach(sandbox, claims, plans, deadline))
-        task = asyncio.create_task(self._announce(sandbox, plans.plans))
+        task = asyncio.create_task(self._announce(sandbox, plans.plans, outcomes))
         self._looking.add(task)
         task.add_done_callback(self._looking.discard)
         return outcomes
 
-    async def _announce(self, sandbox: Sandbox, plans: Sequence[Plan]) -> None:
+    async def _announce(self, sandbox: Sandbox, plans: Sequence[Plan], outcomes: Sequence[Outcome]) -> None:
         """Ask the wire for a pod's addresses, and announce them, when its hook is over: it never takes longer for that.
 
         Interfaces that have no carrier by then are reported until they have one.
@@ -401,7 +401,7 @@ class Attachments:
             for tries in itertools.count():
                 if not waiting or await self._closes_in(announcements.pause(tries)):
                     return
-                waiting = await asyncio.to_thread(self.network.announce, sandbox, waiting.keys(), found)
+                waiting = await asyncio.to_thread(self.network.announce, sandbox, waiting.keys(), outcomes, found)
                 if announcements.is_late(tries):
                     self._report_silent(sandbox, {name: reason for name, reason in waiting.items() if reason})
 

@@ -229,16 +229,28 @@ class Network:
         return found
 
     def announce(
-        self, sandbox: Sandbox, names: Collection[str], without: Collection[DuplicateAddress]
+        self, sandbox: Sandbox, names: Collection[str], outcomes: Iterable[Outcome], without: Iterable[DuplicateAddress]
     ) -> dict[str, str]:
-        """Announce the addresses of a sandbox's interfaces; returns those to try again, as `announcements.announce`.
+        """Announce addresses of a sandbox's interfaces once more: those of its steps, not what its containers added.
+
+        Args:
+            sandbox: the pod's.
+            names: the interfaces.
+            outcomes: of its claims.
+            without: addresses that are not announced.
+
+        Returns:
+            the interfaces to try again, as `announcements.announce`.
 
         Raises:
             NetdraError: its namespace is gone, or cannot be entered.
         """
+        devices = (device for outcome in outcomes for device in outcome.devices)
+        ips = (ip.address for device in devices for step in device.steps for ip in step.result.ips)
+        given = {ipaddress.ip_interface(text).ip for text in ips}
+        others = {WiredAddress(entry.if_name, ipaddress.ip_address(entry.address)) for entry in without}
         with open_pod(sandbox.netns) as space:
-            places = {WiredAddress(entry.if_name, ipaddress.ip_address(entry.address)) for entry in without}
-            return announcements.announce(names, space, places)
+            return announcements.announce(names, space, lambda place: place.address in given and place not in others)
 
     def drift(self, sandbox: Sandbox) -> tuple[str, ...]:
         """The drift of a sandbox's network as texts; none of a sandbox that ends just now.
