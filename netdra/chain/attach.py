@@ -13,7 +13,7 @@ from contextlib import closing, suppress
 
 import msgspec
 
-from netdra.chain import checkpoint, duplicates, flow, holders, order, other_links
+from netdra.chain import announcements, checkpoint, duplicates, flow, holders, order, other_links
 from netdra.chain import site as sites
 from netdra.chain.checkpoint import (
     BadCheckpointError,
@@ -120,6 +120,7 @@ def _run(executor: Executor, settings: ChainSettings, started: float) -> AttachR
         raise
     if failed:
         raise attach_error(_back_out(executor, settings, started, failed))
+    announcements.first(executor.journal.saved.header.plans, executor.site.inside)
     return _report(executor.tasks, executor.journal.saved, seconds, time.monotonic() - started)
 
 

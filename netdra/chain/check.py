@@ -20,9 +20,11 @@ from netdra.chain.flow import ChainStep, tasks
 from netdra.chain.look import UncheckableError
 from netdra.chain.report import CheckReport, StepCheck, StepName, name_of
 from netdra.chain.site import ChainSettings
+from netdra.kernel import link
 from netdra.model.errors import NetdraError
 from netdra.ops.boot import boot_id
 from netdra.ops.files import NewerStateError
+from netdra.steps import drift
 
 
 def load(directory: Path, sandbox: str) -> Saved | None:
@@ -142,7 +144,9 @@ def _check_one(executor: Executor, key: str, task: ChainStep, *, repair: bool) -
     repaired: tuple[str, ...] = ()
     try:
         repaired = executor.repair(key) if repair else ()
-        return StepCheck(**named, drift=executor.check(key), repaired=repaired)
+        netdev = link.find(executor.site.inside.sock, task.step.if_name)
+        state = drift.without_carrier(netdev) if netdev is not None else ""
+        return StepCheck(**named, drift=executor.check(key), link=state, repaired=repaired)
     except UncheckableError as problem:
         return StepCheck(**named, skipped=problem.what, repaired=repaired)
     except NetdraError as problem:

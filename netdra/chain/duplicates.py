@@ -4,7 +4,7 @@
 an address is on its interface already, and no container has used it. Only addresses whose pod must not start with a
 duplicate are asked for there: a runtime starts no other pod of the node meanwhile. The node's daemon calls `look` for
 the others, as soon as the pod has its network. All addresses of a pod are asked for at once, by `netdra.kernel.probe`.
-Addresses without a duplicate are announced, so neighbours forget their former place.
+Addresses that `look` finds no duplicate of are announced then; `netdra.chain.announcements` announces all others.
 """
 
 from __future__ import annotations
@@ -50,14 +50,12 @@ def settle(graph: Mapping[str, ChainStep], plans: Sequence[Plan], site: Site) ->
     Returns:
         the errors of the steps with such addresses, by the step's key.
     """
-    wanted = tuple(entry for entry in _wanted(graph, plans) if entry.on_duplicate != REPORT)
-    if not wanted or site.pod is None:
+    refusing = tuple(entry for entry in _wanted(graph, plans) if entry.on_duplicate == REASSIGN)
+    if not refusing or site.pod is None:
         return {}
-    refusing = tuple(entry for entry in wanted if entry.on_duplicate == REASSIGN)
     with ExitStack() as closing:
-        wires = _opened(site.pod, wanted, closing)
+        wires = _opened(site.pod, refusing, closing)
         others = _asked(site.pod, refusing, wires, min(SECONDS, site.remaining() * _SHARE))
-        probe.announce(wires, [entry.place for entry in wanted if entry.place not in others])
     return {
         key: DuplicateAddressError([_duplicate(entry, others[entry.place]) for entry in found])
         for key in dict.fromkeys(entry.key for entry in refusing)

@@ -267,6 +267,7 @@ class Executor:
         plugin = self._plugin(task, config)
         with self._own_sockets() as site:
             programs.check_unused(task, config, site)
+            programs.check_lower(task, config, site)
             before = verify.earlier(task, previous, site)
         record = self._recorded(task)
         self.journal.append(Begun(step=task.key, config=config, undo=record))

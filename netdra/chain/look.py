@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from netdra.chain.flow import ChainStep
+from netdra.chain.programs import ON_A_MASTER
 from netdra.kernel import link, pci
 from netdra.kernel.link import HERE, Link
 from netdra.model.errors import PermanentError
@@ -16,8 +17,6 @@ from netdra.model.result import CNIInterface, StepResult
 from netdra.steps.contract import Site
 from netdra.steps.devices import USERSPACE_DRIVERS
 from netdra.steps.drift import check_values
-
-_ON_A_MASTER = ("macvlan", "ipvlan", "vlan")
 
 
 class UncheckableError(PermanentError):
@@ -86,7 +85,7 @@ def _of_master(task: ChainStep, config: Mapping[str, Any], made: Link, site: Sit
     """Whether an interface that was made on another one of the pod still stands on it."""
     master = config.get("master")
     in_pod = bool(task.after) or config.get("linkInContainer") is True
-    if not in_pod or made.kind not in _ON_A_MASTER or not isinstance(master, str) or not master:
+    if not in_pod or made.kind not in ON_A_MASTER or not isinstance(master, str) or not master:
         return
     lower = link.find(site.inside.sock, master)
     if lower is None:

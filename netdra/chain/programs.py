@@ -23,6 +23,7 @@ from netdra.model.result import StepResult
 from netdra.model.topology import MOVING_TYPES
 from netdra.steps import allocated, host_device
 from netdra.steps.contract import Site
+from netdra.steps.made import check_can_carry
 from netdra.topology.binaries import translated
 
 # Plugins that make links and routes in the pod's namespace; their veth on the host goes with its peer.
@@ -31,6 +32,8 @@ _IN_THE_POD = frozenset({
 })  # fmt: skip
 _GONE_WITH_IT = _IN_THE_POD | {"bond", "rdma"}
 """The plugins of which nothing is left without the pod's namespace: a device that they have comes home by itself."""
+ON_A_MASTER = ("macvlan", "ipvlan", "vlan")
+"""The programs that make an interface on the one that their config names as `master`."""
 ON_THE_DEVICE = frozenset({"host-device", "sriov"})
 """The programs that change their device alone."""
 _ON_THE_HOST = ("ipMasq", "macspoofchk")  # keys with which bridge and ptp write firewall rules there
@@ -159,6 +162,20 @@ def check_unused(task: ChainStep, config: Mapping[str, Any], site: Site) -> None
         raise host_device.not_there(step, device, site)
     if known is not None and (known.port or site.sysfs.liveness(f"bus/pci/devices/{at}").is_gone):
         raise host_device.not_there(step, device, site)
+
+
+def check_lower(task: ChainStep, config: Mapping[str, Any], site: Site) -> None:
+    """Refuse a program of a root step that makes an interface on one of the node which is down.
+
+    Raises:
+        TemporaryError: it is down.
+    """
+    master = config.get("master")
+    if task.after or task.step.type not in ON_A_MASTER or not isinstance(master, str) or not master:
+        return
+    lower = link.find(site.host, master)
+    if lower is not None:  # its plugin reports an interface that does not exist
+        check_can_carry(f"{called(task.topology, task.step.name)} ({task.step.type} binary)", lower)
 
 
 def _taken(task: ChainStep, config: Mapping[str, Any]) -> PlannedDevice | None:

@@ -226,9 +226,14 @@ class DetachReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
 
 
 class StepCheck(StepName, frozen=True, kw_only=True):
-    """A step's drift; `skipped` states why the step could not be checked, `repaired` what was done before the check."""
+    """A step's drift; `skipped` states why the step could not be checked, `repaired` what was done before the check.
+
+    `link` states that the interface of the step lacks a carrier. The cause of that is outside the pod, so the step is
+    in order.
+    """
 
     drift: tuple[str, ...] = ()
+    link: str = ""
     skipped: str = ""
     repaired: tuple[str, ...] = ()
 

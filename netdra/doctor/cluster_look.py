@@ -49,6 +49,7 @@ from netdra.model.findings import Finding
 from netdra.model.meta import Condition, ObjectMeta
 from netdra.model.node_network import NodeNetworkReport, ReportedStatus
 from netdra.model.resource import Wire
+from netdra.model.topology import NetworkTopology
 from netdra.rules import bonds, runnable
 
 AT_ONCE = 8
@@ -234,8 +235,12 @@ async def _not_allowed(client: Client, components: Iterable[Component]) -> dict[
 
 
 async def _bonds(client: Client) -> dict[str, tuple[Finding, ...]]:
-    """By topology, its bonds whose frames the NIC may drop."""
-    found = await client.gather(TOPOLOGIES, lambda topology: (topology.name, (*bonds.one_mac(topology),)))
+    """By topology, its bonds whose frames the NIC may drop, or that may not survive the loss of a link."""
+
+    def check(topology: NetworkTopology) -> tuple[str, tuple[Finding, ...]]:
+        return topology.name, (*bonds.one_mac(topology), *bonds.failover(topology))
+
+    found = await client.gather(TOPOLOGIES, check)
     return {name: findings for name, findings in sorted(found) if findings}
 
 

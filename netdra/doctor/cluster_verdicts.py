@@ -123,7 +123,7 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
         reports: what nodes state of themselves.
         summaries: usages and rollouts.
         not_allowed: topology -> why nodes do not run plugins of it.
-        bonds: topology -> why the NIC may drop frames of its bonds.
+        bonds: topology -> the warnings about its bonds.
     """
 
     server: str
@@ -465,7 +465,7 @@ def _plugins(not_allowed: Mapping[str, tuple[Finding, ...]]) -> Iterator[Diagnos
 
 
 def _bonds(wrong: Mapping[str, tuple[Finding, ...]]) -> Iterator[Diagnosis]:
-    """Whether the NICs may drop frames of bonds of VFs; nothing if all are in order."""
+    """The bonds of VFs that may drop frames or not survive the loss of a link; nothing if all are in order."""
     for findings in [*wrong.values()][:NAMED]:
         yield _finding(BONDS, "warning", findings[0].what, findings[0].hint)
     if len(wrong) > NAMED:

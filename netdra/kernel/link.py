@@ -384,7 +384,7 @@ def change(sock: Socket, which: str | int, kind: str = "", data: bytes = b"", **
         body += nested(
             uapi.IFLA_LINKINFO, attribute(uapi.IFLA_INFO_KIND, text(kind)), nested(uapi.IFLA_INFO_DATA, data)
         )
-    listed = ", ".join(f"{key} {value}" for key, value in settings.items()) or kind
+    listed = ", ".join(_in_words(key, value) for key, value in settings.items() if value is not None) or kind
     sock.request(uapi.RTM_NEWLINK, body, doing=f"cannot set {listed} of {_called(which)}")
 
 
@@ -483,6 +483,22 @@ def _selector(which: str | int) -> bytes:
 
 def _called(which: str | int) -> str:
     return f"link {which}" if isinstance(which, int) else f'link "{which}"'
+
+
+def _in_words(key: str, value: object) -> str:
+    """A setting as messages show it; a number that means something to this process alone is left out."""
+    match key:
+        case "up":
+            return "state up" if value else "state down"
+        case "promiscuous" | "all_multicast":
+            return f"{key.replace('_', '-')} mode {'on' if value else 'off'}"
+        case "netns_fd":
+            return "the network namespace"
+        case "master":
+            return f"master link {value}" if value else "no master"
+        case "lower":
+            return f"lower link {value}"
+    return f"{key} {value}"
 
 
 def _finds(name: str, settings: LinkChanges) -> bool:

@@ -1,8 +1,8 @@
 """Ask a wire whether another machine has an address, and announce one's own: by ARP and neighbour discovery.
 
-Used by `netdra.chain.duplicates` when a pod's interfaces are complete. Follows RFC 5227 (ARP probe and announcement),
-RFC 4862, 5.4 (neighbour solicitation from the unspecified address), RFC 4861, 7.2.6 (unsolicited advertisement), and
-packet(7). The kernel's own detection takes IPv6 one to two seconds, and IPv4 has none.
+Used by `netdra.chain.duplicates` and `announcements` when a pod's interfaces are complete. Follows RFC 5227 (ARP probe
+and announcement), RFC 4862, 5.4 (neighbour solicitation from the unspecified address), RFC 4861, 7.2.6 (unsolicited
+advertisement), and packet(7). The kernel's own detection takes IPv6 one to two seconds, and IPv4 has none.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from threading import Thread
 from typing import NamedTuple, Self
 
 from netdra.kernel import link, uapi
@@ -78,7 +79,7 @@ class ProbedLink:
         Raises:
             KernelError: the kernel refused.
         """
-        self.name, self.mac = found.name, bytes.fromhex(found.address.replace(":", ""))
+        self.name, self.mac = found.name, _octets(found)
         self.sockets: dict[int, socket.socket] = {}
         try:
             for protocol, family in ((_ETH_P_ARP, 4), (_ETH_P_IPV6, 6)):
@@ -169,6 +170,25 @@ def announce(wires: Mapping[str, ProbedLink], addresses: Sequence[WiredAddress])
             wire.send(entry.address.version, announcement(wire.mac, entry.address))
 
 
+def broadcast(announced: Iterable[tuple[link.Link, IPAddress]]) -> None:
+    """As `announce`, for Ethernet interfaces that are not listened to; the calling thread is in their namespace.
+
+    Raises:
+        KernelError: the kernel refused.
+    """
+    try:
+        handle = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    except OSError as problem:
+        raise from_os_error(problem, "cannot send packets") from None
+    handle.setblocking(False)
+    for found, address in announced:
+        frame = announcement(_octets(found), address)
+        with suppress(OSError):  # lost, as on any wire
+            handle.sendto(frame, (found.name, _ETH_P_ARP if address.version == 4 else _ETH_P_IPV6))
+    # net/packet/af_packet.c, packet_release: the kernel takes 16 ms to close the socket.
+    Thread(target=handle.close, name="announced").start()
+
+
 def question(mac: bytes, address: IPAddress) -> bytes:
     """The frame that asks for an address without claiming it."""
     if isinstance(address, ipaddress.IPv4Address):
@@ -232,6 +252,11 @@ def _listen(
             entry = WiredAddress(wire.name, other[0])
             if entry in asked:
                 found.setdefault(entry, other[1])
+
+
+def _octets(found: link.Link) -> bytes:
+    """An interface's link-layer address."""
+    return bytes.fromhex(found.address.replace(":", ""))
 
 
 def _arp(mac: bytes, sender: bytes, target: bytes) -> bytes:

@@ -22,6 +22,17 @@ from netdra.model.topology import NeutronRequest, described
 
 MIN_RATE_KEYS, MAX_RATE_KEYS = ("minTxRate", "min_tx_rate"), ("maxTxRate", "max_tx_rate")
 """The keys of an sriov step's config with rates in Mbit/s, netdra's and that of the program."""
+MIIMON = 100
+"""How often a bond without a link monitor in its config checks the links of its members, in milliseconds.
+
+Without one the kernel never uses another member, except in the modes that require one, where it has the same default
+(drivers/net/bonding/bond_options.c, bond_option_mode_set).
+"""
+
+
+def has_link_monitor(config: Mapping[str, Any]) -> bool:
+    """Whether a bond's config states how links are monitored: `miimon`, also 0 for not at all, or `arpInterval`."""
+    return config.get("miimon") is not None or config.get("arpInterval") not in (None, 0, "0")
 
 
 class ClaimReference(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ from netdra.model.findings import Finding, Path, about
 from netdra.model.plan import Plan
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import BUILTIN_TYPES, NetworkTopology
-from netdra.rules import bonds, confine, shipped
+from netdra.rules import bonds, confine, foreign_macs, shipped
 from netdra.rules.contract import Contract
 from netdra.rules.pod import check_mtus, check_plans
 from netdra.rules.schemas import check_graph, plugins
@@ -114,6 +114,8 @@ def check_unwise(topology: NetworkTopology) -> Iterator[Finding]:
     yield from _of_destinations(compiled)
     yield from _of_rdma(compiled)
     yield from bonds.one_mac(topology)
+    yield from bonds.failover(topology)
+    yield from foreign_macs.check(topology)
     plan = bind.unbound(topology)
     yield from _placed(_true(check_mtus([plan]), plan, compiled), plan, compiled)
 

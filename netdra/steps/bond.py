@@ -7,14 +7,17 @@ Without `mtu` the bond has the smallest MTU of its members, since the kernel wou
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Annotated, Any
 
 import msgspec
 
-from netdra.kernel import kinds, link
+from netdra.kernel import kinds, link, pci
 from netdra.kernel.link import Link
 from netdra.model.errors import InvalidInputError, PermanentError
 from netdra.model.identity import DeviceIdentity
+from netdra.model.plan import MIIMON
 from netdra.model.result import StepResult
 from netdra.steps import identity, mtu
 from netdra.steps.contract import Builtin, Count, MacText, Mtu, Order, Params, Record, Site, appended, check_mac
@@ -39,7 +42,7 @@ class BondLink(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid
 
 
 class BondParams(Params, frozen=True, kw_only=True):
-    """The members and the kernel's options; what is not given is the kernel's default."""
+    """The members and the kernel's options; what is not given is the kernel's default, except for the link monitor."""
 
     mode: Word
     links: tuple[BondLink | str, ...]
@@ -157,6 +160,7 @@ def _apply(order: Order, params: BondParams, bonded: Bonded, site: Site) -> Step
         link.change(sock, member.name, up=False)
         with mtu.member_explained(order.called, sock, bond.name, member.name, wanted):
             link.change(sock, member.name, master=bond.index)
+    site.notes.extend(_of_one_pf(bonded.members, site))
     if params.primary:
         primary = link.get(sock, params.primary).index
         link.change(sock, bond.index, kind="bond", data=kinds.bond(primary=primary))
@@ -200,10 +204,21 @@ def _check(order: Order, params: BondParams, final: StepResult, site: Site) -> t
     return tuple(drift)
 
 
+def _of_one_pf(members: Sequence[BondMember], site: Site) -> Iterator[str]:
+    """Members that are lost together, in words."""
+    pfs = {member.name: pci.pf_of(site.sysfs, member.device.pci_address) for member in members}
+    for pf, _ in groupby(sorted(filter(None, pfs.values()))):
+        names = [name for name in pfs if pfs[name] == pf]
+        if len(names) > 1:
+            yield f"members {', '.join(names)} are VFs of one PF, {pf}: the bond loses their links at the same time"
+
+
 def _options(params: BondParams) -> bytes:
     """The options that a bond is made with; `primary` needs its member first."""
     values = {_RENAMED.get(name, name): getattr(params, name) for name in _OPTIONS}
     options = {name: value for name, value in values.items() if value is not None}
+    if not int(params.arp_interval or 0):  # a plan that was not bound by this version has no default yet
+        options.setdefault("miimon", MIIMON)
     return kinds.bond(**options, arp_targets=params.arp_targets)
 
 

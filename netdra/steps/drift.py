@@ -30,6 +30,18 @@ def check_interface(if_name: str, final: StepResult, site: Site) -> tuple[str, .
     return (*down, *check_values(netdev, final, site))
 
 
+def without_carrier(netdev: Link) -> str:
+    """Why an interface that steps made sends nothing, in words; "" if it can, or if something else uses its other end.
+
+    A tap has a carrier while a program has it open, and a bridge while it has a port with one.
+    """
+    if not netdev.is_up:
+        return f'interface "{netdev.name}" is down'
+    if netdev.lacks_carrier and netdev.kind not in ("tun", "bridge"):
+        return f'interface "{netdev.name}" has no carrier (operstate {netdev.state})'
+    return ""
+
+
 def check_values(netdev: Link, final: StepResult, site: Site) -> tuple[str, ...]:
     """Whether an interface that is in the pod has the MAC, the MTU and the addresses of the final result."""
     sock, if_name = site.inside.sock, netdev.name

@@ -1,9 +1,11 @@
-"""Virtual interfaces that steps make: the record of one, and its end. Used by bond and vlan."""
+"""Virtual interfaces that steps make: their lower interface, the record of one, and its end. Used by bond and vlan."""
 
 from __future__ import annotations
 
 from netdra.kernel import link
 from netdra.kernel.errors import KernelMissingError
+from netdra.kernel.link import Link
+from netdra.model.errors import TemporaryError
 from netdra.steps.contract import Record, Site
 
 
@@ -12,6 +14,19 @@ class Made(Record, frozen=True, kw_only=True):
 
     if_name: str
     kind: str
+
+
+def check_can_carry(step: str, lower: Link) -> None:
+    """Refuse to make an interface on one that is set down: it would have no carrier.
+
+    Raises:
+        TemporaryError: the interface below is down.
+    """
+    if not lower.is_up:
+        raise TemporaryError(
+            f'{step}: the interface below it, "{lower.name}", is down, so the pod could not send or receive',
+            hint=f"set it up: ip link set {lower.name} up, and in the configuration of the node's network",
+        )
 
 
 def unmake(made: Made, site: Site) -> None:

@@ -8,6 +8,7 @@ check, a port that is down) must be as the port has them; if the driver refuses 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
@@ -153,6 +154,8 @@ def _apply(order: Order, params: SriovParams, record: VirtualFunction, site: Sit
     may_fail: tuple[VF, ...] = ()
     if order.port is not None:
         needed, may_fail = ported.split(needed, now)
+    if order.port is None:
+        site.notes.extend(_doubts(wanted, params.mtu, pf, site))
     vf.change(site.host, pf.index, needed)
     for setting in may_fail:
         ported.attempt(setting, now, record.address, pf, site)
@@ -170,6 +173,16 @@ def _apply(order: Order, params: SriovParams, record: VirtualFunction, site: Sit
     if order.port is None:
         return result
     return ported.with_addresses(order.port, ported.added(order, order.port), result, None)
+
+
+def _doubts(wanted: VF, mtu: int | None, pf: Link, site: Site) -> Iterator[str]:
+    """Values that drivers accept although the NIC may drop the VF's packets for them, in words."""
+    if mtu is not None and mtu > pf.mtu:
+        yield f'mtu {mtu} exceeds the {pf.mtu} of PF "{pf.name}": the NIC may drop longer packets of the VF'
+    if wanted.mac is not None:
+        for other in vf.read(site.host, pf.index):
+            if other.index != wanted.index and (other.mac, other.vlan or 0) == (wanted.mac, wanted.vlan or 0):
+                yield f'VF {other.index} of PF "{pf.name}" also has MAC {wanted.mac}: frames reach one of the two'
 
 
 def _undo(record: VirtualFunction, site: Site) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from netdra.model.errors import InvalidInputError, PermanentError
 from netdra.model.result import StepResult
 from netdra.steps.contract import Builtin, MacText, Mtu, Order, Params, Site, appended, check_mac
 from netdra.steps.drift import check_interface
-from netdra.steps.made import Made, unmake
+from netdra.steps.made import Made, check_can_carry, unmake
 from netdra.steps.moving import check_free, interface
 
 VlanId = Annotated[int, msgspec.Meta(ge=1, le=4094)]
@@ -52,6 +52,7 @@ def _prepare(order: Order, params: VlanParams) -> None:
 def _observe(order: Order, params: VlanParams, site: Site) -> Made:
     check_free(order, site)
     lower = _lower(order, params, site)
+    check_can_carry(order.called, lower)
     if params.mtu is not None and params.mtu > lower.mtu:
         raise PermanentError(
             f'{order.called}: MTU {params.mtu} is more than the {lower.mtu} of "{lower.name}"',

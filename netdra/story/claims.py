@@ -10,7 +10,7 @@ from netdra.model.names import DRIVER, network_of_class
 from netdra.model.neutron_port import NeutronPort
 from netdra.model.suggestions import hint, listed
 from netdra.model.topology import NetworkTopology
-from netdra.rules import bonds
+from netdra.rules import bonds, foreign_macs
 from netdra.story import networks, placement
 from netdra.story.objects import ClusterState, PlacedPod
 from netdra.story.statement import Statement, Story, done, fact, story_of, wrong
@@ -20,6 +20,7 @@ _NEXT_OF: Mapping[str, str] = {
     "NotPrepared": "correct what the text names; the kubelet tries again within about a minute",
     "StepFailed": "correct what the text names; the container runtime tries again every few seconds",
     "NotYet": "wait: it is tried again",
+    "NoCarrier": "set up the interface below it on the node; check the cable and the port of the switch",
     "Refused": "correct what the text names, and create the pod again if its claim must change",
 }
 """What to do about a device that is not Ready, by the condition's reason."""
@@ -129,7 +130,7 @@ def _unknown_class(cluster: ClusterState, claim: ResourceClaim, name: str) -> St
 
 
 def readiness(topology: NetworkTopology, *, holds_back: bool = True) -> Iterator[Statement]:
-    """The conditions of a topology that do not hold, and its bonds whose frames the NIC may drop."""
+    """The conditions of a topology that do not hold, and warnings about its bonds."""
     about = f"NetworkTopology {topology.name}"
     conditions = topology.status.conditions if topology.status is not None else ()
     if not conditions:
@@ -151,9 +152,11 @@ def readiness(topology: NetworkTopology, *, holds_back: bool = True) -> Iterator
                 next_step=_TOPOLOGY_STEPS.get(condition.reason, "correct the topology"),
                 time=condition.last_transition_time,
             )
-    for finding in bonds.one_mac(topology):
-        next_step, reason = finding.hint, "SpoofCheck"
-        yield Statement(severity="warning", object=about, text=finding.what, reason=reason, next_step=next_step)
+    spoofed = (*bonds.one_mac(topology), *foreign_macs.check(topology))
+    for reason, findings in {"SpoofCheck": spoofed, "Bond": bonds.failover(topology)}.items():
+        for finding in findings:
+            next_step = finding.hint
+            yield Statement(severity="warning", object=about, text=finding.what, reason=reason, next_step=next_step)
 
 
 _TOPOLOGY_STEPS: Mapping[str, str] = {

@@ -1,4 +1,4 @@
-"""netdra's additions to a step's configuration: the allocated device, or the place of the step's interfaces in the pod.
+"""netdra's additions to a step's configuration: its device, the place of its interfaces in the pod, a link monitor.
 
 A topology's author does not know which device the scheduler will give, nor how much of its PF's link. Plugins that
 take a PCI address get it as `deviceID`, if the device is the claim's alone: to them it means "move this device"
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from netdra.model.errors import InvalidInputError
-from netdra.model.plan import MAX_RATE_KEYS, PlannedDevice, called
+from netdra.model.plan import MAX_RATE_KEYS, MIIMON, PlannedDevice, called, has_link_monitor
 from netdra.model.topology import Step
 from netdra.topology.binaries import translated
 from netdra.topology.graph import Graph
@@ -56,6 +56,7 @@ The program fails where it cannot guarantee a rate, so that is netdra's part alo
 """
 
 _DEVICE_KEYS = ("device", "hwaddr", "kernelpath", "pciBusID")
+_BOND = "bond"
 
 
 def supplied(graph: Graph, step: Step) -> str:
@@ -64,20 +65,25 @@ def supplied(graph: Graph, step: Step) -> str:
         return "deviceID" if step.type == "ib-sriov" else INTERFACE_PARAMETERS.get(step.type, "")
     if step.type in _ON_WHAT_IS_BEFORE:
         return "master" if last_maker(graph, step) else ""
+    if step.type == _BOND:
+        return "miimon"
     return "deviceID" if step.plugin in _DEVICE_IDS and _only_root(graph, step) else ""
 
 
 def completed(graph: Graph, step: Step, device: PlannedDevice | None) -> Mapping[str, Any]:
-    """The step's configuration with the places of its interfaces, which its author need not, or must not, write.
+    """The step's configuration with all that its author need not, or must not, write.
 
     A root step gets the interface of its allocated device. A derived step gets the interface of the only step before
     it. The program of a derived step also gets the place of its interfaces in the pod, or the device that came into it.
-    Parameters that a program reads differently from netdra are translated.
+    A bond gets a link monitor. Parameters that a program reads differently from netdra are translated.
 
     Raises:
         InvalidInputError: the configuration names another interface than the allocated one.
     """
-    config = step.config if step.is_builtin else translated(step.type, step.config)
+    config = step.config
+    if step.type == _BOND and not has_link_monitor(config):
+        config = {**config, "miimon": MIIMON}
+    config = config if step.is_builtin else translated(step.type, config)
     if step.is_root:
         return _standing_on(graph.topology, step, config, device)
     if step.type in _ON_WHAT_IS_BEFORE and not config.get("master") and (maker := last_maker(graph, step)):

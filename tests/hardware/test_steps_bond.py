@@ -5,18 +5,25 @@ Every mode takes the emulated VFs; both links come up, and with them the bond.
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Mapping
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 
+from netdra.chain import announcements
 from netdra.chain.check import check
 from netdra.chain.report import AttachError
-from netdra.model.plan import PlannedStep
+from netdra.chain.site import open_pod
+from netdra.model.plan import MIIMON, PlannedDevice, PlannedStep
 from testbed.waiting import until
-from tests.hardware.node import PATIENCE, PF, VF, ip
+from tests.hardware.node import PATIENCE, PF, VF, ip, ping, run, up
 from tests.hardware.pods import Pod, allocated, assert_as_before, feature_of, node_state, of_pf, settings_of
 from tests.plans import plan, step
 
@@ -264,3 +271,192 @@ def test_a_pod_that_dies_with_a_tuned_bond_gives_back_untuned_vfs(vfs: tuple[VF,
     assert settings_of(name) == was
     assert feature_of(name, "tcp-segmentation-offload")
     assert not Path(pod.path).exists()
+
+
+WIRE, PEER, OWN = "vnic", "192.0.2.1/24", "192.0.2.9/24"
+PING = ("busybox", "ping", "-i", "0.1", PEER.partition("/")[0])
+SILENCE = 1.0
+"""How long no ping may be answered when a link is lost, in seconds."""
+MAILBOX = 1.0
+"""How long igbvf waits for its PF before it lets the bond go on (drivers/net/ethernet/intel/igbvf/mbx.c)."""
+
+
+@contextmanager
+def following(pod: Pod, *command: str, words: str) -> Iterator[Callable[[], list[float]]]:
+    """Run a program in a pod; when it wrote the lines with these words so far, on the monotonic clock."""
+    whole = ("ip", "netns", "exec", pod.netns, *command)
+    with subprocess.Popen(whole, stdout=subprocess.PIPE, text=True) as process:
+        times: list[float] = []
+
+        def read() -> None:
+            assert process.stdout is not None
+            times.extend(time.monotonic() for line in process.stdout if all(word in line for word in words.split()))
+
+        reader = Thread(target=read)
+        reader.start()
+        try:
+            yield lambda: list(times)
+        finally:
+            process.terminate()
+            reader.join()
+
+
+def assert_goes_on(answers: list[float], begun: float, longest: float = SILENCE) -> None:
+    """From a moment on, pings are answered with no more than a short silence."""
+    times = [begun, *(each for each in answers if each > begun)]
+    silences = [after - before for before, after in itertools.pairwise(times)]
+    assert max(silences) < longest, [f"{silence:.2f}" for silence in silences]
+
+
+def active(pod: Pod) -> str:
+    return str(pod.link("bond0")["linkinfo"]["info_data"].get("active_slave", ""))
+
+
+@pytest.fixture
+def peer(pfs: tuple[PF, ...], new_netns: Callable[[], str]) -> str:
+    """Another machine on the wire of both PFs."""
+    netns = new_netns()
+    ip("link", "set", "dev", WIRE, "netns", netns)
+    ip("address", "add", PEER, "dev", WIRE, netns=netns)
+    up(WIRE, netns)
+    return netns
+
+
+def lose_pf(pf: PF, _: VF) -> None:
+    ip("link", "set", pf.name, "down")
+
+
+def reset_vf(_: PF, vf: VF) -> None:
+    (vf.folder / "reset").write_text("1")
+
+
+def bonded(roots: tuple[PlannedStep, ...], pod: Pod, **config: Any) -> None:
+    """Attach a bond with an address, and wait until its primary member is used."""
+    tuning = step("tune", "tuning", "bond0", {"dev": "bond0", "addresses": [OWN]}, after=["bond"])
+    made = bond({"mode": "active-backup", "primary": "net1", **config})
+    pod.attach(plan(*roots, made, tuning))
+    until(
+        lambda: [member_state(pod, name) for name in ("net1", "net2")] == ["UP", "UP"],
+        "both members to be up",
+        seconds=PATIENCE,
+    )
+    until(lambda: active(pod) == "net1", "the primary member to be active", seconds=PATIENCE)
+
+
+@pytest.mark.parametrize("lose", [lose_pf, reset_vf], ids=["PF down", "VF reset"])
+@pytest.mark.parametrize("config", [{}, {"failOverMac": "active"}], ids=["one MAC", "the member's MAC"])
+def test_traffic_of_a_bond_goes_on_when_a_member_has_lost_its_link(
+    pfs: tuple[PF, ...],
+    vfs: tuple[VF, VF],
+    pod: Pod,
+    peer: str,
+    lose: Callable[[PF, VF], None],
+    config: dict[str, Any],
+) -> None:
+    """The VF's driver finds a lost link late, by a look every two seconds: the time counts from then on."""
+    bonded(members(vfs, spoofchk="off"), pod, **config)
+    ping(PEER.partition("/")[0], pod.netns)
+
+    with (
+        following(pod, *PING, words="seq=") as answers,
+        following(pod, "ip", "-o", "monitor", "link", words="net1 NO-CARRIER") as losses,
+    ):
+        until(lambda: len(answers()) > 5, "answers", seconds=PATIENCE)
+        lose(pfs[0], vfs[0])
+        try:
+            until(losses, "the loss", seconds=PATIENCE)
+            time.sleep(2 * SILENCE)  # programs that look would take the only processor from the pings
+            assert active(pod) == "net2"
+        finally:
+            ip("link", "set", pfs[0].name, "up")
+        assert_goes_on(answers(), losses()[0], SILENCE + MAILBOX)
+
+
+SWITCH = "hw-0"
+
+
+@pytest.fixture
+def wires(new_netns: Callable[[], str]) -> Iterator[tuple[PlannedDevice, ...]]:
+    """Two devices of the node, and a switch at the other ends of their wires that has the peer's address."""
+    switch = new_netns()
+    assert switch == SWITCH
+    ip("link", "add", "switch", "type", "bridge", netns=switch)
+    ip("address", "add", PEER, "dev", "switch", netns=switch)
+    ip("link", "set", "switch", "up", netns=switch)
+    for number in (0, 1):
+        end = f"port{number}"
+        ip("link", "add", f"wire{number}", "type", "veth", "peer", "name", end, "netns", switch)
+        ip("link", "set", end, "master", "switch", "up", netns=switch)
+    yield tuple(PlannedDevice(request="r", pool="p", device="d", if_name=f"wire{number}") for number in (0, 1))
+    for number in (0, 1):
+        ip("link", "delete", f"wire{number}")
+
+
+@pytest.mark.parametrize("config", [{}, {"failOverMac": "active"}], ids=["one MAC", "the member's MAC"])
+def test_traffic_of_a_bond_goes_on_within_a_second_when_a_port_of_the_switch_goes_down_and_comes_back(
+    wires: tuple[PlannedDevice, ...], pod: Pod, config: dict[str, Any]
+) -> None:
+    roots = tuple(step(f"vf{at}", "host-device", f"net{at + 1}", device=wire) for at, wire in enumerate(wires))
+    bonded(roots, pod, **config)
+
+    with following(pod, *PING, words="seq=") as answers:
+        until(lambda: len(answers()) > 5, "answers", seconds=PATIENCE)
+        begun = time.monotonic()
+        ip("link", "set", "port0", "down", netns=SWITCH)
+        time.sleep(2 * SILENCE)
+        assert active(pod) == "net2"
+        ip("link", "set", "port0", "up", netns=SWITCH)
+        time.sleep(2 * SILENCE)
+        assert active(pod) == "net1"
+        assert_goes_on(answers(), begun)
+
+
+def test_a_bond_of_a_former_version_without_link_monitor_is_neither_drift_nor_attached_anew(
+    vfs: tuple[VF, VF], pod: Pod
+) -> None:
+    steps = (*members(vfs), bond({"mode": "active-backup"}))
+    pod.attach(plan(*steps))
+    assert pod.link("bond0")["linkinfo"]["info_data"]["miimon"] == MIIMON
+    ip("link", "set", "bond0", "type", "bond", "miimon", "0", netns=pod.netns)
+    index = pod.link("bond0")["ifindex"]
+
+    assert check(pod.netns, pod.settings).is_clean
+    assert pod.attach(plan(*steps)).repeated
+    assert pod.link("bond0")["ifindex"] == index
+    assert pod.detach().is_clean
+
+
+def test_a_bond_of_two_vfs_of_one_pf_has_a_note(pfs: tuple[PF, ...], pod: Pod) -> None:
+    report = pod.attach(plan(*members((pfs[0].vf(1), pfs[0].vf(2))), bond({"mode": "active-backup"})))
+
+    (note,) = report.steps[-1].notes
+    assert note.startswith(f"members net1, net2 are VFs of one PF, {pfs[0].pci}: ")
+    assert pod.detach().is_clean
+
+
+def test_a_peer_with_a_stale_entry_reaches_the_addresses_of_a_bond_and_of_a_vlan_on_it(
+    vfs: tuple[VF, VF], pod: Pod, peer: str
+) -> None:
+    for text, dev in {"192.0.2.9": WIRE, "198.51.100.9": "wire7"}.items():
+        if dev != WIRE:
+            ip("link", "add", dev, "link", WIRE, "type", "vlan", "id", "7", netns=peer)
+            ip("address", "add", "198.51.100.1/24", "dev", dev, netns=peer)
+            ip("link", "set", dev, "up", netns=peer)
+        ip("neigh", "replace", text, "lladdr", "02:00:00:00:00:99", "dev", dev, "nud", "stale", netns=peer)
+    made = plan(
+        *members(vfs, spoofchk="off", trust="on"),
+        bond({"mode": "active-backup"}),
+        vlan("data", 7, "data0"),
+        step("tune", "tuning", "bond0", {"addresses": [OWN]}, after=["bond"]),
+        step("more", "tuning", "data0", {"addresses": ["198.51.100.9/24"]}, after=["data"]),
+    )
+    pod.attach(made)
+
+    def waiting() -> dict[str, str]:
+        with open_pod(pod.path) as space:
+            return announcements.announce(announcements.names_of([made]), space)
+
+    until(lambda: not waiting(), "the links to be up", seconds=PATIENCE)
+    for text in ("192.0.2.9", "198.51.100.9"):
+        run("ip", "netns", "exec", peer, "busybox", "ping", "-c", "1", "-W", "1", text)
+    assert pod.detach().is_clean

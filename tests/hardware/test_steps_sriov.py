@@ -246,3 +246,26 @@ def test_two_pods_on_vfs_of_one_vlan_ping_and_one_on_another_does_not(
     ping("10.50.0.2", pods[0].netns)
     unheard = ("ip", "netns", "exec", pods[0].netns, "busybox", "ping", "-c", "1", "-W", "2", "10.50.0.3")
     assert "100% packet loss" in run(*unheard, check=False)
+
+
+def test_values_for_which_a_nic_drops_packets_of_a_vf_are_notes(
+    pfs: tuple[PF, ...], new_pod: Callable[[], Pod]
+) -> None:
+    pf, mac = pfs[0], "02:00:00:00:99:77"
+    first, second = (
+        pod.attach(plan(step("vf", "sriov", "net1", {"mac": mac, **config}, device=allocated(vf))))
+        for pod, vf, config in ((new_pod(), pf.vf(1), {}), (new_pod(), pf.vf(2), {"mtu": 1600}))
+    )
+
+    assert first.steps[0].notes == ()
+    assert second.steps[0].notes == (
+        f'mtu 1600 exceeds the 1500 of PF "{pf.name}": the NIC may drop longer packets of the VF',
+        f'VF 1 of PF "{pf.name}" also has MAC {mac}: frames reach one of the two',
+    )
+
+
+def test_a_vlan_on_a_vf_of_the_node_that_is_down_fails_with_the_reason(pfs: tuple[PF, ...], pod: Pod) -> None:
+    vf = pfs[0].vf(3)
+    ip("link", "set", vf.name, "down")
+    with pytest.raises(AttachError, match=f'the interface below it, "{vf.name}", is down'):
+        pod.attach(plan(step("v", "vlan", "net1", {"id": 7, "master": vf.name}, device=allocated(vf))))

@@ -11,14 +11,18 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import itertools
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
+import msgspec
+
+from netdra.chain import announcements
 from netdra.chain.report import AttachError, DuplicateAddress
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
 from netdra.model.plan import ClaimReference, Plan, programs
@@ -141,6 +145,7 @@ class Attachments:
     signals: Signals
     _background: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _looking: set[asyncio.Task[None]] = field(default_factory=set)
+    _closing: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def table(self) -> Table:
@@ -225,6 +230,7 @@ class Attachments:
         """Wait for the work in progress: nothing is left half done."""
         # No more work is begun that may hang: checkpoints have it.
         self.threads.undoing.shutdown(wait=False, cancel_futures=True)
+        self._closing.set()
         await asyncio.gather(*self._looking, return_exceptions=True)
         await self.table.at_rest()
         self.threads.shutdown()
@@ -376,17 +382,43 @@ class Attachments:
         claims = [ClaimDevices.of_record(record) for record in records]
         with self.circuits.trying(plugins, deadline):
             outcomes = await self.in_thread(lambda: self.network.attach(sandbox, claims, plans, deadline))
-        if any(step.on_duplicate == REPORT for plan in plans.plans for step in plan.steps):
-            task = asyncio.create_task(self._report_duplicates(sandbox, plans.plans))
-            self._looking.add(task)
-            task.add_done_callback(self._looking.discard)
+        task = asyncio.create_task(self._announce(sandbox, plans.plans, outcomes))
+        self._looking.add(task)
+        task.add_done_callback(self._looking.discard)
         return outcomes
 
-    async def _report_duplicates(self, sandbox: Sandbox, plans: Sequence[Plan]) -> None:
-        """Ask the wire for a pod's addresses when its hook is over: a runtime starts no other pod during a hook."""
+    async def _announce(self, sandbox: Sandbox, plans: Sequence[Plan], outcomes: Sequence[Outcome]) -> None:
+        """Ask the wire for a pod's addresses, and announce them, when its hook is over: it never takes longer for that.
+
+        Interfaces that have no carrier by then are reported until they have one.
+        """
         with suppress(NetdraError):  # the pod has ended
-            found = await asyncio.to_thread(self.network.duplicates, sandbox, plans)
-            self.events.report_duplicates(sandbox, found)
+            found: tuple[DuplicateAddress, ...] = ()
+            if any(step.on_duplicate == REPORT for plan in plans for step in plan.steps):
+                found = await asyncio.to_thread(self.network.duplicates, sandbox, plans)
+                self.events.report_duplicates(sandbox, found)
+            waiting = dict.fromkeys(announcements.names_of(plans), "")
+            for tries in itertools.count():
+                if not waiting or await self._closes_in(announcements.pause(tries)):
+                    return
+                waiting = await asyncio.to_thread(self.network.announce, sandbox, waiting.keys(), outcomes, found)
+                if announcements.is_late(tries):
+                    self._report_silent(sandbox, {name: reason for name, reason in waiting.items() if reason})
+
+    async def _closes_in(self, seconds: float) -> bool:
+        """Wait; whether the daemon ends meanwhile."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._closing.wait(), seconds)
+        return self._closing.is_set()
+
+    def _report_silent(self, sandbox: Sandbox, silent: Mapping[str, str]) -> None:
+        """Write which interfaces of a pod have no carrier into the statuses of its claims."""
+        present = self.writer.of_pod(sandbox.uid)
+        self.writer.update([
+            msgspec.structs.replace(outcome, silent=silent)
+            for outcome in present
+            if outcome.is_attached and outcome.sandbox.id == sandbox.id and outcome.silent != silent
+        ])  # fmt: skip
 
     async def _refuse_addresses(self, sandbox: Sandbox, claims: Sequence[ClaimReference], problem: NetdraError) -> None:
         """Have claims get other addresses instead of those that were found to be duplicates."""

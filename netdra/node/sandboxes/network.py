@@ -5,13 +5,14 @@ Called by `netdra.node.sandboxes.hooks` and `recover`, which have the sandbox's 
 
 from __future__ import annotations
 
+import ipaddress
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import msgspec
 
+from netdra.chain import announcements, checkpoint, duplicates
 from netdra.chain import check as checks
-from netdra.chain import checkpoint, duplicates
 from netdra.chain.attach import attach
 from netdra.chain.checkpoint import PodIdentity, Saved
 from netdra.chain.collect import collect
@@ -23,6 +24,7 @@ from netdra.chain.site import ChainSettings, open_pod, reopen_pod
 from netdra.kernel import netns
 from netdra.kernel.errors import KernelError
 from netdra.kernel.liveness import Liveness
+from netdra.kernel.probe import WiredAddress
 from netdra.model.errors import InvalidInputError, NetdraError, TemporaryError
 from netdra.model.plan import ClaimReference, Plan, PlannedDevice
 from netdra.node import faults, metrics
@@ -225,6 +227,30 @@ class Network:
             found = duplicates.look(plans, space)
         metrics.DUPLICATES.labels("report").inc(len(found))
         return found
+
+    def announce(
+        self, sandbox: Sandbox, names: Collection[str], outcomes: Iterable[Outcome], without: Iterable[DuplicateAddress]
+    ) -> dict[str, str]:
+        """Announce addresses of a sandbox's interfaces once more: those of its steps, not what its containers added.
+
+        Args:
+            sandbox: the pod's.
+            names: the interfaces.
+            outcomes: of its claims.
+            without: addresses that are not announced.
+
+        Returns:
+            the interfaces to try again, as `announcements.announce`.
+
+        Raises:
+            NetdraError: its namespace is gone, or cannot be entered.
+        """
+        devices = (device for outcome in outcomes for device in outcome.devices)
+        ips = (ip.address for device in devices for step in device.steps for ip in step.result.ips)
+        given = {ipaddress.ip_interface(text).ip for text in ips}
+        others = {WiredAddress(entry.if_name, ipaddress.ip_address(entry.address)) for entry in without}
+        with open_pod(sandbox.netns) as space:
+            return announcements.announce(names, space, lambda place: place.address in given and place not in others)
 
     def drift(self, sandbox: Sandbox) -> tuple[str, ...]:
         """The drift of a sandbox's network as texts; none of a sandbox that ends just now.

@@ -8,7 +8,7 @@ AllocatedDeviceStatus).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -34,6 +34,7 @@ MAX_MESSAGE = 32 * 1024
 READY = "Ready"
 NOT_PREPARED = "NotPrepared"
 HEALTHY = "Healthy"
+NO_CARRIER = "NoCarrier"
 """The condition of a pooled VF in trouble, which has no taint of its own; absent while all is well."""
 
 PolicyOf = Callable[[DeviceKey], str]
@@ -58,6 +59,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         reason: one word for programs: `Attached`, or why it is not; `NotPrepared` comes before there is a sandbox.
         message: the same for people; of a failure, the step that failed.
         duplicates: the claim's addresses with which no pod may start: another machine on the wire has them.
+        silent: why interfaces of the pod have no carrier, by name.
     """
 
     claim: ClaimReference
@@ -66,6 +68,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = "Attached"
     message: str = ""
     duplicates: tuple[DuplicateAddress, ...] = ()
+    silent: Mapping[str, str] = {}
 
     @property
     def is_attached(self) -> bool:
@@ -247,6 +250,8 @@ def _entry(
     if trouble is not None:
         # No pod is attached otherwise than before, so `Ready` stays.
         conditions.append(_condition(HEALTHY, "False", trouble.reason, trouble.message))
+    elif silent := "; ".join(_silent(uses)):
+        conditions.append(_condition(HEALTHY, "False", NO_CARRIER, silent))
     return AllocatedDeviceStatus(
         driver=names.DRIVER,
         pool=pool,
@@ -256,6 +261,14 @@ def _entry(
         data=_data(uses, pod_network_kind),
         network_data=_network_data(uses),
     )
+
+
+def _silent(uses: Sequence[Use]) -> Iterator[str]:
+    """The interfaces of a device, and on top of it, that have no carrier, in words."""
+    for outcome, device in uses:
+        for name in dict.fromkeys(step.interface for step in device.steps):
+            if name in outcome.silent:
+                yield f'pod "{outcome.sandbox.name}": {outcome.silent[name]}' if len(uses) > 1 else outcome.silent[name]
 
 
 def _ready(outcomes: Sequence[Outcome]) -> dict[str, Any]:

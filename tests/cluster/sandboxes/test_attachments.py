@@ -10,6 +10,8 @@ from contextlib import suppress
 import msgspec
 import pytest
 
+from netdra.chain import announcements
+from netdra.kernel import link
 from netdra.model.errors import InvalidInputError, NetdraError, TemporaryError
 from netdra.model.plan import ClaimReference
 from netdra.node.nri.hooks import Sandbox
@@ -19,7 +21,7 @@ from testbed.objects import CLAIM, POD, SLICE, manifest
 from testbed.recorder import Recorder
 from testbed.waiting import awaited, until_async
 from tests.cluster.sandboxes.gate import shared
-from tests.cluster.sandboxes.scene import Scene, chain_of_three, ready, step
+from tests.cluster.sandboxes.scene import WITHIN, Scene, chain_of_three, ready, step
 
 SLOW_SECONDS = 30.0
 """For how long a plugin would run that is not ended."""
@@ -70,6 +72,35 @@ def test_the_trouble_of_a_vf_is_a_condition_of_its_claim_while_it_lasts(scene: S
             daemon.pods.writer.note_troubles([])
             await daemon.written()
             assert ready(scene.stored(claim))["status"] == "True"
+
+    asyncio.run(story())
+
+
+def test_an_interface_without_a_carrier_is_a_condition_of_its_claim_until_it_has_one(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(announcements, "PAUSES", (0.1, 0.1))
+    monkeypatch.setattr(announcements, "SLOW", 0.1)
+    claim, sandbox = scene.of_three()
+
+    def unhealthy() -> list[str]:
+        devices = scene.stored(claim)["status"].get("devices", [])
+        found = [condition for device in devices for condition in device["conditions"]]
+        assert all(each["status"] == "True" for each in found if each["type"] == "Ready")
+        return [each["message"] for each in found if (each["type"], each["reason"]) == ("Healthy", "NoCarrier")]
+
+    def set_peer(*, up: bool) -> None:
+        with scene.machine.host.socket() as sock:
+            link.change(sock, "eth7p", up=up)
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            set_peer(up=False)
+            await daemon.run(sandbox)
+            await until_async(unhealthy, "the condition", seconds=WITHIN)
+            assert unhealthy() == ['interface "net1" has no carrier (operstate lowerlayerdown)']
+            set_peer(up=True)
+            await until_async(lambda: not unhealthy(), "the condition to end", seconds=WITHIN)
 
     asyncio.run(story())
 

@@ -59,7 +59,7 @@ def test_two_devices_of_a_request_go_to_the_pod_and_come_back(bed: Bed) -> None:
 
 
 def test_a_shared_device_gets_a_link_of_its_own_by_the_plugin_of_that_name(bed: Bed) -> None:
-    bed.veth("nicA", "farA")
+    bed.veth("nicA", "farA", up=True)
     before = bed.state()
     said = {"type": "macvlan", "config": {"mode": "bridge", "name": "data0", "ipam": {}}}
     (plan,) = plans_of(device("nicA", "macvlan"), said=said, share="s")

@@ -121,6 +121,19 @@ def test_refusals_carry_the_kernels_own_words(machine: Machine) -> None:
         link.create(machine.sock, "a", "bridge")
 
 
+def test_refusals_name_settings_as_people_do(machine: Machine) -> None:
+    machine.veth("a", "b")
+    refused: list[tuple[link.LinkChanges, str]] = [
+        ({"up": True}, "state up"),
+        ({"up": False}, "state down"),
+        ({"promiscuous": True, "master": 0, "mtu": 5, "txqlen": None}, "promiscuous mode on, no master, mtu 5"),
+    ]
+    for changes, words in refused:
+        with pytest.raises(KernelMissingError) as caught:
+            link.change(machine.sock, "c", **changes)
+        assert f'cannot set {words} of link "c"' in caught.value.what
+
+
 def test_a_link_is_changed_by_any_of_its_names(machine: Machine) -> None:
     machine.veth("a", "b")
     long = "a-name-that-is-longer-than-the-kernels-own"

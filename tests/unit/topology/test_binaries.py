@@ -23,7 +23,7 @@ from netdra.rules.schemas import check_programs
 from netdra.rules.topologies import check_topology
 from netdra.steps.builtin import TYPES
 from netdra.topology.attachment import completed
-from netdra.topology.binaries import translated
+from netdra.topology.binaries import translated, translated_plan
 from netdra.topology.bind import unbound
 from netdra.topology.graph import compile_topology
 from tests.plans import plan, step
@@ -221,7 +221,6 @@ def test_a_parameter_the_program_would_ignore_is_rejected_in_topologies_and_plan
 
 
 NOT_MEANT = [
-    (BOND % "mtu: 1500", 'requires parameter "miimon"'),
     (BOND % "miimon: 100, tlbDynamicLb: 2", 'does not accept 2 for parameter "tlbDynamicLb"'),
     (VLAN % "id: 0, master: x", 'expects parameter "id" to be at least 1'),
     (VLAN % "id: 5, vlanId: 6, master: x", 'accepts "id" and "vlanId" for the same'),
@@ -416,3 +415,42 @@ def test_steps_of_a_plan_by_hand_are_held_to_the_same() -> None:
     config = {**vlan.config, "protocol": "802.1ad"}
     (finding,) = check_programs([plan(root, msgspec.structs.replace(vlan, config=config))])
     assert finding.path == ("steps", 1, "config", "protocol")
+    bond = step("b", "bond", "bond0", {"mode": "active-backup", "links": [{"name": "a"}, {"name": "b"}]}, binary=True)
+    assert 'requires parameter "miimon"' in check_programs([plan(bond)])[0].what
+
+
+LINK_MONITOR = """
+- {{name: vf0, type: sriov}}
+- {{name: vf1, type: sriov}}
+- name: bond0
+  type: bond
+  execution: {execution}
+  dependOn: [vf0, vf1]
+  config: {{mode: active-backup, links: [{{name: net1}}, {{name: net2}}], {config}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("config", "builtin", "program"),
+    [
+        ("", 100, "100"),
+        ("miimon: 50", 50, "50"),
+        ("miimon: 0", 0, "0"),
+        ("arpInterval: 0", 100, None),  # the program has no ARP monitor
+        ("arpInterval: 200, arpIpTarget: [192.0.2.1]", None, None),
+    ],
+)
+def test_a_bond_gets_a_link_monitor_unless_its_config_has_one(
+    topology: Topology, config: str, builtin: int | None, program: str | None
+) -> None:
+    for execution, expected in {"Auto": builtin, **({} if program is None else {"Binary": program})}.items():
+        written = topology(LINK_MONITOR.format(execution=execution, config=config))
+
+        assert check_topology(written) == ()
+        assert unbound(written).steps[-1].config.get("miimon") == expected
+
+
+def test_a_plan_of_a_former_version_is_attached_as_it_is_so_that_its_pod_is_not_attached_anew() -> None:
+    former = plan(step("b", "bond", "bond0", {"mode": "active-backup", "links": ["net1", "net2"]}))
+
+    assert translated_plan(former) == former

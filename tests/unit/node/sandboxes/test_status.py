@@ -247,3 +247,18 @@ def test_addresses_with_which_no_pod_may_start_are_reported_for_the_controller()
     told = only(msgspec.structs.replace(failure(), duplicates=(found,)))
     assert told.data["duplicates"] == [{"address": "10.7.0.5", "hardwareAddress": "02:00:00:00:00:09"}]
     assert "duplicates" not in only(failure()).data
+
+
+def test_an_interface_without_a_carrier_is_a_condition_of_its_device_that_ends_with_it() -> None:
+    silent = {"net1": 'interface "net1" has no carrier (operstate down)', "net9": "another device's"}
+    first = only(msgspec.structs.replace(outcome(), silent=silent))
+    assert [(each["type"], each["status"], each["reason"], each["message"]) for each in first.conditions or ()] == [
+        ("Ready", "True", "Attached", ""),
+        ("Healthy", "False", "NoCarrier", silent["net1"]),
+    ]
+
+    two = only(msgspec.structs.replace(outcome(1), silent=silent), outcome(2))
+    assert [each["message"] for each in two.conditions or () if each["type"] == "Healthy"] == [
+        f'pod "p1": {silent["net1"]}'
+    ]
+    assert [each["type"] for each in only(outcome()).conditions or ()] == ["Ready"]
