@@ -49,6 +49,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         protocol: its origin, RTPROT_*.
         kind: RTN_*: unicast, local, broadcast, unreachable ...
         links: the links of all its next hops.
+        gateways: the routers of all its next hops if it has several, in the order of `links`.
     """
 
     destination: str
@@ -64,6 +65,14 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     protocol: int = uapi.RTPROT_STATIC
     kind: int = uapi.RTN_UNICAST
     links: tuple[int, ...] = ()
+    gateways: tuple[str, ...] = ()
+
+    @property
+    def paths(self) -> tuple[Route, ...]:
+        """The route, or one route for each of its next hops: the kernel joins IPv6 routes of one metric into one."""
+        hops = zip(self.links, self.gateways, strict=False)
+        one = msgspec.structs.replace(self, links=(), gateways=())
+        return tuple(msgspec.structs.replace(one, index=index, gateway=gateway) for index, gateway in hops) or (self,)
 
     @property
     def is_default(self) -> bool:
@@ -82,7 +91,7 @@ def parse(body: bytes) -> Route:
     fields = attributes(body, _HEADER.size)
     metrics = attributes(fields.get(uapi.RTA_METRICS, b""))
     index = _number(fields, uapi.RTA_OIF)
-    hops = tuple(link for link, _ in _hops(fields.get(uapi.RTA_MULTIPATH, b"")))
+    hops = tuple(_hops(fields.get(uapi.RTA_MULTIPATH, b"")))
     return Route(
         destination=_destination(family, fields.get(uapi.RTA_DST), length),
         index=index,
@@ -96,7 +105,8 @@ def parse(body: bytes) -> Route:
         advmss=_number(metrics, uapi.RTAX_ADVMSS),
         protocol=protocol,
         kind=kind,
-        links=hops or ((index,) if index else ()),
+        links=tuple(link for link, _ in hops) or ((index,) if index else ()),
+        gateways=tuple(_router(family, packed) for _, packed in hops),
     )
 
 
@@ -252,9 +262,15 @@ def _via(family: int, gateway: ipaddress.IPv4Address | ipaddress.IPv6Address) ->
 
 def _gateway(family: int, fields: dict[int, bytes]) -> str:
     if uapi.RTA_VIA in fields:
-        via = fields[uapi.RTA_VIA]
-        return _text(struct.unpack_from("=H", via)[0], via[2:])
+        return _router(family, fields[uapi.RTA_VIA])
     return _text(family, fields.get(uapi.RTA_GATEWAY))
+
+
+def _router(family: int, packed: bytes) -> str:
+    """The gateway of one of several next hops, as `_hops` yields it."""
+    if len(packed) in (4, 16):
+        return _text(family, packed)
+    return _text(struct.unpack_from("=H", packed)[0], packed[2:]) if packed else ""
 
 
 def _scope(route: Route) -> int:
