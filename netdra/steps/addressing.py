@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from netdra.kernel import address, link, route, uapi, unlocked
-from netdra.kernel.errors import KernelMissingError
+from netdra.kernel.errors import KernelError, KernelMissingError
 from netdra.kernel.netlink import Socket
 from netdra.kernel.route import Route
 from netdra.model import texts
@@ -293,8 +293,14 @@ def _enable_ipv6(if_name: str, index: int, pod: PodSpace) -> None:
         sysctl.write(pod.namespace, wanted)
     except KernelMissingError:
         mtu = link.get(pod.sock, index).mtu
-        if mtu >= texts.LEAST_MTU_6:
+        if mtu >= texts.LEAST_MTU_6 and sysctl.has_ipv6(pod.namespace):
             raise
+        if mtu >= texts.LEAST_MTU_6:
+            raise PermanentError(
+                f'interface "{if_name}" can have no IPv6 address: the kernel of the node has no IPv6 '
+                "(ipv6.disable=1 on its command line, or no module ipv6)",
+                hint="enable IPv6 on the node, or leave IPv6 addresses out",
+            ) from None
         raise PermanentError(
             f'interface "{if_name}" has MTU {mtu} and can have no IPv6 address: the kernel removes IPv6 from an '
             f"interface whose MTU is below {texts.LEAST_MTU_6}",
@@ -305,15 +311,22 @@ def _enable_ipv6(if_name: str, index: int, pod: PodSpace) -> None:
 def _delete_route(sock: Socket, entry: Route) -> None:
     try:
         route.delete(sock, entry)
-    except KernelMissingError:
-        return
+    except KernelError as problem:
+        if not _is_gone(problem):
+            raise
 
 
 def _delete_address(sock: Socket, index: int, text: str) -> None:
     try:
         address.delete(sock, index, text)
-    except KernelMissingError:
-        return
+    except KernelError as problem:
+        if not _is_gone(problem):
+            raise
+
+
+def _is_gone(problem: KernelError) -> bool:
+    """Whether there is nothing to delete: a kernel without IPv6 supports no request about it."""
+    return isinstance(problem, KernelMissingError) or problem.is_unsupported
 
 
 def _gateway(text: str, routes: Sequence[Route]) -> str:

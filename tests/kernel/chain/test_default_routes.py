@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -26,7 +26,7 @@ ETH0 = {4: ("eth0", "10.0.0.1", 0), 6: ("eth0", "fd00::1", 1024)}
 
 
 @pytest.fixture
-def pod(bed: Bed) -> Iterator[Bed]:
+def pod(bed: Bed) -> Bed:
     """A pod with default routes of both families through eth0, and NICs with a carrier on the node."""
     with bed.pod.socket() as sock, Socket() as host:
         link.create(sock, "eth0", "veth", kinds.veth(kinds.Peer("cluster")), up=True)
@@ -40,7 +40,7 @@ def pod(bed: Bed) -> Iterator[Bed]:
         ("route", "add", "default", "via", "fd00::1", "metric", "1024"),
     ):
         bed.run("ip", *command, inside=True)
-    yield bed
+    return bed
 
 
 def defaults(bed: Bed, family: int) -> list[Default]:
@@ -257,7 +257,7 @@ def steps_of(drawn: Drawn, number: int, bed: Bed) -> list[PlannedStep]:
     at, name = f"eth{number}", f"net{number}"
     match drawn.kind:
         case "macvlan":
-            made = step(name, "macvlan", name, {"master": at, **config})
+            made = step(name, "macvlan", name, {"master": at, **config}, device=device(at))
         case "bridge":
             made = step(name, "bridge", name, {"bridge": f"br{number}", **config})
         case _:
