@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
+import re
+import socket
+import struct
+import subprocess
+import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -17,6 +23,7 @@ from netdra.chain.report import AttachError, AttachReport
 from netdra.kernel import kinds, link
 from netdra.kernel.netlink import Socket
 from netdra.model.plan import PlannedStep
+from testbed.waiting import until
 from tests.kernel.chain.conftest import Bed, device, differences, recorder
 from tests.plans import attach, plan, step
 
@@ -323,3 +330,89 @@ def test_default_routes_follow_the_rule_for_random_steps_and_check_names_each_lo
         assert differences(before, pod.state()["pod"]) == []
 
     holds()
+
+
+def advertise(name: str, prefix: str) -> None:
+    """Advertise a prefix and a default route, as a router on a link of the node."""
+    router_advertisement = struct.pack("!BBHBBHII", 134, 0, 0, 64, 0, 1800, 0, 0)
+    network = ipaddress.ip_network(prefix)
+    information = struct.pack(
+        "!BBBBIII16s", 3, 4, network.prefixlen, 0xC0, 3600, 1800, 0, network.network_address.packed
+    )
+    index = socket.if_nametoindex(name)
+    with socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6) as raw:
+        raw.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, 255)
+        raw.sendto(router_advertisement + information, ("ff02::1", 0, 0, index))
+
+
+def follow(bed: Bed, name: str, prefix: str) -> None:
+    """Advertise until the pod has an address of the prefix; a link-local address is needed first, on both sides."""
+
+    def has_address() -> bool:
+        with suppress(OSError):
+            advertise(name, prefix)
+        return any(prefix.partition("::")[0] in text for text in bed.addresses("net1", inside=True))
+
+    until(has_address, "an address of the advertised prefix")
+
+
+ADVERTISED = "2001:db8:bad::/64"
+
+
+@pytest.mark.parametrize("binary", [False, True], ids=["built in", "program"])
+def test_a_router_s_default_route_stays_out_of_the_pod_and_its_address_is_reported(pod: Bed, binary: bool) -> None:
+    nic(pod)
+    config = {"device": "eth7", "ipam": static(20, routes=[])}
+    attached(pod, step("nic", "host-device", "net1", config, device=device("eth7"), binary=binary))
+    follow(pod, "peer7", ADVERTISED)
+    assert defaults(pod, 6) == [ETH0[6]]
+    assert re.fullmatch(
+        r'interface "net1" has address 2001:db8:bad:.*/64, which a router advertised and no step requests', drift(pod)
+    )
+    pod.run("sysctl", "-q", "-w", "net.ipv6.conf.net1.accept_ra_defrtr=1", inside=True)
+    advertise("peer7", ADVERTISED)
+    until(lambda: len(defaults(pod, 6)) == 2, "the router's default route")
+    assert 'interface "net1" has a default route via fe80:' in drift(pod)
+
+
+def test_a_requested_default_route_of_a_router_comes_first(pod: Bed) -> None:
+    nic(pod)
+    attached(pod, requesting(step("nic", "host-device", "net1", {}, device=device("eth7"))))
+    follow(pod, "peer7", ADVERTISED)
+    assert [(name, metric) for name, _, metric in defaults(pod, 6)] == [("net1", 1023), ("eth0", 1024)]
+    assert drift(pod) == ""
+
+
+def test_what_a_router_advertises_is_no_drift_where_a_step_lets_the_interface_follow_routers(pod: Bed) -> None:
+    nic(pod)
+    settings = {"net.ipv6.conf.IFNAME.accept_ra": "2", "net.ipv6.conf.IFNAME.accept_ra_defrtr": "1"}
+    attached(
+        pod,
+        step("nic", "host-device", "net1", {"ipam": static(20, routes=[])}, device=device("eth7")),
+        step("tune", "tuning", "net1", {"sysctl": settings}, after=["nic"]),
+    )
+    follow(pod, "peer7", ADVERTISED)
+    assert drift(pod) == ""
+
+
+WITHOUT_IPV6 = 'nsenter --net="$0" mount -t tmpfs none /proc/sys/net/ipv6 && exec "$@"'
+
+
+def test_an_ipv6_address_on_a_node_without_ipv6_is_refused_by_its_reason_and_undone(pod: Bed) -> None:
+    """As with ipv6.disable=1, the folder of IPv6's settings is empty."""
+    nic(pod)
+    before = pod.state()
+    steps = plan(step("nic", "host-device", "net1", {"ipam": static(20, routes=BOTH)}, device=device("eth7")))
+    written = pod.plugins.parent / "plan.json"
+    written.write_bytes(msgspec.json.encode([steps]))
+    options = ("--netns", pod.pod.path, "--plan", str(written), "--state", str(pod.settings.state))
+    attach_it = (sys.executable, "-m", "netdra", "attach", *options, "--cni-path", str(pod.plugins))
+    done = subprocess.run(
+        ("unshare", "--mount", "sh", "-c", WITHOUT_IPV6, pod.pod.path, *attach_it),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert 'interface "net1" can have no IPv6 address: the kernel of the node has no IPv6' in done.stderr
+    assert "undone: nic" in done.stderr
+    assert differences(before, pod.state()) == []
