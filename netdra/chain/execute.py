@@ -118,8 +118,11 @@ class Executor:
         if not task.is_binary:
             return self._undo_builtin(task, state)
         given = self._undo_binary(task, state)
-        with self._own_sockets() as site:
-            pod_routes.restore(pod_routes.recorded(state.undo), site)
+        try:
+            with self._own_sockets() as site:
+                pod_routes.restore(pod_routes.recorded(state.undo), site)
+        except KernelError as problem:
+            raise NotUndoneError(problem.what, given) from None
         return given
 
     def _delete_hidden(self, key: str) -> tuple[str, ...]:
@@ -317,8 +320,9 @@ class Executor:
             verify.check(task, config, result, before, device, site)
             result, routes = pod_routes.settle(task, config, routes, previous, result, site)
             notes = (*notes, *site.notes)
-        undo = self.journal.saved.steps[task.key].undo
-        self.journal.append(Amended(step=task.key, undo={**undo, pod_routes.ROUTES: msgspec.to_builtins(routes)}))
+        if routes.interfaces:
+            undo = {**self.journal.saved.steps[task.key].undo, pod_routes.ROUTES: msgspec.to_builtins(routes)}
+            self.journal.append(Amended(step=task.key, undo=undo))
         result = programs.with_mtu(task, config, result, self.site.inside.path)
         return result, (*notes, *self._rated(order_of(task, config, previous)))
 
