@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from netdra.kernel import uapi
+from netdra.kernel.errors import KernelMissingError
 from netdra.kernel.netlink import (
     NLM_F_APPEND,
     NLM_F_CREATE,
@@ -116,7 +117,7 @@ def dump(sock: Socket, family: int = 0, table: int = uapi.RT_TABLE_UNSPEC, *, th
     Args:
         sock: a socket in the namespace.
         family: AF_INET or AF_INET6; 0 for both.
-        table: a table's number.
+        table: a table's number; one that the namespace does not have is empty.
         through: a link's index; also routes through several links with this among them.
 
     Raises:
@@ -128,7 +129,13 @@ def dump(sock: Socket, family: int = 0, table: int = uapi.RT_TABLE_UNSPEC, *, th
     routes: list[Route] = []
     for wanted in families:
         header = _HEADER.pack(wanted, 0, 0, 0, 0, 0, 0, 0, 0)
-        routes += (parse(body) for body in sock.dump(uapi.RTM_GETROUTE, header + extra, doing="cannot list routes"))
+        try:
+            bodies = sock.dump(uapi.RTM_GETROUTE, header + extra, doing="cannot list routes")
+        except KernelMissingError:
+            if not table:
+                raise
+            continue  # the kernel makes even the main table with its first route
+        routes += map(parse, bodies)
     return routes
 
 

@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 from netdra.chain.check import check
 from netdra.chain.detach import detach
 from netdra.chain.report import AttachError, AttachReport
-from netdra.kernel import kinds, link
+from netdra.kernel import kinds, link, route, uapi
 from netdra.kernel.netlink import Socket
+from netdra.kernel.netns import Namespace
 from netdra.model.plan import PlannedStep
 from testbed.waiting import until
 from tests.kernel.chain.conftest import Bed, device, differences, recorder
@@ -194,6 +195,12 @@ def test_a_program_that_fails_after_it_has_replaced_eth0_s_default_routes_leaves
     with pytest.raises(AttachError, match="exit status 1"):
         attached(pod, step("s", "greedy", "net1"))
     assert differences(before, pod.state()) == []
+
+
+def test_a_pod_without_any_route_has_no_default_route_to_keep() -> None:
+    """In a new namespace, the kernel has no table of routes yet."""
+    with Namespace.anonymous() as space, space.socket() as sock:
+        assert route.dump(sock, table=uapi.RT_TABLE_MAIN) == []
 
 
 class Drawn(msgspec.Struct, frozen=True):
