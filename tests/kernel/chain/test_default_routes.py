@@ -390,7 +390,7 @@ def test_a_requested_default_route_of_a_router_comes_first(pod: Bed) -> None:
     assert drift(pod) == ""
 
 
-def test_what_a_router_advertises_is_no_drift_where_a_step_lets_the_interface_follow_routers(pod: Bed) -> None:
+def test_configuration_of_a_router_is_no_drift_where_a_step_lets_the_interface_follow_routers(pod: Bed) -> None:
     nic(pod)
     settings = {"net.ipv6.conf.IFNAME.accept_ra": "2", "net.ipv6.conf.IFNAME.accept_ra_defrtr": "1"}
     attached(
