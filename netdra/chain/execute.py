@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from netdra.chain import flow, holders, look, other_links, programs, returned, shares, verify
+from netdra.chain import flow, holders, look, other_links, pod_routes, programs, returned, shares, verify
 from netdra.chain.checkpoint import HELD, Amended, Begun, CheckpointJournal, Done, StepState, UndoneEntry
 from netdra.chain.flow import ChainStep
 from netdra.chain.holders import RECORD
@@ -115,7 +115,15 @@ class Executor:
 
     def _undo_step(self, key: str) -> Returned:
         task, state = self.tasks[key], self.journal.saved.steps[key]
-        return self._undo_binary(task, state) if task.is_binary else self._undo_builtin(task, state)
+        if not task.is_binary:
+            return self._undo_builtin(task, state)
+        given = self._undo_binary(task, state)
+        try:
+            with self._own_sockets() as site:
+                pod_routes.restore(pod_routes.recorded(state.undo), site)
+        except KernelError as problem:
+            raise NotUndoneError(problem.what, given) from None
+        return given
 
     def _delete_hidden(self, key: str) -> tuple[str, ...]:
         """Delete what the pod left on a step's device in any namespace; returns the deleted links, in words."""
@@ -194,16 +202,17 @@ class Executor:
         """
         task, state, results = self.tasks[key], self.journal.saved.steps[key], self._results()
         order = self._order(key)
+        lost = self._lost_routes(key) + self._unrequested(key)
         if not task.is_binary:
             order = msgspec.structs.replace(order, later=self._later(key))
             if flow.began_after(key, flow.MOVE_ROUTES, self.tasks, tuple(self.journal.saved.steps)):
                 order = msgspec.structs.replace(order, config=programs.without_main_routes(order.config))
             prepared = builtin.prepare(order, self.site.plugins, self.site.remaining())
-            return builtin.check(prepared, flow.expected(key, self.tasks, results), self.site)
+            return (*builtin.check(prepared, flow.expected(key, self.tasks, results), self.site), *lost)
         drift, unasked = self._ask(task, state)
         own = look.own_interfaces(task, order.previous, results.get(key, StepResult()))
         seen = look.drift(task, state.config, own, flow.expected(key, self.tasks, results), self.site)
-        seen += builtin.check_vf(order, self.site)
+        seen += builtin.check_vf(order, self.site) + lost
         if unasked and not (own or seen):
             raise UncheckableError(unasked)
         return (*drift, *seen)
@@ -239,6 +248,28 @@ class Executor:
             return (problem.what,), ""
         return (), ""
 
+    def _lost_routes(self, key: str) -> tuple[str, ...]:
+        """The routes that a step's interface has lost, in words; those that a later program has found are its own."""
+        task, state = self.tasks[key], self.journal.saved.steps[key]
+        kinds = {other.step.type for other in self.tasks.values()}
+        later = flow.began_after(key, kinds, self.tasks, tuple(self.journal.saved.steps))
+        if any(self.tasks[other].is_binary for other in later):
+            return ()
+        if task.is_binary:
+            return pod_routes.lost(state.undo, self.site)
+        return builtin.lost_routes(state.undo, task.step.if_name, self.site)
+
+    def _unrequested(self, key: str) -> tuple[str, ...]:
+        """The configuration that routers have given to an interface that a step has made, in words."""
+        task, saved = self.tasks[key], self.journal.saved
+        same = [other for other in self.tasks.values() if other.step.if_name == task.step.if_name]
+        if task is not same[0]:
+            return ()
+        configs = [saved.steps[other.key].config for other in same]
+        requested = any(other.step.default_route for other in same)
+        final = flow.expected(key, self.tasks, self._results())
+        return pod_routes.unrequested(task.step.if_name, configs, final, self.site, default_route=requested)
+
     def _later(self, key: str) -> tuple[Mapping[str, Any], ...]:
         """The records of built-in steps of a step's type that came after it on its interface."""
         steps = self.journal.saved.steps
@@ -269,7 +300,8 @@ class Executor:
             programs.check_unused(task, config, site)
             programs.check_lower(task, config, site)
             before = verify.earlier(task, previous, site)
-        record = self._recorded(task)
+            routes = pod_routes.observe(task, self.journal.saved.header.links or (), site)
+        record = {**self._recorded(task), pod_routes.ROUTES: msgspec.to_builtins(routes)}
         self.journal.append(Begun(step=task.key, config=config, undo=record))
         self._host_links.begin(task, self.site.pod)
         try:
@@ -287,6 +319,11 @@ class Executor:
                 raise PermanentError(text, hint="correct the step's config, or replace the plugin")
             device = msgspec.convert(record[RECORD], Allocated) if RECORD in record else None
             verify.check(task, config, result, before, device, site)
+            result, routes = pod_routes.settle(task, config, routes, previous, result, site)
+            notes = (*notes, *site.notes)
+        if routes.interfaces:
+            undo = {**self.journal.saved.steps[task.key].undo, pod_routes.ROUTES: msgspec.to_builtins(routes)}
+            self.journal.append(Amended(step=task.key, undo=undo))
         result = programs.with_mtu(task, config, result, self.site.inside.path)
         return result, (*notes, *self._rated(order_of(task, config, previous)))
 

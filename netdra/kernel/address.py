@@ -30,6 +30,7 @@ class Address(msgspec.Struct, frozen=True, gc=False):
     """One address: `text` in CIDR notation, of the link `index`, with its scope (RT_SCOPE_*) and flags (IFA_F_*).
 
     `preferred` and `valid` are the seconds that it is still used for new connections, and has at all; None for ever.
+    `protocol` is its origin (IFAPROT_*, 0 if unknown: kernels before 5.18 do not report it).
     """
 
     index: int
@@ -41,6 +42,7 @@ class Address(msgspec.Struct, frozen=True, gc=False):
     broadcast: str = ""
     preferred: int | None = None
     valid: int | None = None
+    protocol: int = 0
 
     @property
     def is_link_local(self) -> bool:
@@ -68,7 +70,8 @@ def parse(body: bytes) -> Address:
     broadcast = socket.inet_ntop(family, fields[uapi.IFA_BROADCAST]) if uapi.IFA_BROADCAST in fields else ""
     text = f"{socket.inet_ntop(family, local)}/{length}"
     preferred, valid = _lifetimes(fields.get(uapi.IFA_CACHEINFO))
-    return Address(index, text, family, scope, flags, peer, broadcast, preferred, valid)
+    protocol = fields.get(uapi.IFA_PROTO, b"\0")[0]
+    return Address(index, text, family, scope, flags, peer, broadcast, preferred, valid, protocol)
 
 
 def dump(sock: Socket, index: int = 0, family: int = 0, *, attempts: int = DUMP_ATTEMPTS) -> list[Address]:

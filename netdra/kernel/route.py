@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from netdra.kernel import uapi
+from netdra.kernel.errors import KernelMissingError
 from netdra.kernel.netlink import (
     NLM_F_APPEND,
     NLM_F_CREATE,
@@ -49,6 +50,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         protocol: its origin, RTPROT_*.
         kind: RTN_*: unicast, local, broadcast, unreachable ...
         links: the links of all its next hops.
+        gateways: the routers of all its next hops if it has several, in the order of `links`.
     """
 
     destination: str
@@ -64,6 +66,14 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     protocol: int = uapi.RTPROT_STATIC
     kind: int = uapi.RTN_UNICAST
     links: tuple[int, ...] = ()
+    gateways: tuple[str, ...] = ()
+
+    @property
+    def paths(self) -> tuple[Route, ...]:
+        """The route, or one route for each of its next hops: the kernel joins IPv6 routes of one metric into one."""
+        hops = zip(self.links, self.gateways, strict=False)
+        one = msgspec.structs.replace(self, links=(), gateways=())
+        return tuple(msgspec.structs.replace(one, index=index, gateway=gateway) for index, gateway in hops) or (self,)
 
     @property
     def is_default(self) -> bool:
@@ -82,7 +92,7 @@ def parse(body: bytes) -> Route:
     fields = attributes(body, _HEADER.size)
     metrics = attributes(fields.get(uapi.RTA_METRICS, b""))
     index = _number(fields, uapi.RTA_OIF)
-    hops = tuple(link for link, _ in _hops(fields.get(uapi.RTA_MULTIPATH, b"")))
+    hops = tuple(_hops(fields.get(uapi.RTA_MULTIPATH, b"")))
     return Route(
         destination=_destination(family, fields.get(uapi.RTA_DST), length),
         index=index,
@@ -96,7 +106,8 @@ def parse(body: bytes) -> Route:
         advmss=_number(metrics, uapi.RTAX_ADVMSS),
         protocol=protocol,
         kind=kind,
-        links=hops or ((index,) if index else ()),
+        links=tuple(link for link, _ in hops) or ((index,) if index else ()),
+        gateways=tuple(_router(family, packed) for _, packed in hops),
     )
 
 
@@ -106,7 +117,7 @@ def dump(sock: Socket, family: int = 0, table: int = uapi.RT_TABLE_UNSPEC, *, th
     Args:
         sock: a socket in the namespace.
         family: AF_INET or AF_INET6; 0 for both.
-        table: a table's number.
+        table: a table's number; one that the namespace does not have is empty.
         through: a link's index; also routes through several links with this among them.
 
     Raises:
@@ -118,7 +129,13 @@ def dump(sock: Socket, family: int = 0, table: int = uapi.RT_TABLE_UNSPEC, *, th
     routes: list[Route] = []
     for wanted in families:
         header = _HEADER.pack(wanted, 0, 0, 0, 0, 0, 0, 0, 0)
-        routes += (parse(body) for body in sock.dump(uapi.RTM_GETROUTE, header + extra, doing="cannot list routes"))
+        try:
+            bodies = sock.dump(uapi.RTM_GETROUTE, header + extra, doing="cannot list routes")
+        except KernelMissingError:
+            if not table:
+                raise
+            continue  # the kernel makes even the main table with its first route
+        routes += map(parse, bodies)
     return routes
 
 
@@ -252,9 +269,15 @@ def _via(family: int, gateway: ipaddress.IPv4Address | ipaddress.IPv6Address) ->
 
 def _gateway(family: int, fields: dict[int, bytes]) -> str:
     if uapi.RTA_VIA in fields:
-        via = fields[uapi.RTA_VIA]
-        return _text(struct.unpack_from("=H", via)[0], via[2:])
+        return _router(family, fields[uapi.RTA_VIA])
     return _text(family, fields.get(uapi.RTA_GATEWAY))
+
+
+def _router(family: int, packed: bytes) -> str:
+    """The gateway of one of several next hops, as `_hops` yields it."""
+    if len(packed) in (4, 16):
+        return _text(family, packed)
+    return _text(struct.unpack_from("=H", packed)[0], packed[2:]) if packed else ""
 
 
 def _scope(route: Route) -> int:

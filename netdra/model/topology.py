@@ -96,9 +96,9 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
             is the name of the PodNetwork that the step's addresses are assigned from. If absent, the step has a network
             of its own.
         default_route: Whether the step may add a default route with the same priority as the route of `eth0`, e.g.
-            `true` for a pod whose traffic leaves through this interface. With `false`, such a route from `ipam` or a
-            plugin is rejected, because the pod could no longer reach the cluster's Services; one among the step's own
-            `routes` is accepted with a warning.
+            `true` for a pod whose traffic leaves through this interface. With `false`, such a route from `ipam`, a
+            router or a plugin is rejected or not added, because the pod could no longer reach the cluster's Services;
+            one among the step's own `routes` is accepted with a warning.
         keep: The parts of the device's configuration on the node that it keeps in the pod, e.g. `[addresses, routes]`;
             only in root steps of type `host-device`, `sriov` and `rdma`. `[]` keeps nothing. If absent, the `keep` of
             the device's policy applies, unless the step has `ipam` or `neutron`.

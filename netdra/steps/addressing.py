@@ -2,19 +2,21 @@
 
 Used by tuning (its own parameters) and by `ipam` (for every step). Addresses go in without duplicate address
 detection, which takes IPv6 one to two seconds; routes go in beside others to the same destination, the newest first,
-as CNI plugins do it: the pod's first network has its default route too.
+as CNI plugins do it: the pod's first network has its default route too. An IPv6 default route gets a lower metric for
+that, since the kernel would use routes of one metric in turn.
 """
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
+import socket
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Literal
 
 import msgspec
 
-from netdra.kernel import address, link, route, uapi
-from netdra.kernel.errors import KernelMissingError
+from netdra.kernel import address, link, route, uapi, unlocked
+from netdra.kernel.errors import KernelError, KernelMissingError
 from netdra.kernel.netlink import Socket
 from netdra.kernel.route import Route
 from netdra.model import texts
@@ -23,6 +25,8 @@ from netdra.model.result import CNIAddress, CNIRoute, StepResult
 from netdra.steps import sysctl
 from netdra.steps.contract import Count, PodSpace, Site
 
+DEFAULT_METRICS: Mapping[bool, int] = {False: 0, True: 1024}
+"""By whether a route is of IPv6, the metric that the kernel gives it if none is requested (IP6_RT_PRIO_USER)."""
 _SCOPES = {"global": uapi.RT_SCOPE_UNIVERSE, "link": uapi.RT_SCOPE_LINK, "host": uapi.RT_SCOPE_HOST}
 
 
@@ -121,17 +125,88 @@ def from_ipam(result: StepResult, if_name: str) -> AddedAddressing:
     )
 
 
+def precedes_eth0(entry: Route) -> bool:
+    """Whether it is a default route for all traffic without a metric of its own, so that `eth0` loses the traffic."""
+    has_metric = entry.metric not in (0, DEFAULT_METRICS[":" in entry.destination])
+    return entry.is_default and entry.table == uapi.RT_TABLE_MAIN and not has_metric
+
+
+def left_out(entry: Route, source: str, where: str = "") -> str:
+    """The note on a default route that the pod does not get; `source` is where it comes from, in words."""
+    return (
+        f"default route via {entry.gateway or 'the link'} of {source} is not in the pod: it would come before that of "
+        f"eth0; set defaultRoute: true in the step, or give the route a metric{where}"
+    )
+
+
+def without_defaults(
+    result: StepResult, source: str, allowed: Collection[str] = (), given: Collection[CNIRoute] = ()
+) -> tuple[StepResult, tuple[str, ...]]:
+    """A plugin's result without default routes that would come before that of `eth0`, and the notes on them.
+
+    Args:
+        result: the plugin's.
+        source: the plugin, in words.
+        allowed: the destinations of default routes that stay.
+        given: the routes of the previous result, which stay.
+    """
+    kept, notes = [], []
+    for cni_route, entry in zip(result.routes, from_ipam(result, "").routes, strict=True):
+        if cni_route in given or entry.destination in allowed or not precedes_eth0(entry):
+            kept.append(cni_route)
+        else:
+            notes.append(left_out(entry, source))
+    return msgspec.structs.replace(result, routes=tuple(kept)), tuple(notes)
+
+
+def first_metric(pod: PodSpace) -> int:
+    """The metric with which an IPv6 default route comes before all others of the pod."""
+    listed = route.dump(pod.sock, socket.AF_INET6, uapi.RT_TABLE_MAIN)
+    metrics = [entry.metric for entry in listed if entry.is_made and entry.destination == "::/0"]
+    return max(1, min(metrics) - 1) if metrics else DEFAULT_METRICS[True]
+
+
+def ahead(wanted: AddedAddressing, pod: PodSpace) -> AddedAddressing:
+    """The same, with a metric for IPv6 default routes by which they come before the default routes of the pod."""
+    if not any(precedes_eth0(entry) and ":" in entry.destination for entry in wanted.routes):
+        return wanted
+    first = first_metric(pod)
+    routes = (
+        msgspec.structs.replace(entry, metric=first) if precedes_eth0(entry) and ":" in entry.destination else entry
+        for entry in wanted.routes
+    )
+    return msgspec.structs.replace(wanted, routes=tuple(routes))
+
+
 def missing(wanted: AddedAddressing, index: int, pod: PodSpace) -> AddedAddressing:
     """The wanted addresses and routes that the interface of that index does not have yet."""
     if not wanted.addresses and not wanted.routes:
         return wanted
     present = present_addresses(pod.sock, index) if wanted.addresses else set()
-    routes = {_key(entry) for entry in route.dump(pod.sock)} if wanted.routes else set()
+    listed = route.dump(pod.sock) if wanted.routes else ()
+    routes = {key for entry in listed for path in entry.paths for key in _keys(path)}
     return AddedAddressing(
         if_name=wanted.if_name,
         addresses=tuple(text for text in wanted.addresses if text not in present),
-        routes=tuple(entry for entry in wanted.routes if _key(entry, index) not in routes),
+        routes=tuple(entry for entry in wanted.routes if route_key(entry, index) not in routes),
     )
+
+
+def lost_routes(wanted: AddedAddressing, site: Site) -> tuple[str, ...]:
+    """The routes that an interface of the pod does not have, in words; empty if the interface does not exist."""
+    index = unlocked.index_of(site.inside.sock, wanted.if_name) if wanted.routes else 0
+    lost = missing(msgspec.structs.replace(wanted, addresses=()), index, site.inside).routes if index else ()
+    return tuple(
+        f'interface "{wanted.if_name}" has lost the route to {entry.destination}'
+        + (f" by {entry.gateway}" if entry.gateway else "")
+        for entry in lost
+    )
+
+
+def route_key(entry: Route, index: int = 0) -> tuple[str, str, int, int, int]:
+    """The part of a route that no other one has: destination, router, link (`index` for none), table and metric."""
+    metric = entry.metric or DEFAULT_METRICS[":" in entry.destination]
+    return (_spelled(entry.destination), _spelled(entry.gateway), entry.index or index, entry.table, metric)
 
 
 def present_addresses(sock: Socket, index: int) -> set[str]:
@@ -194,10 +269,11 @@ def _from_result(cni_route: CNIRoute, gateway: str) -> Route:
     )
 
 
-def _key(entry: Route, index: int = 0) -> tuple[str, str, int, int, int]:
-    # IPv6 routes without a metric get 1024 (include/uapi/linux/ipv6_route.h, IP6_RT_PRIO_USER).
-    metric = entry.metric or (1024 if ":" in entry.destination else 0)
-    return (_spelled(entry.destination), _spelled(entry.gateway), entry.index or index, entry.table, metric)
+def _keys(path: Route) -> Iterator[tuple[str, str, int, int, int]]:
+    """The keys of the wanted routes that a route of the kernel is; `ahead` may have lowered its metric."""
+    yield route_key(path)
+    if path.is_default and 0 < path.metric < DEFAULT_METRICS[":" in path.destination]:
+        yield route_key(msgspec.structs.replace(path, metric=0))
 
 
 def _spelled(text: str) -> str:
@@ -217,8 +293,14 @@ def _enable_ipv6(if_name: str, index: int, pod: PodSpace) -> None:
         sysctl.write(pod.namespace, wanted)
     except KernelMissingError:
         mtu = link.get(pod.sock, index).mtu
-        if mtu >= texts.LEAST_MTU_6:
+        if mtu >= texts.LEAST_MTU_6 and sysctl.has_ipv6(pod.namespace):
             raise
+        if mtu >= texts.LEAST_MTU_6:
+            raise PermanentError(
+                f'interface "{if_name}" can have no IPv6 address: the kernel of the node has no IPv6 '
+                "(ipv6.disable=1 on its command line, or no module ipv6)",
+                hint="enable IPv6 on the node, or leave IPv6 addresses out",
+            ) from None
         raise PermanentError(
             f'interface "{if_name}" has MTU {mtu} and can have no IPv6 address: the kernel removes IPv6 from an '
             f"interface whose MTU is below {texts.LEAST_MTU_6}",
@@ -229,15 +311,22 @@ def _enable_ipv6(if_name: str, index: int, pod: PodSpace) -> None:
 def _delete_route(sock: Socket, entry: Route) -> None:
     try:
         route.delete(sock, entry)
-    except KernelMissingError:
-        return
+    except KernelError as problem:
+        if not _is_gone(problem):
+            raise
 
 
 def _delete_address(sock: Socket, index: int, text: str) -> None:
     try:
         address.delete(sock, index, text)
-    except KernelMissingError:
-        return
+    except KernelError as problem:
+        if not _is_gone(problem):
+            raise
+
+
+def _is_gone(problem: KernelError) -> bool:
+    """Whether there is nothing to delete: a kernel without IPv6 supports no request about it."""
+    return isinstance(problem, KernelMissingError) or problem.is_unsupported
 
 
 def _gateway(text: str, routes: Sequence[Route]) -> str:

@@ -12,11 +12,13 @@ from typing import Any
 import msgspec
 
 from netdra.cni.plugins import PluginPath
+from netdra.kernel import unlocked
 from netdra.model.documents import convert
 from netdra.model.errors import InvalidInputError, NetdraError, PermanentError
 from netdra.model.inventory import DEVICE_FILE
 from netdra.model.result import CNIDNS, StepResult
-from netdra.steps import addressing, ipam, keeping, rated, sriov, vf_link
+from netdra.steps import addressing, ipam, keeping, rated, routers, sriov, vf_link
+from netdra.steps.addressing import AddedAddressing
 from netdra.steps.bond import BOND
 from netdra.steps.contract import Builtin, Order, Params, Record, Site
 from netdra.steps.device_file import FILE
@@ -100,10 +102,11 @@ def apply(
     record = msgspec.convert(undo["step"], prepared.step.record)
     result = prepared.step.apply(prepared.order, prepared.params, record, site)
     rated.apply(prepared.order, site)
+    _follow_rule(prepared.order, result, site)
     if "kept" in undo:
         result = keeping.apply(prepared.order, msgspec.convert(undo["kept"], Kept), result, site)
     if prepared.lease is not None:
-        lease, leased = ipam.add(prepared.lease, result, site)
+        lease, leased = ipam.add(prepared.lease, result, site, default_route=prepared.order.default_route)
         amend({**undo, "ipam": msgspec.to_builtins(lease)})
         if lease.added is not None:
             ipam.configure(lease.added, site)
@@ -188,7 +191,9 @@ def check(prepared: Prepared, final: StepResult, site: Site) -> tuple[str, ...]:
     """The step's drift, in words.
 
     Args:
+        prepared: the step.
         final: the merged results of all that builds on it.
+        site: where.
 
     Raises:
         NetdraError: the drift cannot be found out.
@@ -196,6 +201,23 @@ def check(prepared: Prepared, final: StepResult, site: Site) -> tuple[str, ...]:
     drift: tuple[str, ...] = prepared.step.check(prepared.order, prepared.params, final, site)
     drift += rated.check(prepared.order, site) + vf_link.check(prepared.order, site)
     return drift if prepared.lease is None else (*drift, *ipam.check(prepared.lease, final, site))
+
+
+def lost_routes(undo: Mapping[str, Any], if_name: str, site: Site) -> tuple[str, ...]:
+    """The routes of a step's lease and of its device's own configuration that its interface has lost, in words.
+
+    Args:
+        undo: the step's record, as `observe` and `apply` made it.
+        if_name: its interface.
+        site: where.
+
+    Raises:
+        KernelError: the kernel refused.
+    """
+    lease = msgspec.convert(undo["ipam"], IpamLease) if "ipam" in undo else None
+    kept = msgspec.convert(undo["kept"], Kept) if "kept" in undo else Kept()
+    leased = lease.added.routes if lease is not None and lease.added is not None else ()
+    return addressing.lost_routes(AddedAddressing(if_name=if_name, routes=(*kept.routes, *leased)), site)
 
 
 def check_vf(order: Order, site: Site) -> tuple[str, ...]:
@@ -241,7 +263,16 @@ def _netdev(record: Record) -> Moved | None:
     return None
 
 
-def _with_lease(order: Order, result: StepResult, leased: StepResult, added: addressing.AddedAddressing) -> StepResult:
+def _follow_rule(order: Order, result: StepResult, site: Site) -> None:
+    """Apply the rule for default routes to the routers of an interface that a step has made."""
+    if result.place_of(order.if_name) == order.previous.place_of(order.if_name):
+        return
+    index = unlocked.index_of(site.inside.sock, order.if_name)
+    if index:
+        routers.follow_rule(order.if_name, index, site.inside, requested=order.default_route)
+
+
+def _with_lease(order: Order, result: StepResult, leased: StepResult, added: AddedAddressing) -> StepResult:
     """A step's result with the leased addresses on its interface."""
     place = result.place_of(order.if_name)
     ips = tuple(

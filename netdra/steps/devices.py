@@ -17,6 +17,7 @@ from netdra.steps import identity
 
 USERSPACE_DRIVERS = ("vfio-pci", "igb_uio", "uio_pci_generic")
 _VFIO_CONTAINER = "/dev/vfio/vfio"
+_WITHOUT_IOMMU = "vfio-noiommu"
 
 
 def netdev_for(sock: Socket, sysfs: Sysfs, device: PlannedDevice) -> Link | None:
@@ -137,6 +138,29 @@ def iommu_group(address: str, sysfs: Sysfs) -> str:
     """The IOMMU group of a PCI device, "" for none."""
     group = sysfs.link_name(f"bus/pci/devices/{address}/iommu_group")
     return group if isinstance(group, str) else ""
+
+
+def check_isolated(step: str, address: str, sysfs: Sysfs) -> None:
+    """Refuse vfio for a device that no IOMMU isolates; in its mode without one, vfio makes a group of its own.
+
+    Args:
+        step: the step as messages call it.
+        address: the device.
+        sysfs: the machine's.
+
+    Raises:
+        PermanentError: the device has no IOMMU group, or one of vfio's own (vfio_noiommu_group_alloc() in
+            drivers/vfio/group.c).
+    """
+    group = iommu_group(address, sysfs)
+    if group and sysfs.text(f"kernel/iommu_groups/{group}/name") != _WITHOUT_IOMMU:
+        return
+    raise PermanentError(
+        f"{step}: device {address} is in no IOMMU group, and vfio without an IOMMU (enable_unsafe_noiommu_mode) is not "
+        "supported: a pod could read and write the node's memory through the device",
+        hint="enable the IOMMU: intel_iommu=on or amd_iommu=on on the kernel's command line, in a virtual machine also "
+        "a virtual IOMMU; or accept the risk with driver: uio_pci_generic or igb_uio in a step vfio-pci",
+    )
 
 
 def device_nodes(address: str, sysfs: Sysfs) -> tuple[str, ...]:

@@ -62,8 +62,14 @@ def find(lease: IpamLease, plugins: PluginPath, timeout: float, lock: int = -1) 
     return protocol.find(lease.plugin, plugins, timeout=timeout, lock=lock)
 
 
-def add(lease: IpamLease, result: StepResult, site: Site) -> tuple[IpamLease, StepResult]:
+def add(lease: IpamLease, result: StepResult, site: Site, *, default_route: bool) -> tuple[IpamLease, StepResult]:
     """Take a lease: return it with the addresses and routes for the interface, and the plugin's result.
+
+    Args:
+        lease: the lease.
+        result: the step's result so far.
+        site: where; gets a note on each default route that is left out.
+        default_route: see `Order`.
 
     Raises:
         PluginError: the plugin failed; release the lease anyway.
@@ -73,7 +79,11 @@ def add(lease: IpamLease, result: StepResult, site: Site) -> tuple[IpamLease, St
     leased = protocol.add(plugin, network(lease), _attachment(lease, site), result, site.remaining())
     if not leased.ips:
         raise InvalidInputError(f'IPAM plugin "{lease.plugin}" gave no address for network "{lease.network}"')
-    return msgspec.structs.replace(lease, added=addressing.from_ipam(leased, lease.if_name)), leased
+    if not default_route:
+        leased, notes = addressing.without_defaults(leased, f'IPAM plugin "{lease.plugin}"')
+        site.notes.extend(notes)
+    added = addressing.ahead(addressing.from_ipam(leased, lease.if_name), site.inside)
+    return msgspec.structs.replace(lease, added=added), leased
 
 
 def configure(added: AddedAddressing, site: Site) -> None:

@@ -30,8 +30,6 @@ from netdra.steps.netdevs import Moved
 MOST = 1024
 """Addresses, routes, rules and neighbours of one device; a routing daemon may have made many thousands."""
 _SHARED_TABLES = frozenset({uapi.RT_TABLE_UNSPEC, uapi.RT_TABLE_DEFAULT, uapi.RT_TABLE_MAIN, uapi.RT_TABLE_LOCAL})
-_FIRST_METRICS = {False: 0, True: 1024}
-"""By whether it is of IPv6, the highest metric of a default route that is not behind that of `eth0`."""
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -85,10 +83,7 @@ def of_record(moved: Moved, keep: Collection[Keep], *, default_route: bool) -> K
         if entry.protocol == uapi.RTPROT_KERNEL:
             continue  # the pod's kernel makes its own with the address
         if _comes_first(entry) and not default_route:
-            left_out.append(
-                f'default route via {entry.gateway or moved.name} of device "{moved.name}" is not in the pod: it would '
-                "come before that of eth0; set the step's defaultRoute, or give the route a metric on the node"
-            )
+            left_out.append(addressing.left_out(entry, f'device "{moved.name}"', " on the node"))
             continue
         routes.append(msgspec.structs.replace(entry, index=0, links=()))
     return Kept(
@@ -107,7 +102,8 @@ def apply(order: Order, kept: Kept, result: StepResult, site: Site) -> StepResul
     """
     pod = site.inside
     index = unlocked.index_of(pod.sock, order.if_name)
-    addressing.add(AddedAddressing(if_name=order.if_name, addresses=kept.addresses, routes=kept.routes), index, pod)
+    own = AddedAddressing(if_name=order.if_name, addresses=kept.addresses, routes=kept.routes)
+    addressing.add(addressing.ahead(own, pod), index, pod)
     for known in kept.neighbours:
         neighbour.add(pod.sock, index, known)
     for wanted in kept.rules:
@@ -141,4 +137,5 @@ def _rules(moved: Moved, routes: Collection[Route], site: Site) -> Iterator[Poli
 def _comes_first(entry: Route) -> bool:
     """Whether it is a default route of the table that all traffic takes, and not behind others."""
     is_default = entry.destination.endswith("/0")
-    return is_default and entry.table == uapi.RT_TABLE_MAIN and entry.metric <= _FIRST_METRICS[":" in entry.destination]
+    last = addressing.DEFAULT_METRICS[":" in entry.destination]
+    return is_default and entry.table == uapi.RT_TABLE_MAIN and entry.metric <= last

@@ -7,7 +7,7 @@ down. If a driver refuses another setting, the step notes it and continues witho
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ import msgspec
 from netdra.kernel import link, vf
 from netdra.kernel.errors import KernelMissingError, KernelRefusedError
 from netdra.kernel.link import Link
+from netdra.kernel.route import Route
 from netdra.kernel.vf import VF
 from netdra.model import texts
 from netdra.model.plan import PlannedPort
@@ -112,20 +113,23 @@ def carried(order: Order, port: PlannedPort, mtu: int | None, pf: Link, site: Si
 
 
 def added(order: Order, port: PlannedPort) -> AddedAddressing:
-    """The addresses and routes of a port, for the step's interface.
+    """The addresses and routes of a port, for the step's interface; a default route only if the step requests it.
 
     Raises:
         InvalidInputError: a text is not an address or route.
     """
     where = f"{order.called}, port {port.port_id}"
-    routes = (
-        RouteParams(destination=route.destination, gateway=_router(route.gateway)) for route in port.settings.routes
-    )
     return AddedAddressing(
         if_name=order.if_name,
         addresses=tuple(addressing.checked_address(text, where) for text in port.settings.addresses),
-        routes=tuple(addressing.checked_route(route, where) for route in routes),
+        routes=tuple(entry for entry in _routes(port, where) if order.default_route or not entry.is_default),
     )
+
+
+def _routes(port: PlannedPort, where: str) -> Iterator[Route]:
+    for route in port.settings.routes:
+        params = RouteParams(destination=route.destination, gateway=_router(route.gateway))
+        yield addressing.checked_route(params, where)
 
 
 def _router(next_hop: str) -> str:
@@ -139,7 +143,11 @@ def addressed(order: Order, port: PlannedPort, result: StepResult, site: Site) -
     wanted = added(order, port)
     if not port.assign_addresses:
         return with_addresses(port, wanted, result, None)
-    addressing.add(wanted, link.get(site.inside.sock, order.if_name).index, site.inside)
+    source = f"port {port.port_id}"
+    defaults = (entry for entry in _routes(port, source) if entry.is_default and not order.default_route)
+    site.notes.extend(addressing.left_out(entry, source) for entry in defaults)
+    pod = site.inside
+    addressing.add(addressing.ahead(wanted, pod), link.get(pod.sock, order.if_name).index, pod)
     return with_addresses(port, wanted, result, len(result.interfaces) - 1)
 
 
@@ -162,11 +170,4 @@ def _gateway(text: str, gateways: Sequence[str]) -> str:
 
 def lost_routes(order: Order, port: PlannedPort, site: Site) -> tuple[str, ...]:
     """The routes of the port that the step's interface does not have, in words."""
-    netdev = link.find(site.inside.sock, order.if_name)
-    if netdev is None:
-        return ()
-    wanted = msgspec.structs.replace(added(order, port), addresses=())
-    lost = addressing.missing(wanted, netdev.index, site.inside).routes
-    return tuple(
-        f'interface "{order.if_name}" has lost the route to {entry.destination} by {entry.gateway}' for entry in lost
-    )
+    return addressing.lost_routes(added(order, port), site)

@@ -33,7 +33,7 @@ from netdra.steps.contract import (
     appended,
     check_mac,
 )
-from netdra.steps.devices import USERSPACE_DRIVERS, check_driver, device_nodes, iommu_group, netdev_of
+from netdra.steps.devices import USERSPACE_DRIVERS, check_driver, check_isolated, device_nodes, iommu_group, netdev_of
 from netdra.steps.drift import check_interface
 from netdra.steps.functions import FunctionSettings
 from netdra.steps.netdevs import Moved
@@ -128,6 +128,9 @@ def _observe(order: Order, params: SriovParams, site: Site) -> VirtualFunction:
     now = vf.find(site.host, pf.index, index)
     if now is None:
         raise PermanentError(f'{order.called}: PF "{pf.name}" does not report its VF {index}')
+    driver = pci.driver_of(site.sysfs, address)
+    if driver == "vfio-pci":
+        check_isolated(order.called, address, site.sysfs)
     return VirtualFunction(
         address=address,
         pf=pf_address,
@@ -135,7 +138,7 @@ def _observe(order: Order, params: SriovParams, site: Site) -> VirtualFunction:
         before=functions.without_rates(now, order.device),
         changes=_names(_wanted(index, now, params)),
         moved=_netdev(order, address, site),
-        driver=pci.driver_of(site.sysfs, address),
+        driver=driver,
         reset=reset.policy_of(address, reset.wanted(order.device), site),
     )
 

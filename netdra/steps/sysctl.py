@@ -80,6 +80,11 @@ def give_back(space: Namespace, values: Mapping[str, str]) -> None:
         raise refused
 
 
+def has_ipv6(space: Namespace) -> bool:
+    """Whether a namespace has settings of IPv6: a kernel without it (ipv6.disable=1) has none."""
+    return space.run((_ROOT / "net/ipv6/conf").is_dir)
+
+
 def normal(value: str) -> str:
     """A value as values are compared: the kernel separates numbers by tabs, people by blanks."""
     return " ".join(value.split())

@@ -60,7 +60,7 @@ def _observe(order: Order, params: TuningParams, site: Site) -> Tuned:
             hint="name one by dev, or let the step depend on the step that makes it",
         )
     _, offloads, _ = offload.state(params.ethtool, netdev.index, netdev.name, pod.namespace, order.called)
-    added = addressing.missing(wanted.added, netdev.index, pod)
+    added = addressing.ahead(addressing.missing(wanted.added, netdev.index, pod), pod)
     return Tuned(
         device=identity.identity_of(netdev, site.sysfs),
         if_name=netdev.name,

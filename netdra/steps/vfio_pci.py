@@ -19,7 +19,7 @@ from netdra.model.policy import ResetPolicy
 from netdra.model.result import StepDevice, StepResult
 from netdra.steps import moving, netdevs, reset
 from netdra.steps.contract import Attempts, Builtin, Order, Params, Record, Site
-from netdra.steps.devices import USERSPACE_DRIVERS, device_nodes, iommu_group, ports_of
+from netdra.steps.devices import USERSPACE_DRIVERS, check_isolated, device_nodes, iommu_group, ports_of
 from netdra.steps.netdevs import Moved
 
 _BRIDGE_CLASS = "0x0604"
@@ -146,11 +146,7 @@ def _check(order: Order, params: VfioParams, _: StepResult, site: Site) -> tuple
 
 
 def _check_group(order: Order, address: str, group: str, sysfs: Sysfs) -> None:
-    if not group:
-        raise PermanentError(
-            f"{order.called}: device {address} is in no IOMMU group",
-            hint="switch the IOMMU on: intel_iommu=on or amd_iommu=on on the kernel's command line",
-        )
+    check_isolated(order.called, address, sysfs)
     for other in sysfs.listing(f"kernel/iommu_groups/{group}/devices"):
         is_bridge = sysfs.text(f"bus/pci/devices/{other}/class").startswith(_BRIDGE_CLASS)
         driver = pci.driver_of(sysfs, other)

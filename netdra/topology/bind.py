@@ -374,7 +374,7 @@ def _steps(
             neutron=step.neutron,
             pod_network=step.pod_network,
             keep=_keep(graph, step, allotted.get(step.name)),
-            default_route=step.default_route and step.is_root,
+            default_route=step.default_route,
         )
         for step in filled(graph, given).steps
     )

@@ -131,7 +131,7 @@ def test_results_and_pods_are_those_of_libcni(bed: Bed, name: str) -> None:
         if "capabilities" in config:
             config["runtimeConfig"] = PORTS
         each = step(f"s{place}", plugin["type"], IF_NAME, config, after=[f"s{place - 1}"] if place else [], binary=True)
-        steps.append(msgspec.structs.replace(each, network=NETWORK))
+        steps.append(msgspec.structs.replace(each, network=NETWORK, default_route=True))
     report = attach((plan(*steps),), bed.container, bed.pod.path, bed.settings)
     ours = results.render(report.steps[-1].result, VERSION)
     assert differences(alike(theirs, reference.path), alike(ours, bed.pod.path)) == []

@@ -9,10 +9,12 @@ from contextlib import contextmanager
 from ipaddress import IPv4Address, IPv4Interface
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from netdra.chain.check import check
 from netdra.chain.detach import detach
+from netdra.model.plan import PlannedStep
 from testbed import build
 from testbed.waiting import until
 from tests.kernel.chain.conftest import Bed, device, differences, with_budget
@@ -71,12 +73,16 @@ def listens(path: str) -> None:
         until(lambda: probe.connect_ex(path) == 0, "the daemon of dhcp to listen")
 
 
+def leasing(path: str) -> PlannedStep:
+    """A step with a lease of the server, by the daemon with that socket."""
+    ipam = {"type": "dhcp", "daemonSocketPath": path}
+    return step("dev", "host-device", "net1", {"ipam": ipam}, device=device("eth7"))
+
+
 def test_a_lease_is_taken_over_the_network_and_given_back(bed: Bed, dhcp: str) -> None:
     bed = with_budget(bed, 60.0)  # a request that is lost is sent again after seconds
     before = bed.state()
-    ipam = {"type": "dhcp", "daemonSocketPath": dhcp}
-    steps = (step("dev", "host-device", "net1", {"ipam": ipam}, device=device("eth7")),)
-    report = attach((plan(*steps),), bed.container, bed.pod.path, bed.settings)
+    report = attach((plan(leasing(dhcp)),), bed.container, bed.pod.path, bed.settings)
     (address,) = report.steps[0].result.ips
     assert FIRST <= IPv4Interface(address.address).ip <= LAST
     assert (address.gateway, address.interface) == ("10.5.0.1", 0)
@@ -85,3 +91,16 @@ def test_a_lease_is_taken_over_the_network_and_given_back(bed: Bed, dhcp: str) -
     assert check(bed.container.sandbox, bed.settings).is_clean
     assert detach(bed.container.sandbox, bed.settings).is_clean
     assert differences(before, bed.state()) == []
+
+
+@pytest.mark.parametrize("requested", [False, True])
+def test_the_server_s_router_is_the_pod_s_only_where_the_step_requests_it(bed: Bed, dhcp: str, requested: bool) -> None:
+    bed = with_budget(bed, 60.0)
+    made = msgspec.structs.replace(leasing(dhcp), default_route=requested)
+    report = attach((plan(made),), bed.container, bed.pod.path, bed.settings)
+    routers = [entry["gateway"] for entry in bed.ip("route", "show", "default", inside=True)]
+    assert routers == (["10.5.0.1"] if requested else [])
+    text = 'default route via 10.5.0.1 of IPAM plugin "dhcp" is not in the pod'
+    assert any(text in note for note in report.steps[0].notes) is not requested
+    assert check(bed.container.sandbox, bed.settings).is_clean
+    assert detach(bed.container.sandbox, bed.settings).is_clean

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from netdra.chain import site
@@ -230,7 +231,9 @@ def test_ipam_configures_the_moved_device(bed: Bed) -> None:
         "routes": [{"dst": "0.0.0.0/0"}, {"dst": "10.8.0.0/16", "gw": "10.5.0.9", "priority": 3}],
     }
     before = bed.state()
-    report = moved(bed, {"ipam": ipam}, device("eth7"))
+    made = step("dev", "host-device", "net1", {"ipam": ipam}, device=device("eth7"))
+    requesting = plan(msgspec.structs.replace(made, default_route=True))
+    report = attach((requesting,), bed.container, bed.pod.path, bed.settings)
     assert bed.addresses("net1", inside=True) == {"10.5.0.7/24", "2001:db8:5::7/64"}
     assert bed.ip("route", "show", "default", inside=True)[0]["gateway"] == "10.5.0.1"
     assert bed.ip("route", "show", "10.8.0.0/16", inside=True)[0]["metric"] == 3

@@ -54,9 +54,17 @@ def test_a_group_with_a_device_that_the_host_uses_is_kept_whole(tmp_path: Path) 
         vfio_pci._check_group(ORDER, OWN, "42", Sysfs(str(tmp_path)))
 
 
-def test_without_an_iommu_a_device_is_not_given_away(tmp_path: Path) -> None:
-    with pytest.raises(PermanentError, match="in no IOMMU group"):
-        vfio_pci._check_group(ORDER, OWN, "", Sysfs(str(tmp_path)))
+@pytest.mark.parametrize("group", ["", "7"], ids=["no group", "a group of vfio's own"])
+def test_without_an_iommu_a_device_is_not_given_away_and_the_error_names_the_choices(
+    tmp_path: Path, group: str
+) -> None:
+    device(tmp_path, OWN, group=group, driver="vfio-pci")
+    if group:
+        (tmp_path / f"kernel/iommu_groups/{group}/name").write_text("vfio-noiommu\n")
+    with pytest.raises(PermanentError, match="in no IOMMU group, and vfio without an IOMMU") as caught:
+        vfio_pci._check_group(ORDER, OWN, group, Sysfs(str(tmp_path)))
+    assert "intel_iommu=on" in caught.value.hint
+    assert "driver: uio_pci_generic" in caught.value.hint
 
 
 def test_the_files_of_a_device_are_those_of_its_driver(tmp_path: Path) -> None:
