@@ -107,7 +107,6 @@ class HardwareTable:
             del self._devices[key]
         try:
             content = msgspec.json.encode(_Content(devices=tuple(self._devices.values())))
-            self._path.parent.mkdir(parents=True, exist_ok=True, mode=files.FOLDER_MODE)
             files.replace(self._path, content, _SECONDS)
         except (OSError, NetdraError) as problem:
             log.warning("the hardware of this node's devices is not written, and tried again: %s", problem)

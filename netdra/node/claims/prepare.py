@@ -649,17 +649,17 @@ class Claims:
         Raises:
             NetdraError: its devices exclude those of another claim, or it cannot be written down.
         """
-        with self._store.locked():
+        with self._store.saving(made) as save, self._store.locked():
             records, uids = self._store.all(), self._store.uids()
             recorded = {entry for record in records for entry, _ in beside.held_of(record)}
             beside.check(made, records, uids, self._holder.unrecorded(recorded), self._view.slices)
             if made.choosing:
-                self._store.put(made)
+                save()
                 return
             faults.point("prepare-begun")
             self._files.write_metadata(made)
             faults.point("prepare-described")
-            self._store.put(made)
+            save()
         faults.point("prepare-done")
 
     def _forget(self, uid: str) -> None:

@@ -13,7 +13,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -236,7 +236,7 @@ class ClaimStore(msgspec.Struct, frozen=True):
             try:
                 lock = files.opened(path, flags)
             except FileNotFoundError:
-                self.folder.mkdir(parents=True, exist_ok=True, mode=files.FOLDER_MODE)
+                files.make_folder(self.folder)
                 lock = files.opened(path, flags)
         except OSError as problem:
             raise files.unwritable(path, problem) from None
@@ -327,19 +327,45 @@ class ClaimStore(msgspec.Struct, frozen=True):
         split = [name.partition(_SUFFIX) for name in self._names()]
         return frozenset([uid for uid, suffix, _ in split if uid and suffix]) - self.given_up()
 
-    def put(self, claim: PreparedClaim) -> None:
+    @contextmanager
+    def saving(self, claim: PreparedClaim) -> Iterator[Callable[[], None]]:
         """Write a claim down, in place of its former file; readers see the old file or the new one, whole.
 
-        Nothing waits for the disk: after a power failure no device is in a pod, and the kubelet has every claim
-        prepared again. An empty file may be left then; it counts as a file that cannot be read.
+        The body calls the function that it gets; when the context has ended, the claim is there after a power failure
+        too. The body may hold the lock: nothing waits for the disk meanwhile.
 
         Raises:
             NetdraError: the uid cannot be a claim's, or the file system does not take it.
         """
         path = self._path(claim.claim.uid)
-        # The claim is read next when its pod's sandbox begins, which then need not wait for the file to be decoded.
-        _cache.remember(path, files.replace(path, msgspec.json.encode(claim), _LOCK_SECONDS, lasting=False), claim)
-        _given_up.discard(path)
+        with files.saving(path, msgspec.json.encode(claim), _LOCK_SECONDS) as save_file:
+
+            def save() -> None:
+                # The claim is read next when its pod's sandbox begins, which need not wait for the file to be decoded.
+                _cache.remember(path, save_file(), claim)
+                _given_up.discard(path)
+
+            yield save
+
+    def put(self, claim: PreparedClaim) -> None:
+        """Write a claim down, as `saving`.
+
+        Raises:
+            NetdraError: as of `saving`.
+        """
+        with self.saving(claim) as save:
+            save()
+
+    def sync(self) -> None:
+        """Wait until all claims that were written down are there after a power failure too.
+
+        Raises:
+            TemporaryError: the disk does not take them.
+        """
+        try:
+            files.sync(self.folder)
+        except OSError as problem:
+            raise files.unwritable(self.folder, problem) from None
 
     def give_up(self, uid: str) -> None:
         """Let a claim count as forgotten though its files cannot be removed yet, until it is written down again."""
