@@ -200,6 +200,7 @@ log = logging.getLogger(__name__)
 FOLDER = "claims"
 _SUFFIX = ".json"
 _LOCK = ".lock"
+_GONE, _MOST_GONE = "gone", 32
 _LOCK_SECONDS = 10.0
 _one_at_a_time = threading.Lock()  # among the threads of this process, where waiting for the file's lock is polling
 _decoder = msgspec.json.Decoder(PreparedClaim)
@@ -318,14 +319,50 @@ class ClaimStore(msgspec.Struct, frozen=True):
                 claims += [claim] if claim is not None else []
         return claims
 
+    def is_newer(self, uid: str) -> bool:
+        """Whether a newer netdra wrote a claim down.
+
+        Raises:
+            TemporaryError: the disk cannot be read.
+        """
+        try:
+            self.get(uid)
+        except files.NewerStateError:
+            return True
+        except InvalidInputError:
+            pass
+        return False
+
     def uids(self) -> frozenset[str]:
         """The claims that were prepared and not unprepared since, also those whose files make no sense.
 
         Raises:
             TemporaryError: the disk cannot be read.
         """
-        split = [name.partition(_SUFFIX) for name in self._names()]
+        split = [name.partition(_SUFFIX) for name in self._names() if f".{_GONE}-" not in name]
         return frozenset([uid for uid, suffix, _ in split if uid and suffix]) - self.given_up()
+
+    def damaged(self) -> frozenset[str]:
+        """The claims of which there are only renamed files.
+
+        Raises:
+            TemporaryError: the disk cannot be read.
+        """
+        return frozenset(uid for uid in self.uids() if names.is_label(uid) and not self.has(uid))
+
+    def put_aside(self, uid: str) -> None:
+        """Forget a claim that is gone and of which there are only renamed files; the newest ones of all are kept.
+
+        Raises:
+            NetdraError: they cannot be renamed.
+        """
+        for name in self._names():
+            if name.startswith(f"{uid}{_SUFFIX}.bad-") and f".{_GONE}-" not in name:
+                aside = files.put_aside(self.folder / name, _GONE)
+                log.warning(
+                    "no pod of this node has claim %s, whose record could not be read; it is kept as %s", uid, aside
+                )
+        files.keep_newest(self.folder, _GONE, _MOST_GONE)
 
     @contextmanager
     def saving(self, claim: PreparedClaim) -> Iterator[Callable[[], None]]:
