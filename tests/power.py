@@ -129,7 +129,7 @@ class RecordedDisk:
             ("symlink", lambda _, new: self._named(new)),
             ("unlink", self._named),
             ("rmdir", self._named),
-            ("rename", lambda old, new: (self._named(new), self._named(old))),
+            ("rename", self._renamed),
         ):
             self._wrap(patch, name, act)
 
@@ -167,6 +167,10 @@ class RecordedDisk:
         elif inode in self._now.present:
             self._now.synced[inode] = self._now.present[inode]
         self._cut()
+
+    def _renamed(self, old: Any, new: Any) -> None:
+        self._named(new)
+        self._named(old)
 
     def _named(self, name: Any) -> None:
         """A name stands for what it stands for now."""

@@ -75,11 +75,11 @@ def test_after_a_power_cut_at_any_moment_answered_claims_are_recorded_and_no_cla
     _boot(monkeypatch, tmp_path / "boot", "second")
     number = 0
     for number, (tree, recorded) in enumerate(disk.states()):
-        found = tmp_path / f"after-{number}"
-        power.write(tree, found)
+        left = tmp_path / f"after-{number}"
+        power.write(tree, left)
         for uid, content in recorded.items():
             assert tree.get(f"state/claims/{uid}.json") == content
-        again = _after_cut(world, found)
+        again = _after_cut(world, left)
         for claim in claims:
             again.prepare(claim)
     assert number > 100
