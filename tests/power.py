@@ -157,7 +157,7 @@ class RecordedDisk:
         inode = os.fstat(fd).st_ino
         if inode in self._now.present:
             self._now.present[inode] = Path(f"/proc/self/fd/{fd}").read_bytes()
-            self._cut()
+            self.cut()
 
     def _synced(self, fd: int) -> None:
         inode = os.fstat(fd).st_ino
@@ -166,7 +166,7 @@ class RecordedDisk:
             self._now.folders[inode] = {name: inodes[-1:] for name, inodes in known.items() if inodes[-1]}
         elif inode in self._now.present:
             self._now.synced[inode] = self._now.present[inode]
-        self._cut()
+        self.cut()
 
     def _renamed(self, old: Any, new: Any) -> None:
         self._named(new)
@@ -186,12 +186,13 @@ class RecordedDisk:
             if stat.S_ISDIR(status.st_mode):
                 self._now.folders.setdefault(inode, {})
         self._now.folders[path.parent.stat().st_ino].setdefault(path.name, [0]).append(inode)
-        self._cut()
+        self.cut()
 
     def _is_below(self, path: Path) -> bool:
         return self.folder in path.parents
 
-    def _cut(self) -> None:
+    def cut(self) -> None:
+        """A call has been made: a power cut may come now."""
         self._cuts.append((copy.deepcopy(self._now), copy.deepcopy(self.note)))
 
 
