@@ -29,7 +29,7 @@ _Folder = dict[str, list[int]]
 
 @dataclass
 class _Cut:
-    """What is known of the disk at one moment: the folders by inode, and the files' synced and present content."""
+    """The disk at one moment: the folders by inode, and the files' synced and present content."""
 
     folders: dict[int, _Folder] = field(default_factory=dict)
     synced: dict[int, bytes] = field(default_factory=dict)
@@ -173,7 +173,7 @@ class RecordedDisk:
         self._named(old)
 
     def _named(self, name: Any) -> None:
-        """A name stands for what it stands for now."""
+        """Note the inode that a name has now."""
         path = Path(os.fsdecode(name))
         if not self._is_below(path):
             return

@@ -29,7 +29,7 @@ def _own_boot() -> Iterator[None]:
 
 
 def _after_cut(world: World, folder: Path) -> World:
-    """The node after its next start, with what is on the disk."""
+    """The node after its next start, with the files that the power cut left."""
     again = copy.copy(world)
     again.folder, again.in_pods, again.moved = folder, {}, set()
     again.restart()
