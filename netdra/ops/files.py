@@ -165,16 +165,16 @@ def sync(folder: Path) -> None:
         os.close(opened)
 
 
-def make_folder(path: Path) -> None:
-    """Make a folder, if need be with the folders above it; they are there after a power failure too.
+def make_folder(path: Path, mode: int = FOLDER_MODE) -> None:
+    """Make a folder, if need be with the folders above it, as `Path.mkdir`; they outlast a power failure.
 
     Raises:
         OSError: it cannot be made.
     """
     if path.is_dir():
         return
-    make_folder(path.parent)
-    path.mkdir(exist_ok=True, mode=FOLDER_MODE)
+    make_folder(path.parent, 0o777)
+    path.mkdir(exist_ok=True, mode=mode)
     sync(path.parent)
 
 

@@ -386,9 +386,8 @@ class Claims:
         before = await asyncio.to_thread(self._store.get, claim.uid) if self._store.has(claim.uid) else None
         if before is not None and await self._still(before):
             await asyncio.to_thread(self._files.write_metadata, before)
-            await asyncio.to_thread(
-                self._store.sync
-            )  # a former process may have died before the record was on the disk
+            # A former process may have died before the record was on the disk.
+            await asyncio.to_thread(self._store.sync)
             return before
         try:
             for _ in range(_CHOICES):

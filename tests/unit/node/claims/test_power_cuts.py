@@ -6,14 +6,15 @@ import asyncio
 import copy
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from netdra.model.claim import ResourceClaim
-from netdra.ops import boot
+from netdra.ops import boot, files
 from tests import power
 from tests.power import RecordedDisk
-from tests.unit.node.claims.pooled_node import World, card, claim_of, dying, pooled, request
+from tests.unit.node.claims.pooled_node import CrashError, World, card, claim_of, dying, pooled, request
 
 
 def _boot(patch: pytest.MonkeyPatch, path: Path, name: str) -> None:
@@ -84,3 +85,29 @@ def test_after_a_power_cut_at_any_moment_answered_claims_are_recorded_and_no_cla
             again.prepare(claim)
     assert number > 100
     again.daemon.table.namespaces.close()
+
+
+def test_a_record_that_a_killed_daemon_left_is_on_the_disk_before_the_next_daemon_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "node"
+    folder.mkdir()
+    disk = RecordedDisk(folder)
+    with monkeypatch.context() as recording:
+        disk.install(recording)
+        world = World(folder, card(), pooled())
+        claims = [found for _ in range(2) if (found := world.server.allocate(claim_of(request()))) is not None]
+        world.prepare(claims[0])
+        with monkeypatch.context() as killing:
+            killing.setattr(files, "sync", mock.Mock(side_effect=CrashError))
+            with pytest.raises(CrashError):
+                world.prepare(claims[1])
+        disk.note = "killed"
+        disk.cut()
+        world.prepare(claims[1])
+        disk.note = "answered"
+        disk.cut()
+    name = f"state/claims/{claims[1].metadata.uid}.json"
+    assert {note for tree, note in disk.states() if name not in tree} >= {"killed"}
+    assert all(name in tree for tree, note in disk.states() if note == "answered")
+    world.daemon.table.namespaces.close()
