@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-_MOST_OF_A_CUT = 32
+_MOST_OF_A_CUT = 16
 """A cut with more states than that is sampled."""
 _Folder = dict[str, list[int]]
 """By name: the inodes that it stood for since the folder was last synced, 0 for none; the last one is its present."""

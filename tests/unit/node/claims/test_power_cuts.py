@@ -71,6 +71,7 @@ def test_after_a_power_cut_at_any_moment_answered_claims_are_recorded_and_no_cla
         _prepare_at_once(world, claims[1:3])
         for claim in claims[1:3]:
             answer(claim)
+        world.begin_pod(claims[1])
         answered.pop(claims[0].metadata.uid)
         world.unprepare(claims[0])
     _boot(monkeypatch, tmp_path / "boot", "second")
