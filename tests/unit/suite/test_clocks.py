@@ -23,7 +23,6 @@ READINGS = frozenset(
 )
 FIELD = "a time in an object's fields, or compared with one"
 ALLOWED = {
-    "cli/doctor.py: _cluster.look": FIELD,
     "cli/networks.py: _release_kept": FIELD,
     "controller/controller.py: now": FIELD,
     "controller/neutron.py: _now": FIELD,
