@@ -70,11 +70,21 @@ def _until_full(write: Callable[[], object]) -> None:
 @contextmanager
 def ext4(folder: Path) -> Iterator[Disk]:
     """An ext4 of its own below a folder, unmounted at the end."""
-    image, path = folder / "disk.img", folder / "disk"
+    image = folder / "disk.img"
     with image.open("wb") as file:
         file.truncate(_IMAGE_BYTES)
     subprocess.run(("mkfs.ext4", "-q", "-F", str(image)), check=True)
-    yield from _mounted(path, "-o", "loop", str(image))
+    with mounted(image) as disk:
+        yield disk
+
+
+@contextmanager
+def mounted(image: Path) -> Iterator[Disk]:
+    """The ext4 in an image, mounted beside it: if it is the copy of one that is in use, as after a power cut.
+
+    Nothing is written to the image unless a program waits for the disk, so that a copy is of one moment.
+    """
+    yield from _mounted(image.with_suffix(""), "-o", "loop,commit=600", str(image))
 
 
 @contextmanager

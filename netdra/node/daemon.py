@@ -69,7 +69,7 @@ async def run(client: Client, process: Process, settings: NodeSettings) -> None:
         allowed=lambda plugin: permits.may_run(plugin),
         leased=lambda: registrations.registrations if registrations is not None else (),
         files=settings.device_files,
-        hardware=HardwareTable(settings.state_dir / HARDWARE_FILE),
+        hardware=HardwareTable(settings.state_dir / HARDWARE_FILE, lambda: client.now().timestamp()),
     )
     permits = permits_of(settings, lambda: publishing.schemas, lambda: publishing.named_plugins)
     signals.held_changed.subscribe(publishing.look_again)

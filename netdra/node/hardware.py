@@ -8,7 +8,6 @@ was allocated. A device without hardware behind it (a bridge, a veth) is not not
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -37,7 +36,7 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
         device: its name.
         now: its identity.
         former: the identity of the hardware that had the name before; None without any.
-        since: when `now` was published first, in seconds since the epoch.
+        since: when `now` was published first, by the API server's clock, in seconds since the epoch.
     """
 
     pool: str
@@ -55,14 +54,15 @@ class _Content(msgspec.Struct, frozen=True, kw_only=True):
 class HardwareTable:
     """The hardware of each device that this node has published. `note` is for one thread at a time."""
 
-    def __init__(self, path: Path | None = None, wall: Callable[[], float] = time.time) -> None:
+    def __init__(self, path: Path | None = None, clock: Callable[[], float] = lambda: 0.0) -> None:
         """Read the table.
 
         Args:
             path: its file; without one, nothing is kept.
-            wall: the time, in seconds since the epoch.
+            clock: the time by the API server's clock, in seconds since the epoch: allocations are dated by it, and the
+                clock of this machine may be wrong.
         """
-        self._path, self._wall = path, wall
+        self._path, self._clock = path, clock
         self._devices: dict[DeviceKey, Hardware] = {}
         self._is_written = True
         if path is None:
@@ -77,6 +77,7 @@ class HardwareTable:
 
     def note(self, devices: Mapping[DeviceKey, PlannedDevice]) -> None:
         """Note the hardware of devices that are about to be published, and write the table if it has changed."""
+        clock = self._clock()
         for (pool, name), device in devices.items():
             if device.pooled or not device.key:
                 continue
@@ -86,10 +87,11 @@ class HardwareTable:
                 entry = Hardware(pool=pool, device=name, now=identity)
             elif not entry.now.is_same(identity):
                 log.warning('device "%s" of pool "%s" is %s now, not %s', name, pool, identity, entry.now)
-                entry = Hardware(pool=pool, device=name, now=identity, former=entry.now, since=self._wall())
+                entry = Hardware(pool=pool, device=name, now=identity, former=entry.now, since=clock)
             else:
                 known = identity if identity.permanent_mac or not entry.now.permanent_mac else entry.now
-                entry = msgspec.structs.replace(entry, now=known)
+                # A time in the future is that of a machine whose clock was ahead.
+                entry = msgspec.structs.replace(entry, now=known, since=min(entry.since, clock))
             if entry != self._devices.get((pool, name)):
                 self._devices.pop((pool, name), None)
                 self._devices[pool, name] = entry
@@ -107,7 +109,6 @@ class HardwareTable:
             del self._devices[key]
         try:
             content = msgspec.json.encode(_Content(devices=tuple(self._devices.values())))
-            self._path.parent.mkdir(parents=True, exist_ok=True, mode=files.FOLDER_MODE)
             files.replace(self._path, content, _SECONDS)
         except (OSError, NetdraError) as problem:
             log.warning("the hardware of this node's devices is not written, and tried again: %s", problem)

@@ -35,6 +35,7 @@ from netdra.model.errors import InvalidInputError, NetdraError, PermanentError, 
 from netdra.model.schema import CNIPluginSchema, CNIPluginSchemaSpec
 from netdra.model.topology import described
 from netdra.node import executables
+from netdra.ops import files
 from netdra.rules.contract import compile_schema
 
 SCHEMA = "schema.yaml"
@@ -277,9 +278,9 @@ def remove(folder: Path, name: str) -> bool:
                 is_own = False
             if is_own:
                 store.target.unlink()
-                _sync(folder)
+                files.sync(folder)
             shutil.rmtree(store.path)
-            _sync(store.root)
+            files.sync(store.root)
             with suppress(OSError):  # other plugins have their versions there
                 store.root.rmdir()
         return is_own
@@ -362,9 +363,9 @@ def _keep_version(store: _Store, digest: str, source: Path) -> None:
             part.unlink(missing_ok=True)
             raise
         part.rename(path)
-        _sync(path.parent)
-        _sync(store.path)
-        _sync(store.root)
+        files.sync(path.parent)
+        files.sync(store.path)
+        files.sync(store.root)
     try:
         _versions(path.parent, store.name)
     except NetdraError:
@@ -405,7 +406,7 @@ def _link(store: _Store, digest: str) -> None:
     part.unlink(missing_ok=True)
     os.link(store.file(digest), part)
     part.rename(store.target)
-    _sync(store.folder)
+    files.sync(store.folder)
 
 
 def _prune(store: _Store, present: str, before: str) -> None:
@@ -417,11 +418,3 @@ def _prune(store: _Store, present: str, before: str) -> None:
             shutil.rmtree(path)
         else:
             (path / _NEW).unlink(missing_ok=True)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -55,6 +55,8 @@ def create(path: Path, content: bytes, timeout: float, *, lasting: bool = True) 
         TemporaryError: the file system does not take it, or other processes write for longer than that.
     """
     try:
+        if lasting:
+            make_folder(path.parent)
         with folder(path.parent, timeout) as opened_folder:
             if exists(path):
                 raise ExistsError(f"{path} already exists")
@@ -88,6 +90,8 @@ def replace(path: Path, content: bytes, timeout: float, *, mode: int = MODE, las
             stays.
     """
     try:
+        if lasting:
+            make_folder(path.parent)
         with folder(path.parent, timeout) as opened_folder:
             fd = _written(path, content, mode, lasting=lasting)
             try:
@@ -99,6 +103,79 @@ def replace(path: Path, content: bytes, timeout: float, *, mode: int = MODE, las
             return status
     except OSError as problem:
         raise unwritable(path, problem) from None
+
+
+@contextmanager
+def saving(path: Path, content: bytes, timeout: float) -> Iterator[Callable[[], os.stat_result]]:
+    """Write a file, whole or not at all, that is there after a power failure too, and gets its name in the body.
+
+    The content is on the disk before the body begins, and the name when the context has ended. So nothing waits for the
+    disk while the body holds a lock, and the kernel writes the files of several threads to the disk at once.
+
+    Args:
+        path: its name; its folder is made if need be.
+        content: all of it.
+        timeout: as of `create`.
+
+    Yields:
+        A function that gives the file its name, in place of the one that may be there, and returns its status. Without
+        a call nothing is left.
+
+    Raises:
+        TemporaryError: as of `replace`, also from that function.
+    """
+    with ExitStack() as closing:
+        try:
+            make_folder(path.parent)
+            fd = _unnamed(path.parent, content, MODE)
+            if fd is not None:
+                closing.callback(os.close, fd)
+                os.fsync(fd)
+        except OSError as problem:
+            raise unwritable(path, problem) from None
+
+        def save() -> os.stat_result:
+            if fd is None:
+                return replace(path, content, timeout)
+            try:
+                with folder(path.parent, timeout):
+                    _rename(fd, path)
+                return os.fstat(fd)
+            except OSError as problem:
+                raise unwritable(path, problem) from None
+
+        yield save
+        try:
+            if fd is not None and os.fstat(fd).st_nlink:
+                sync(path.parent)
+        except OSError as problem:
+            raise unwritable(path, problem) from None
+
+
+def sync(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk.
+
+    Raises:
+        OSError: the disk does not take them.
+    """
+    opened = os.open(folder, _FOLDER_FLAGS)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def make_folder(path: Path, mode: int = FOLDER_MODE) -> None:
+    """Make a folder, if need be with the folders above it, as `Path.mkdir`; they outlast a power failure.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    if path.is_dir():
+        return
+    make_folder(path.parent, 0o777)
+    path.mkdir(exist_ok=True, mode=mode)
+    sync(path.parent)
 
 
 def place(path: Path, content: bytes, timeout: float, *, mode: int) -> None:
@@ -380,20 +457,29 @@ def _linked(path: Path, content: bytes, mode: int) -> bool:
     Raises:
         OSError: the file system does not take it.
     """
-    temporary = f"{path.parent}/{_TEMPORARY}"
     fd = _unnamed(path.parent, content, mode)
     if fd is None:
         return False
     try:
-        try:
-            _give_name(fd, temporary)
-        except FileExistsError:  # of a process that was killed: the folder is locked
-            os.unlink(temporary)  # noqa: PTH108 (a pod waits for each of these)
-            _give_name(fd, temporary)
-        os.rename(temporary, path)  # noqa: PTH104
+        _rename(fd, path)
     finally:
         os.close(fd)
     return True
+
+
+def _rename(fd: int, path: Path) -> None:
+    """Give an open file without a name the name of the one that may be there. Its folder is locked.
+
+    Raises:
+        OSError: the file system does not take it.
+    """
+    temporary = f"{path.parent}/{_TEMPORARY}"
+    try:
+        _give_name(fd, temporary)
+    except FileExistsError:  # of a process that was killed: the folder is locked
+        os.unlink(temporary)  # noqa: PTH108 (a pod waits for each of these)
+        _give_name(fd, temporary)
+    os.rename(temporary, path)  # noqa: PTH104
 
 
 def _written(path: Path, content: bytes, mode: int = MODE, *, lasting: bool = True) -> int:

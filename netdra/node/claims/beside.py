@@ -23,7 +23,8 @@ class VFTakenError(TemporaryError):
 def check(
     made: PreparedClaim,
     records: Sequence[PreparedClaim],
-    uids: Collection[str],
+    unreadable: Collection[str],
+    hidden: Collection[str],
     unrecorded: Sequence[HeldDevice],
     slices: Sequence[ResourceSlice],
 ) -> None:
@@ -32,7 +33,8 @@ def check(
     Args:
         made: the claim that is to be written down.
         records: all records of the node that can be read; the claim's own is skipped.
-        uids: the claims that have a record, readable or not.
+        unreadable: the claims whose records cannot be read.
+        hidden: those of them that may have VFs even without a sandbox that has a checkpoint.
         unrecorded: the held devices that these records do not have.
         slices: what the node publishes.
 
@@ -40,8 +42,8 @@ def check(
         VFTakenError: another claim has a VF that was chosen for this one.
         PermanentError: another claim has what this one was allocated.
     """
-    _check_vfs(made, records, uids, unrecorded)
-    holdings = [*_recorded(records, made), *_stuck(records, uids, unrecorded, made.claim.uid)]
+    _check_vfs(made, records, hidden, unrecorded)
+    holdings = [*_recorded(records, made), *_stuck(records, unreadable, unrecorded, made.claim.uid)]
     for device in made.devices:
         if device.admin_access:
             continue
@@ -59,7 +61,7 @@ def check(
 def _check_vfs(
     made: PreparedClaim,
     records: Sequence[PreparedClaim],
-    uids: Collection[str],
+    hidden: Collection[str],
     unrecorded: Sequence[HeldDevice],
 ) -> None:
     """Check that no other claim has a VF of a claim, under any device.
@@ -69,7 +71,7 @@ def _check_vfs(
     Args:
         made: the claim that is to be written down.
         records: all records of the node; those of other boots and of the claim itself are skipped.
-        uids: the claims that have a record, readable or not.
+        hidden: as of `check`.
         unrecorded: the held devices that these records do not have.
 
     Raises:
@@ -82,7 +84,7 @@ def _check_vfs(
         return
     pooled = {(*device.key, device.told.share_id): vf for vf, device in wanted.items() if vf and device.facts.pooled}
     if pooled:
-        _check_known(made, pooled, {record.claim.uid for record in records}, uids, unrecorded)
+        _check_known(made, pooled, hidden, unrecorded)
     taken = [
         (vf_of(device.facts), device.facts.pooled, checks.named(record.claim))
         for record in records
@@ -107,19 +109,18 @@ def _check_vfs(
 def _check_known(
     made: PreparedClaim,
     chosen: Mapping[ShareKey, str],
-    readable: Collection[str],
-    uids: Collection[str],
+    hidden: Collection[str],
     unrecorded: Iterable[HeldDevice],
 ) -> None:
     """Check that the VFs of all claims are known, and that pods have no other ones for the claim's shares."""
-    known = {made.claim.uid, *readable}
+    known = {made.claim.uid}
     for device in unrecorded:
         known.add(device.claim)
         if device.claim == made.claim.uid and device.facts is not None:
             vf = chosen.get((*device.key, device.facts.share_id), device.vf)
             if device.facts.pooled and vf != device.vf:
                 raise VFTakenError(f"{checks.named(made.claim)}: its pod has VF {device.vf} already, not {vf}")
-    if unknown := set(uids) - known:
+    if unknown := set(hidden) - known:
         raise TemporaryError(
             f"which VFs are free is not known: the record of claim {min(unknown)} cannot be read",
             hint="it is written again when its pod's sandbox starts, and removed after its pod is deleted",
@@ -127,12 +128,12 @@ def _check_known(
 
 
 def _stuck(
-    records: Iterable[PreparedClaim], uids: Collection[str], unrecorded: Iterable[HeldDevice], uid: str
+    records: Iterable[PreparedClaim], unreadable: Collection[str], unrecorded: Iterable[HeldDevice], uid: str
 ) -> Iterator[Holding]:
     """Devices of other claims that no readable record has: not returned yet, or their record is bad."""
     readable = {record.claim.uid for record in records}
     for device in unrecorded:
-        is_left = device.trouble or device.claim in uids
+        is_left = device.trouble or device.claim in unreadable
         if is_left and device.claim not in ("", uid) and device.claim not in readable:
             trouble = f" ({device.trouble})" if device.trouble else ""
             yield Holding(key=device.key, holder=f"the claim with uid {device.claim}{trouble}")

@@ -144,6 +144,9 @@ class SideFiles(Protocol):
     def write_metadata(self, claim: PreparedClaim) -> None:
         """Write a claim's files before any pod has the claim."""
 
+    def specified(self) -> Collection[str]:
+        """The claims whose containers can be made."""
+
     def remove_spec(self, uid: str) -> None:
         """Let no further container be made with a claim's devices."""
 
@@ -324,6 +327,20 @@ class Claims:
         """
         await self._turns.run_alone(claim.uid, lambda: self.unprepare(claim))
 
+    async def put_aside(self, uid: str) -> None:
+        """Forget a claim that no pod has and whose record cannot be read, in its turn; the record is kept renamed.
+
+        Raises:
+            NetdraError: a file cannot be renamed or removed.
+        """
+        await self._turns.run_alone(uid, partial(asyncio.to_thread, self._put_aside, uid))
+
+    def _put_aside(self, uid: str) -> None:
+        with self._store.locked():
+            if uid in self._store.damaged():  # it was not prepared again meanwhile
+                self._files.remove_all(uid)
+                self._store.put_aside(uid)
+
     async def is_needed(self, record: PreparedClaim, present: set[str]) -> bool:
         """Whether a pod of this node may need a prepared claim, by reading the claim and its pods from the API server.
 
@@ -369,6 +386,8 @@ class Claims:
         before = await asyncio.to_thread(self._store.get, claim.uid) if self._store.has(claim.uid) else None
         if before is not None and await self._still(before):
             await asyncio.to_thread(self._files.write_metadata, before)
+            # A former process may have died before the record was on the disk.
+            await asyncio.to_thread(self._store.sync)
             return before
         try:
             for _ in range(_CHOICES):
@@ -649,18 +668,31 @@ class Claims:
         Raises:
             NetdraError: its devices exclude those of another claim, or it cannot be written down.
         """
-        with self._store.locked():
-            records, uids = self._store.all(), self._store.uids()
+        with self._store.saving(made) as save, self._store.locked():
+            records = self._store.all()
+            unreadable = self._store.uids() - {record.claim.uid for record in records}
             recorded = {entry for record in records for entry, _ in beside.held_of(record)}
-            beside.check(made, records, uids, self._holder.unrecorded(recorded), self._view.slices)
+            unrecorded = self._holder.unrecorded(recorded)
+            beside.check(made, records, unreadable, self._hidden(unreadable), unrecorded, self._view.slices)
             if made.choosing:
-                self._store.put(made)
+                save()
                 return
             faults.point("prepare-begun")
             self._files.write_metadata(made)
             faults.point("prepare-described")
-            self._store.put(made)
+            save()
         faults.point("prepare-done")
+
+    def _hidden(self, unreadable: Collection[str]) -> set[str]:
+        """The claims whose unreadable records may be the only ones that have their VFs.
+
+        That is a record that a newer netdra wrote, and one of a claim whose containers can be made. Any other claim has
+        nothing in a pod that no checkpoint has, and is prepared again, with other VFs, before its pod begins.
+        """
+        if not unreadable:
+            return set()
+        specified = self._files.specified()
+        return {uid for uid in unreadable if uid in specified or self._store.is_newer(uid)}
 
     def _forget(self, uid: str) -> None:
         with self._store.locked():

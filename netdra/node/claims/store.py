@@ -13,7 +13,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -200,6 +200,7 @@ log = logging.getLogger(__name__)
 FOLDER = "claims"
 _SUFFIX = ".json"
 _LOCK = ".lock"
+_GONE, _MOST_GONE = "gone", 32
 _LOCK_SECONDS = 10.0
 _one_at_a_time = threading.Lock()  # among the threads of this process, where waiting for the file's lock is polling
 _decoder = msgspec.json.Decoder(PreparedClaim)
@@ -236,7 +237,7 @@ class ClaimStore(msgspec.Struct, frozen=True):
             try:
                 lock = files.opened(path, flags)
             except FileNotFoundError:
-                self.folder.mkdir(parents=True, exist_ok=True, mode=files.FOLDER_MODE)
+                files.make_folder(self.folder)
                 lock = files.opened(path, flags)
         except OSError as problem:
             raise files.unwritable(path, problem) from None
@@ -318,28 +319,90 @@ class ClaimStore(msgspec.Struct, frozen=True):
                 claims += [claim] if claim is not None else []
         return claims
 
+    def is_newer(self, uid: str) -> bool:
+        """Whether a newer netdra wrote a claim down.
+
+        Raises:
+            TemporaryError: the disk cannot be read.
+        """
+        try:
+            self.get(uid)
+        except files.NewerStateError:
+            return True
+        except InvalidInputError:
+            pass
+        return False
+
     def uids(self) -> frozenset[str]:
         """The claims that were prepared and not unprepared since, also those whose files make no sense.
 
         Raises:
             TemporaryError: the disk cannot be read.
         """
-        split = [name.partition(_SUFFIX) for name in self._names()]
+        split = [name.partition(_SUFFIX) for name in self._names() if f".{_GONE}-" not in name]
         return frozenset([uid for uid, suffix, _ in split if uid and suffix]) - self.given_up()
 
-    def put(self, claim: PreparedClaim) -> None:
+    def damaged(self) -> frozenset[str]:
+        """The claims of which there are only renamed files.
+
+        Raises:
+            TemporaryError: the disk cannot be read.
+        """
+        return frozenset(uid for uid in self.uids() if names.is_label(uid) and not self.has(uid))
+
+    def put_aside(self, uid: str) -> None:
+        """Forget a claim that is gone and of which there are only renamed files; the newest ones of all are kept.
+
+        Raises:
+            NetdraError: they cannot be renamed.
+        """
+        for name in self._names():
+            if name.startswith(f"{uid}{_SUFFIX}.bad-") and f".{_GONE}-" not in name:
+                aside = files.put_aside(self.folder / name, _GONE)
+                log.warning(
+                    "no pod of this node has claim %s, whose record could not be read; it is kept as %s", uid, aside
+                )
+        files.keep_newest(self.folder, _GONE, _MOST_GONE)
+
+    @contextmanager
+    def saving(self, claim: PreparedClaim) -> Iterator[Callable[[], None]]:
         """Write a claim down, in place of its former file; readers see the old file or the new one, whole.
 
-        Nothing waits for the disk: after a power failure no device is in a pod, and the kubelet has every claim
-        prepared again. An empty file may be left then; it counts as a file that cannot be read.
+        The body calls the function that it gets; when the context has ended, the claim is there after a power failure
+        too. The body may hold the lock: nothing waits for the disk meanwhile.
 
         Raises:
             NetdraError: the uid cannot be a claim's, or the file system does not take it.
         """
         path = self._path(claim.claim.uid)
-        # The claim is read next when its pod's sandbox begins, which then need not wait for the file to be decoded.
-        _cache.remember(path, files.replace(path, msgspec.json.encode(claim), _LOCK_SECONDS, lasting=False), claim)
-        _given_up.discard(path)
+        with files.saving(path, msgspec.json.encode(claim), _LOCK_SECONDS) as save_file:
+
+            def save() -> None:
+                # The claim is read next when its pod's sandbox begins, which need not wait for the file to be decoded.
+                _cache.remember(path, save_file(), claim)
+                _given_up.discard(path)
+
+            yield save
+
+    def put(self, claim: PreparedClaim) -> None:
+        """Write a claim down, as `saving`.
+
+        Raises:
+            NetdraError: as of `saving`.
+        """
+        with self.saving(claim) as save:
+            save()
+
+    def sync(self) -> None:
+        """Wait until all claims that were written down are there after a power failure too.
+
+        Raises:
+            TemporaryError: the disk does not take them.
+        """
+        try:
+            files.sync(self.folder)
+        except OSError as problem:
+            raise files.unwritable(self.folder, problem) from None
 
     def give_up(self, uid: str) -> None:
         """Let a claim count as forgotten though its files cannot be removed yet, until it is written down again."""

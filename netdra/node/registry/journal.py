@@ -124,7 +124,7 @@ class RegistrationJournal:
             return True
         place = self._path.with_suffix(".lock")
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True, mode=files.FOLDER_MODE)
+            files.make_folder(self._path.parent)
             opened = files.opened(place, os.O_RDWR | os.O_CREAT)
         except OSError as problem:
             raise files.unwritable(place, problem) from None

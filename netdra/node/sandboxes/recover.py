@@ -447,7 +447,18 @@ class Recovery:
                     suspects.discard(claim.uid)
                     self.hooks.signals.held_changed.emit()
                     log.info("removed: no pod uses it", extra=fields(claim=f"{claim.namespace}/{claim.name}"))
+        suspects |= await self._put_damaged_aside()
         self._suspects = frozenset(suspects)
+
+    async def _put_damaged_aside(self) -> set[str]:
+        """Put unreadable records aside whose claims no pod of this node has, twice in a row; returns the suspects."""
+        wanted = {claim.metadata.uid for claim in self.hooks.tracker.claims}
+        damaged = await self.hooks.in_thread(self.table.prepared.damaged)
+        unused = {uid for uid in damaged - wanted if not self.table.is_in_use(uid)}
+        for uid in unused & self._suspects:
+            with contained(f"the record of claim {uid}"):
+                await self.claims.put_aside(uid)
+        return unused - self._suspects
 
 
 def _recorded(standing: Sequence[Saved]) -> dict[Sandbox, tuple[Outcome, ...]]:

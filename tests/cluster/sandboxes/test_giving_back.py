@@ -200,6 +200,32 @@ def test_a_prepared_claim_is_released_after_its_deletion_but_not_while_a_pod_use
     asyncio.run(story())
 
 
+def test_an_unreadable_record_is_put_aside_once_no_pod_of_the_node_has_its_claim(scene: Scene) -> None:
+    claim, sandbox = scene.of_three()
+    uid, gone = scene.uid(claim), "00000000-0000-4000-8000-000000000000"
+    folder = scene.machine.store.folder
+    for unreadable in (uid, gone):
+        (folder / f"{unreadable}.json").write_bytes(b"")
+    described = scene.machine.files.metadata_path(gone, "main")
+    described.write_text("{}")
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            await daemon.seen(scene.workspace.api.get(POD, sandbox.name, sandbox.namespace))
+            assert not scene.machine.store.all()
+            await rounds(daemon, 1)
+            assert scene.machine.store.uids() == {uid, gone}
+            await rounds(daemon, 2)
+            assert scene.machine.store.uids() == {uid}
+            assert (folder / f"{gone}.json.bad-0.gone-0").exists()
+            assert not described.exists()
+            await daemon.run(sandbox)
+            assert [record.claim.uid for record in scene.machine.store.all()] == [uid]
+            await daemon.stop(sandbox)
+
+    asyncio.run(story())
+
+
 def recorded(scene: Scene) -> tuple[Recorder, Sandbox]:
     """A sandbox that is not attached yet, and the last plugin of its chain, which the test controls."""
     scene.publish("eth7")

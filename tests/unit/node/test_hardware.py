@@ -149,6 +149,20 @@ def test_a_claim_that_is_allocated_afterwards_is_prepared(node: Node) -> None:
         node.prepare(claim_of(device, node.now + checks.HARDWARE_SECONDS / 2))  # by a slice from before
 
 
+def test_a_boot_with_the_clock_ahead_refuses_a_device_with_a_new_name_no_longer_than_other_boots(node: Node) -> None:
+    swapped = renamed(NICS, "eth1", "eth0", "eth2")
+    before = node.now
+    node.now += 365 * 24 * HOUR
+    node.boot(*swapped)
+    node.now = before
+    node.boot(*swapped)
+    device = node.device("eth0")
+    assert device is not None
+    with pytest.raises(PermanentError):
+        node.prepare(claim_of(device, before))
+    assert node.prepare(claim_of(device, node.now + 2 * checks.HARDWARE_SECONDS)) == device
+
+
 def test_a_card_that_moves_on_its_bus_stays_the_same_device_and_a_new_one_in_its_slot_is_another(node: Node) -> None:
     device, other = node.device("eth0"), node.device("eth1")
     assert device is not None

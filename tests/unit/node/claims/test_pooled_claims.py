@@ -253,3 +253,58 @@ def test_a_claim_that_is_prepared_only_after_the_mode_has_changed_has_a_vf_if_it
     world.publish()
     world.prepare(late)
     assert world.vfs_of(late)
+
+
+TORN = {"empty": b"", "zeros": bytes(4096), "cut": b'{"bootId":"', "a directory": None}
+
+
+def tear(world: World, uid: str, content: bytes | None) -> None:
+    """Leave a record of a claim as a power cut does."""
+    path = world.daemon.store.folder / f"{uid}.json"
+    path.unlink(missing_ok=True)
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_bytes(content)
+
+
+@pytest.mark.parametrize("content", TORN.values(), ids=TORN)
+def test_claims_whose_records_are_unreadable_are_prepared_beside_each_other_and_a_claim_that_is_gone(
+    world: World, content: bytes | None
+) -> None:
+    claims = [allocated(world, claim_of(request())) for _ in range(3)]
+    for claim in claims[:2]:
+        world.prepare(claim)
+        tear(world, claim.metadata.uid, content)
+    tear(world, "uid-of-a-claim-that-is-gone", content)
+    for claim in (*claims, *claims):
+        world.prepare(claim)
+    chosen = [vf for claim in claims for vf in world.vfs_of(claim)]
+    assert len(set(chosen)) == len(claims)
+
+
+def test_an_unreadable_record_blocks_pooled_claims_only_while_containers_of_its_claim_can_be_made(world: World) -> None:
+    first, second = (allocated(world, claim_of(request())) for _ in range(2))
+    world.prepare(first)
+    record = world.record(first)
+    assert record is not None
+    files = world.daemon.table.files
+    files.write_spec(record, ())  # its pod has a VF that no step attached, so that no checkpoint has it
+    tear(world, first.metadata.uid, b"")
+    refused = refusal(lambda: world.prepare(second))
+    assert refused is not None
+    assert refused.what == f"which VFs are free is not known: the record of claim {first.metadata.uid} cannot be read"
+    files.remove_spec(first.metadata.uid)
+    world.prepare(second)
+
+
+def test_a_record_of_a_newer_netdra_blocks_pooled_claims_until_its_claim_is_unprepared(world: World) -> None:
+    first, second = (allocated(world, claim_of(request())) for _ in range(2))
+    world.prepare(first)
+    path = world.daemon.store.folder / f"{first.metadata.uid}.json"
+    path.write_bytes(msgspec.json.encode(msgspec.json.decode(path.read_bytes()) | {"version": VERSION + 1}))
+    refused = refusal(lambda: world.prepare(second))
+    assert refused is not None
+    assert "which VFs are free is not known" in refused.what
+    world.unprepare(first)
+    world.prepare(second)
