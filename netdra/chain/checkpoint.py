@@ -205,6 +205,23 @@ def _with_step(saved: Saved, step: str, state: StepState) -> Saved:
     return msgspec.structs.replace(saved, steps={**saved.steps, step: state})
 
 
+def _relocated(saved: Saved, path: str) -> Saved:
+    """The content as if the pod's namespace had been at another path when the steps were done."""
+    former = saved.header.namespace.path
+
+    def result_at(result: StepResult | None) -> StepResult | None:
+        return result and msgspec.structs.replace(
+            result,
+            interfaces=tuple(
+                msgspec.structs.replace(entry, sandbox=path) if entry.sandbox == former else entry
+                for entry in result.interfaces
+            ),
+        )
+
+    steps = {key: msgspec.structs.replace(state, result=result_at(state.result)) for key, state in saved.steps.items()}
+    return msgspec.structs.replace(saved, steps=steps)
+
+
 SUFFIX = ".jsonl"
 _FLOCK = struct.Struct("hhqqi4x")
 
@@ -258,6 +275,11 @@ class CheckpointJournal:
                 self._write(*entries)
             except OSError:
                 _unwritten[self.path] = entries
+
+    def relocate(self, path: str) -> None:
+        """Have the results name the pod's namespace by the path that it has now; the file stays as it is."""
+        if path != self.saved.header.namespace.path:
+            self.saved = _relocated(self.saved, path)
 
     def _write(self, *entries: Entry) -> None:
         """Write entries in one piece.

@@ -56,6 +56,8 @@ class Executor:
         self._stop = protocol.new_stop()
         self._shared = SharedDevices(settings.state)
         self._host_links = HostLinks(tasks)
+        if site.pod is not None:
+            journal.relocate(site.pod.path)
 
     def until(self, deadline: float) -> None:
         """From now on, act until another time on the monotonic clock; an interrupt before is over."""

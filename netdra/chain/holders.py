@@ -66,10 +66,7 @@ def _link(directory: Path, path: Path, device: str, sandbox: str) -> None:
 
 
 def _held_by(directory: Path, device: str, sandbox: str) -> TemporaryError:
-    """The error for a device of another sandbox, whose pod may be healthy: only a sandbox without a namespace is over.
-
-    A namespace counts as gone only if its path leads nowhere: after any other error of the kernel its state is unknown.
-    """
+    """The error for a device of another sandbox, whose pod may be healthy: the path of its namespace proves nothing."""
     what, hint = f"device {device} is still used by sandbox {sandbox}", "netdra retries automatically"
     try:
         saved = checkpoint.load(directory, sandbox)
@@ -86,7 +83,7 @@ def _held_by(directory: Path, device: str, sandbox: str) -> TemporaryError:
         hint = "the pod uses the device until it ends; create one claim per pod, or wait until the pod ends"
     except FileNotFoundError:
         hint = (
-            "the sandbox has ended; netdra node undoes it automatically; if netdra node does not run: "
+            "netdra node undoes the sandbox automatically when it has ended; if netdra node does not run: "
             f"netdra detach {sandbox}"
         )
     except OSError:

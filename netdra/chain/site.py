@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ import msgspec
 from netdra.chain import holders
 from netdra.chain.checkpoint import NamespaceId, PodIdentity
 from netdra.cni.plugins import PluginPath
-from netdra.kernel import netns
+from netdra.kernel import netns, reachable
 from netdra.kernel.device_files import DeviceFiles
 from netdra.kernel.errors import KernelError, KernelMissingError
 from netdra.kernel.netlink import Socket
@@ -88,7 +88,9 @@ class UnknownNamespaceError(TemporaryError):
 
 @contextmanager
 def reopen_pod(wanted: NamespaceId, *others: str, same_boot: bool) -> Iterator[PodSpace | None]:
-    """The namespace of a checkpoint, or None where it is gone: also where another namespace has its path by now.
+    """The namespace of a checkpoint, or None where it is gone: no path leads to it, and no process is in it.
+
+    A path alone proves nothing: a program may have removed the name of a running pod's namespace, or reused it.
 
     Args:
         wanted: the namespace as the checkpoint has it.
@@ -96,18 +98,14 @@ def reopen_pod(wanted: NamespaceId, *others: str, same_boot: bool) -> Iterator[P
         same_boot: whether the checkpoint is of this boot; namespaces do not outlive one.
 
     Raises:
-        UnknownNamespaceError: what is at one of the paths cannot be read.
+        UnknownNamespaceError: what is at one of the paths, or which namespaces processes are in, cannot be read.
     """
     with ExitStack() as closing:
-        for path in dict.fromkeys((wanted.path, *others)) if same_boot else ():
-            try:
-                space = _opened_if_there(path, closing)
-            except NetdraError as problem:
-                raise UnknownNamespaceError(problem.what, hint=problem.hint) from None
-            if space is not None and space.cookie == wanted.cookie:
-                yield space
-                return
-        yield None
+        try:
+            space = _reopened(wanted, others, closing) if same_boot else None
+        except NetdraError as problem:
+            raise UnknownNamespaceError(problem.what, hint=problem.hint) from None
+        yield space
 
 
 @contextmanager
@@ -148,6 +146,23 @@ def arguments(pod: PodIdentity) -> dict[str, str]:
         "K8S_POD_UID": pod.uid,
     }
     return {"IgnoreUnknown": "1", **{key: value for key, value in values.items() if value}}
+
+
+def _reopened(wanted: NamespaceId, others: Iterable[str], closing: ExitStack) -> PodSpace | None:
+    for path in _paths(wanted, others):
+        with ExitStack() as opening:
+            space = _opened_if_there(path, opening)
+            if space is not None and space.cookie == wanted.cookie:
+                closing.push(opening.pop_all())
+                return space
+    return None
+
+
+def _paths(wanted: NamespaceId, others: Iterable[str]) -> Iterator[str]:
+    """Where a namespace may be: its known paths, then those of all processes, which are searched only if needed."""
+    yield from dict.fromkeys((wanted.path, *others))
+    own = netns.inode_at()
+    yield from (path for inode, path in reachable.inhabited().items() if inode != own)
 
 
 def _opened_if_there(path: str, closing: ExitStack) -> PodSpace | None:

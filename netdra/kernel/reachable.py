@@ -11,11 +11,14 @@ A process controls its open files and its mounts: each may be another file a mom
 process (FUSE) may never answer. So no file is opened, asked or looked up here before it is known to be a namespace, a
 socket or a TUN device: descriptors without access (O_PATH), and facts about them that the kernel has by itself.
 
-Called by `netdra.chain.returned` in a thread: a scan takes tens of milliseconds for hundreds of processes.
+Called by `netdra.chain.returned` in a thread: a scan takes tens of milliseconds for hundreds of processes. `inhabited`
+answers the narrower question whether a process runs in a namespace that has lost its path; `netdra.chain.site` and
+`netdra.node.sandboxes.namespaces` ask it.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -24,7 +27,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 from netdra.kernel import libc
-from netdra.kernel.errors import from_os_error
+from netdra.kernel.errors import KernelError, from_os_error, is_missing
 from netdra.kernel.netns import Namespace, file_system, inode_at
 
 PROC = "/proc"
@@ -42,6 +45,45 @@ _OWN = f"{PROC}/self/fd"
 _MOST_LETTERS = 200
 
 _GONE = (OSError, ValueError)  # a process that ends, or one that is not to be looked into
+
+
+def inhabited() -> dict[int, str]:
+    """The namespaces that a process runs in, by inode, each by the path of one process: it lasts as long as that.
+
+    Raises:
+        KernelError: some process must not be inspected, and no other one is in its namespace.
+    """
+    found: dict[int, str] = {}
+    hidden: dict[str, KernelError] = {}
+    for pid in filter(str.isdecimal, _listed(PROC)):
+        path = f"{PROC}/{pid}/ns/net"
+        try:
+            match = _NET.match(os.readlink(path))  # noqa: PTH115
+        except OSError as problem:
+            if not is_missing(problem):
+                hidden[pid] = from_os_error(problem, f"cannot read {path}")
+            continue
+        if match is not None:
+            found.setdefault(int(match[1]), path)
+    if hidden:
+        known = {_tables(path.split("/")[2]) for path in found.values()}
+        for pid, hidden_by in hidden.items():
+            if _tables(pid) not in known | {0}:
+                raise hidden_by
+    return found
+
+
+def _tables(pid: str) -> int:
+    """The number of the tables of a process's namespace, which needs no right to inspect it; 0 if it has ended.
+
+    Each namespace has a file of its own by this name (proc_net_lookup() in fs/proc/proc_net.c).
+    """
+    try:
+        return os.stat(f"{PROC}/{pid}/net/dev").st_ino  # noqa: PTH116
+    except OSError as problem:
+        if is_missing(problem) or problem.errno == errno.EINVAL:
+            return 0
+        raise from_os_error(problem, f"cannot read {PROC}/{pid}/net") from None
 
 
 class Reachable:

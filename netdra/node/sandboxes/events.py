@@ -63,6 +63,16 @@ class PodEvents:
         log.warning("%s", text, extra=_about(sandbox))
         self._emit_of(sandbox, "Warning", "NetworkUnknown", "Check", text)
 
+    def report_nameless(self, sandbox: Sandbox) -> None:
+        """A running sandbox's namespace has lost its path; the caller reports that once."""
+        text = (
+            f"{sandbox.netns} no longer leads to the pod's network namespace, which a process still uses: the network "
+            "is left as it is. Find the program that removes names of network namespaces on the node, then recreate "
+            "the pod; until then its containers may fail to restart."
+        )
+        log.warning("%s", text, extra=_about(sandbox))
+        self._emit_of(sandbox, "Warning", "NetworkNamespaceUnnamed", "Check", text)
+
     def report_given_up(self, sandbox: Sandbox, trouble: str) -> None:
         """A network that could not be returned is tried no more, and left for a person."""
         log.error('pod "%s/%s", sandbox %s: %s', sandbox.namespace, sandbox.name, sandbox.id, trouble)

@@ -6,6 +6,9 @@ an older sandbox. Virtual devices in a namespace end with it (default_device_exi
 
 It is held by a descriptor and by nothing else (decision D22): descriptors end with the process, so no namespace is held
 for a pod that ends while no daemon runs. The next daemon holds those of the checkpoints that are still there.
+
+A path alone is one signal (decision D59): a clean-up script may have removed the names of running pods' namespaces. A
+namespace is lost if its path leads elsewhere and no process is in it; until then, such a process's path is followed.
 """
 
 from __future__ import annotations
@@ -17,9 +20,10 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
+from netdra.kernel import reachable
 from netdra.kernel.errors import KernelError, KernelMissingError, from_os_error, is_missing
 from netdra.kernel.mounts import MountChanges
 from netdra.kernel.netns import Namespace
@@ -42,14 +46,17 @@ _PROCESSES = "/proc/"
 
 @dataclass(frozen=True)
 class _Held:
-    """An open namespace, the path by which the runtime knows it, and its device and inode."""
+    """An open namespace, a path that leads to it for others, and its device and inode.
+
+    The path is the runtime's, or once that leads elsewhere, the path of a process in the namespace.
+    """
 
     namespace: Namespace
     path: str
     file: tuple[int, int]
 
     @property
-    def is_lost(self) -> bool:
+    def has_lost_path(self) -> bool:
         """Whether the kernel reports that the path no longer leads to the namespace; False if unknown (decision D59).
 
         One system call: all are inspected in one go.
@@ -116,10 +123,12 @@ class Namespaces:
 
         A namespace that is still at its path is not counted: it is the sandbox's, not only this process's.
         """
-        with self._lock:
-            entry = self._held.get(sandbox)
-            if entry is None or not entry.is_lost:
+        try:
+            if sandbox not in self.lost():
                 return False
+        except KernelError:
+            return False
+        with self._lock:
             self._failures[sandbox] = self._failures.get(sandbox, 0) + 1
             return self._failures[sandbox] >= MOST_FAILURES
 
@@ -138,9 +147,18 @@ class Namespaces:
             entry = self._held.get(sandbox)
             return f"/proc/{os.getpid()}/fd/{entry.namespace.fd}" if entry is not None else ""
 
+    def others_path(self, sandbox: str) -> str:
+        """The path of a sandbox's held namespace for all processes, as of the last look; "" for none."""
+        entry = self._held.get(sandbox)
+        return entry.path if entry is not None else ""
+
     def lost(self) -> tuple[str, ...]:
-        """The sandboxes whose namespace is no longer at its path: only this process still has it."""
-        return tuple(sandbox for sandbox, _ in self._lost())
+        """The sandboxes whose namespace has no path and no process any more: only this process still has it.
+
+        Raises:
+            KernelError: a path is gone, and whether a process is in the namespace cannot be read.
+        """
+        return tuple(sandbox for sandbox, _ in self._look_for_lost()[0])
 
     def close(self) -> None:
         """Release all."""
@@ -155,16 +173,17 @@ class Namespaces:
         kernel reports nothing: while such a namespace is held, the paths are inspected all the time.
 
         Args:
-            lost: called once for each namespace that is still held a while after it went.
+            lost: called once for each namespace that is still held a while after it went, and for one that has only
+                lost its path.
         """
         before: set[tuple[str, int]] = set()
         reported: set[tuple[str, int]] = set()
         with _Unmounts() as unmounts:
             self._look = unmounts.look
             while True:
-                now = self._lost()
+                now, has_moved = await self._look_quietly(before)
                 reported &= now
-                if (now & before) - reported:
+                if has_moved or (now & before) - reported:
                     reported |= now & before
                     lost()
                 before = now
@@ -173,15 +192,41 @@ class Namespaces:
                 else:
                     await unmounts.wait()
 
+    async def _look_quietly(self, before: set[tuple[str, int]]) -> tuple[set[tuple[str, int]], bool]:
+        """As `_look_for_lost`; the result before if the kernel does not answer."""
+        try:
+            return await asyncio.to_thread(self._look_for_lost)
+        except KernelError as problem:
+            log.debug("whether namespaces of sandboxes have ended is unknown: %s", problem)
+            return before, False
+
     def _has_processes(self) -> bool:
         with self._lock:
             return any(entry.path.startswith(_PROCESSES) for entry in self._held.values())
 
-    def _lost(self) -> set[tuple[str, int]]:
-        """The lost sandboxes with their namespaces' inode numbers."""
+    def _look_for_lost(self) -> tuple[set[tuple[str, int]], bool]:
+        """The lost sandboxes with their namespaces' inode numbers, and whether another one is at another path now.
+
+        Raises:
+            KernelError: as of `lost`.
+        """
         with self._lock:
-            entries = list(self._held.items())
-        return {(sandbox, entry.file[1]) for sandbox, entry in entries if entry.is_lost}
+            entries = tuple(self._held.items())
+        without_path = [(sandbox, entry) for sandbox, entry in entries if entry.has_lost_path]
+        processes = reachable.inhabited() if without_path else {}
+        lost: set[tuple[str, int]] = set()
+        for sandbox, entry in without_path:
+            if path := processes.get(entry.file[1]):
+                self._follow_process(sandbox, entry, path)
+            else:
+                lost.add((sandbox, entry.file[1]))
+        return lost, len(lost) < len(without_path)
+
+    def _follow_process(self, sandbox: str, entry: _Held, path: str) -> None:
+        """Follow a namespace by a process in it from now on; while it is held, no other one has its inode number."""
+        with self._lock:
+            if self._held.get(sandbox) is entry:
+                self._held[sandbox] = replace(entry, path=path)
 
 
 class _Unmounts:

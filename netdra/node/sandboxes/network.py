@@ -6,6 +6,7 @@ Called by `netdra.node.sandboxes.hooks` and `recover`, which have the sandbox's 
 from __future__ import annotations
 
 import ipaddress
+import os
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
@@ -22,8 +23,6 @@ from netdra.chain.report import AttachError, CollectReport, DetachReport, Duplic
 from netdra.chain.shares import changed_devices
 from netdra.chain.site import ChainSettings, open_pod, reopen_pod
 from netdra.kernel import netns
-from netdra.kernel.errors import KernelError
-from netdra.kernel.liveness import Liveness
 from netdra.kernel.probe import WiredAddress
 from netdra.model.errors import InvalidInputError, NetdraError, TemporaryError
 from netdra.model.plan import ClaimReference, Plan, PlannedDevice
@@ -39,7 +38,6 @@ from netdra.ops import files
 from netdra.ops.boot import boot_id
 from netdra.ops.metrics import measured
 from netdra.rules.plans import CheckedPlans
-from netdra.steps.contract import PodSpace
 from netdra.topology.devices import DeviceKey
 
 COLLECT_SECONDS = 2.0  # no sandbox begins for half of it, which is less than a hook has
@@ -111,8 +109,8 @@ class Network:
         """The sandboxes that have a network namespace of their own now, and those of which that is unknown.
 
         A runtime may list a stopped sandbox by the path that its namespace had, and a sandbox on the host's network by
-        a path of the host's (CRI-O does both), so the kernel is asked. A pod has one sandbox at a time: of several that
-        are alive, the newest counts.
+        a path of the host's (CRI-O does both), so the kernel is asked. A running one whose path was removed has the
+        path of a process in it instead. A pod has one sandbox at a time: of several that are alive, the newest counts.
 
         Raises:
             KernelError: the host's namespace cannot be read.
@@ -122,16 +120,34 @@ class Network:
         unknown: list[Sandbox] = []
         for sandbox in sandboxes:
             try:
-                status = netns.status_at(sandbox.netns) if sandbox.netns else None
-            except KernelError:
+                found = self._found(sandbox)
+            except NetdraError:
                 unknown.append(sandbox)
                 continue
-            if status is None or status.st_ino == host:
+            if found is None or found[1].st_ino == host:
                 continue
             pod = (sandbox.namespace, sandbox.name, sandbox.uid)
-            if pod not in newest or newest[pod][0] <= status.st_mtime_ns:
-                newest[pod] = (status.st_mtime_ns, sandbox)
+            if pod not in newest or newest[pod][0] <= found[1].st_mtime_ns:
+                newest[pod] = (found[1].st_mtime_ns, found[0])
         return tuple(sandbox for _, sandbox in newest.values()), tuple(unknown)
+
+    def _found(self, sandbox: Sandbox) -> tuple[Sandbox, os.stat_result] | None:
+        """A sandbox by a path that leads to its namespace, and that namespace's status; None where none is found.
+
+        Raises:
+            TemporaryError: the disk, or whether the namespace is there, cannot be read.
+            KernelError: the same.
+        """
+        if not sandbox.netns:
+            return None
+        status = netns.status_at(sandbox.netns)
+        if status is not None:
+            return sandbox, status
+        saved = checks.load(self.settings.state, sandbox.id)
+        of_process = f"/proc/{sandbox.pid}/ns/net" if sandbox.pid else ""
+        path = of_process if saved is None else self.place(saved)
+        status = netns.status_at(path) if path else None
+        return None if status is None else (msgspec.structs.replace(sandbox, netns=path), status)
 
     def is_on_hosts(self, sandbox: Sandbox) -> bool:
         """Whether a sandbox is on the host's network: some runtimes give no namespace then, others the host's.
@@ -150,7 +166,7 @@ class Network:
         with reopen_pod(saved.header.namespace, same_boot=True) as space:
             if space is None:
                 return False
-            self.table.hold(sandbox_of(saved))
+            self.table.hold(msgspec.structs.replace(sandbox_of(saved), netns=space.path))
             return checks.is_complete(saved)
 
     def standing(self, sandbox: Sandbox) -> Saved | None:
@@ -262,7 +278,7 @@ class Network:
         if not self.has_checkpoint(sandbox.id):
             raise TemporaryError(f"sandbox {sandbox.id}: another process has detached it; it is compared again")
         drift = (*report.problems, *(f"{step}: {step.drift[0]}" for step in report.steps if step.drift))
-        return drift if drift and sandbox in self.alive((sandbox,))[0] else ()
+        return drift if drift and self.alive((sandbox,))[0] else ()
 
     def undo(self, sandbox: str, deadline: float, netns: str = "", *, give_up: bool = False) -> DetachOutcome:
         """Take a sandbox down: no further container, then its network. Tries everything, and returns what is left.
@@ -366,15 +382,15 @@ class Network:
         """
         return checkpoint.load_all(self.settings.state)[0]
 
-    def liveness(self, saved: Saved) -> Liveness:
-        """Whether the namespace of a checkpoint's pod is there; it goes by itself or with the boot."""
+    def place(self, saved: Saved) -> str:
+        """The path of the namespace of a checkpoint's pod now; "" if it is gone, by itself or with the boot.
 
-        def look() -> PodSpace | None:
-            same_boot = saved.header.boot_id == boot_id()
-            with reopen_pod(saved.header.namespace, same_boot=same_boot) as space:
-                return space
-
-        return Liveness.of(look)
+        Raises:
+            UnknownNamespaceError: whether it is there cannot be read.
+        """
+        known = self.table.namespaces.others_path(saved.header.pod.sandbox)
+        with reopen_pod(saved.header.namespace, known, same_boot=saved.header.boot_id == boot_id()) as space:
+            return space.path if space is not None else ""
 
     def collect(self, plans: Sequence[Plan]) -> CollectReport:
         """Have plugins free leases that belong to no sandbox of this node any more; see `netdra.chain.collect`.

@@ -26,7 +26,6 @@ from functools import partial
 from netdra.chain.checkpoint import Saved
 from netdra.chain.outcome import recorded_outcomes
 from netdra.chain.site import UnknownNamespaceError
-from netdra.kernel.liveness import Liveness
 from netdra.kube.queue import AGAIN, WorkQueue
 from netdra.model.errors import NetdraError, PermanentError
 from netdra.model.plan import ClaimReference, Plan
@@ -88,6 +87,7 @@ class Recovery:
         rounds: how often everything was inspected.
         _unseen: the sandboxes that may still wait for a claim's network; None until the runtime has listed them.
         _unknown: the sandboxes whose namespace could not be inspected the last time.
+        _nameless: the sandboxes whose namespace has lost its path, and lives on.
         _is_unclear: whether the state of any sandbox could not be determined.
     """
 
@@ -96,6 +96,7 @@ class Recovery:
     rounds: int = 0
     _unseen: set[str] | None = None
     _unknown: set[str] = field(default_factory=set)
+    _nameless: set[str] = field(default_factory=set)
     _is_unclear: bool = False
     _suspects: frozenset[str] = frozenset()
     _changed: frozenset[DeviceKey] = frozenset()
@@ -176,13 +177,13 @@ class Recovery:
             return True
         of_pod = self.table.running_of_pod(sandbox)
         try:
-            alive, unknown, saved = await self.hooks.in_thread(lambda: self._inspect(sandbox, of_pod))
+            found, unknown, saved = await self.hooks.in_thread(lambda: self._inspect(sandbox, of_pod))
             if unknown:
                 return False  # also where it is another one of its pod
-            if sandbox not in alive:
+            if found is None:
                 self.table.mark_ended(key)  # with or without a hook; or it has no network of its own
                 return True
-            return await self._finish(sandbox, saved)
+            return await self._finish(found, saved)
         except UnknownNamespaceError as problem:
             self._mark_unknown(sandbox, problem.what)
             return False
@@ -190,13 +191,12 @@ class Recovery:
             log.info("%s", problem)
             return False
 
-    def _inspect(
-        self, sandbox: Sandbox, of_pod: Sequence[Sandbox]
-    ) -> tuple[tuple[Sandbox, ...], tuple[Sandbox, ...], Saved | None]:
-        """The sandboxes of a pod as of `Network.alive`, and the checkpoint of one of them if its network stands."""
+    def _inspect(self, sandbox: Sandbox, of_pod: Sequence[Sandbox]) -> tuple[Sandbox | None, bool, Saved | None]:
+        """One of a pod's sandboxes if it is alive, whether that is unknown of any, and its checkpoint if complete."""
         alive, unknown = self.network.alive(of_pod)
-        saved = self.network.standing(sandbox) if sandbox in alive and not unknown else None
-        return alive, unknown, saved
+        found = next((entry for entry in alive if entry.id == sandbox.id), None)
+        saved = self.network.standing(found) if found is not None and not unknown else None
+        return found, bool(unknown), saved
 
     async def _finish(self, sandbox: Sandbox, saved: Saved | None) -> bool:
         """Confirm or attach a sandbox that runs; returns whether no more is to be done.
@@ -311,9 +311,9 @@ class Recovery:
     async def take_down_users(self, uid: str) -> None:
         """Take down what is left of a claim's pods, which have ended: its devices may go to the next pod at once."""
         users = self.table.users(uid)
-        for sandbox in self.table.unlisted:
-            if sandbox.id in users:  # neither the runtime has it, nor does whoever gives the claim up
-                self.table.mark_ended(sandbox.id)
+        # Either the runtime does not have it, or its path is gone; and whoever gives the claim up has no pod of it.
+        for sandbox in {*self._nameless, *(unlisted.id for unlisted in self.table.unlisted)}.intersection(users):
+            self.table.mark_ended(sandbox)
         if users:
             await self._take_down_ended(frozenset(users))
 
@@ -347,31 +347,46 @@ class Recovery:
                     await self._take_down(key, saved.get(key))
 
     async def _has_lost_its_pod(self, sandbox: Sandbox) -> bool:
-        """Whether a sandbox's pod is gone from the API server; a sandbox attached by hand has no pod there."""
-        return bool(sandbox.name) and not await self.claims.has_pod(sandbox.namespace, sandbox.name, sandbox.uid)
+        """Whether a sandbox's pod is gone from the API server; that is not known of one that was attached by hand."""
+        return bool(sandbox.uid) and not await self.claims.has_pod(sandbox.namespace, sandbox.name, sandbox.uid)
 
     async def _lost(self, checkpoints: Collection[Saved]) -> list[str]:
         """The sandboxes whose namespace is gone, as the kernel states."""
         lost = []
-        for sandbox, seen in (await self.hooks.in_thread(lambda: self._read_liveness(checkpoints))).items():
-            if seen.is_unknown:
-                self._mark_unknown(sandbox, seen.reason)
+        for sandbox, place in (await self.hooks.in_thread(lambda: self._read_places(checkpoints))).items():
+            if isinstance(place, NetdraError):
+                self._mark_unknown(sandbox, place.what)
                 continue
             self._unknown.discard(sandbox.id)
-            if seen.is_gone:
+            self._mark_nameless(sandbox, is_nameless=place not in ("", sandbox.netns))
+            if not place:
                 lost.append(sandbox.id)
-        self._unknown &= {saved.header.pod.sandbox for saved in checkpoints}
+        known = {saved.header.pod.sandbox for saved in checkpoints}
+        self._unknown &= known
+        self._nameless &= known
         with contained("held namespaces"):
-            lost += self.table.namespaces.lost()
+            lost += await self.hooks.in_thread(self.table.namespaces.lost)
         return lost
 
-    def _read_liveness(self, checkpoints: Collection[Saved]) -> dict[Sandbox, Liveness]:
-        liveness = {}
+    def _read_places(self, checkpoints: Collection[Saved]) -> dict[Sandbox, str | NetdraError]:
+        """The path of each sandbox's namespace now, "" if that is gone, or why it cannot be read."""
+        places: dict[Sandbox, str | NetdraError] = {}
         for saved in checkpoints:
             sandbox = sandbox_of(saved)
             with contained(f"sandbox {sandbox.id}: its namespace cannot be read"):
-                liveness[sandbox] = self.network.liveness(saved)
-        return liveness
+                try:
+                    places[sandbox] = self.network.place(saved)
+                except NetdraError as problem:
+                    places[sandbox] = problem
+        return places
+
+    def _mark_nameless(self, sandbox: Sandbox, *, is_nameless: bool) -> None:
+        """Report once that the namespace of a sandbox is only found by a process in it."""
+        if not is_nameless:
+            self._nameless.discard(sandbox.id)
+        elif sandbox.id not in self._nameless:
+            self._nameless.add(sandbox.id)
+            self.hooks.events.report_nameless(sandbox)
 
     def _mark_unknown(self, sandbox: Sandbox, reason: str) -> None:
         """Count that a sandbox's namespace could not be inspected, and report it unless that is known."""

@@ -10,8 +10,8 @@ import asyncio
 import json
 import subprocess
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ from testbed import build
 from testbed.api import Object
 from testbed.control_plane import ControlPlane
 from testbed.objects import CLAIM, POD, SLICE, manifest
-from testbed.waiting import awaited, until_async
+from testbed.waiting import awaited, until, until_async
 from testbed.workspace import Workspace
 from tests.cluster.fault_proxy import FaultProxy
 
@@ -121,8 +121,18 @@ class Machine:
                 namespace=metadata["namespace"],
                 uid=metadata["uid"],
                 netns=space.path,
-                pid=1,
             )
+
+    @contextmanager
+    def inhabited(self, sandbox: Sandbox) -> Iterator[str]:
+        """A process in a sandbox's namespace until the context ends, as a container has it; the path that it gives."""
+        with subprocess.Popen(("nsenter", f"--net={sandbox.netns}", "sleep", "600")) as process:
+            path = f"/proc/{process.pid}/ns/net"
+            try:
+                until(lambda: netns.inode_at(path) == netns.inode_at(sandbox.netns), "the process to be inside")
+                yield path
+            finally:
+                process.kill()
 
     def end(self, sandbox: Sandbox) -> None:
         """A sandbox's namespace goes, as when its node's runtime removes it."""
