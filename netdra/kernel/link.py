@@ -200,10 +200,14 @@ class LinkSettings(TypedDict, total=False):
 
 
 class LinkChanges(LinkSettings, total=False):
-    """The settings of a link that exists: its name too, and its alias, which the kernel ignores at creation."""
+    """The settings of a link that exists: its name too, and its alias, which the kernel ignores at creation.
+
+    `new_index` is its ifindex in the namespace that it is moved to; the kernel refuses one that is taken there.
+    """
 
     name: str | None
     alias: str | None
+    new_index: int | None
 
 
 def parse(body: bytes, *, whole: bool = False) -> Link:
@@ -346,7 +350,7 @@ def create(sock: Socket, name: str, kind: str, data: bytes = b"", **settings: Un
         KernelExistsError: the name is taken.
         KernelError: the kernel refused; EOPNOTSUPP where it lacks the kind.
     """
-    flags, mask, encoded = _encode(LinkChanges(**settings, name=name, alias=None))
+    flags, mask, encoded = _encode(LinkChanges(**settings, name=name, alias=None, new_index=None))
     info = [attribute(uapi.IFLA_INFO_KIND, text(kind))]
     if data:
         info.append(nested(uapi.IFLA_INFO_DATA, data))
@@ -441,6 +445,7 @@ _ENCODERS: dict[str, tuple[int, Callable[[Any], bytes]]] = {
     "master": (uapi.IFLA_MASTER, u32),
     "lower": (uapi.IFLA_LINK, u32),
     "netns_fd": (uapi.IFLA_NET_NS_FD, u32),
+    "new_index": (uapi.IFLA_NEW_IFINDEX, u32),
     "group": (uapi.IFLA_GROUP, u32),
     "gso_max_size": (uapi.IFLA_GSO_MAX_SIZE, u32),
     "gso_max_segs": (uapi.IFLA_GSO_MAX_SEGS, u32),

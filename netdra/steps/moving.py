@@ -57,10 +57,19 @@ def observe(order: Order, netdev: Link, site: Site, *, with_function: bool = Tru
         check_driver(order.called, order.device, moved.driver, site.sysfs, has_netdev=True)
     return msgspec.structs.replace(
         moved,
+        pod_index=_free_index(moved, site),
         reset=reset.policy_of(at, reset.wanted(order.device), site),
         function=function,
         rdma=rdma_state.at(at, site),
     )
+
+
+def _free_index(moved: Moved, site: Site) -> int:
+    """The index in the pod by which a virtual device without a lower link is recognised again; 0 for all others."""
+    if moved.device.is_physical or moved.lower:
+        return 0
+    taken = {entry.index for entry in link.dump(site.inside.sock)}
+    return moved.index if moved.index not in taken else max(taken) + 1
 
 
 def move_in(
@@ -75,7 +84,8 @@ def move_in(
     new_mac = mac.lower() if mac and mac.lower() != moved.mac else None
     # A device that is to take another MAC stays down for that.
     up = None if new_mac else True
-    link.change(site.host, index, netns_fd=pod.namespace.fd, name=moved.pod_name, mtu=mtu, up=up)
+    new_index = moved.pod_index or None
+    link.change(site.host, index, netns_fd=pod.namespace.fd, new_index=new_index, name=moved.pod_name, mtu=mtu, up=up)
     if new_mac:
         functions.set_mac(pod.sock, moved.pod_name, new_mac)
         link.change(pod.sock, moved.pod_name, up=True)
@@ -277,7 +287,8 @@ def _without_alt_names(moved: Moved, site: Site) -> int:
 
 def _nowhere(moved: Moved, site: Site) -> tuple[str, ...]:
     if not moved.device.is_physical:
-        return (f'device "{moved.name}" is gone with the namespace that it was in',)
+        where = "gone with the namespace that it was in" if site.pod is None else "not in the pod any more"
+        return (f'device "{moved.name}" is {where}',)
     there = identity.liveness(moved.device, site.sysfs)
     if there.is_gone:
         return (f'device "{moved.name}" ({moved.device}) is gone from the machine',)

@@ -60,6 +60,7 @@ class Moved(Record, frozen=True, kw_only=True):
     Attributes:
         master: a name.
         index: its index there, by which a virtual one is recognised that a plugin has renamed; 0 if not known.
+        pod_index: its index in the pod, if it is a virtual one without a lower link that a step moves itself, else 0.
         lower: the index of the link that it stands on, or of a veth's other end, which stays when it moves; 0 for none.
         lower_here: whether that link is known to be in the host's namespace.
         programs: its BPF programs; None if they are not known, as in records of an older netdra.
@@ -84,6 +85,7 @@ class Moved(Record, frozen=True, kw_only=True):
     neighbours: tuple[Neighbour, ...] = ()
     settings: DeviceSettings | None = None
     index: int = 0
+    pod_index: int = 0
     lower: int = 0
     lower_here: bool = False
     programs: tuple[Program, ...] | None = None
@@ -157,13 +159,14 @@ def inside(moved: Moved, pod: PodSpace, site: Site) -> Link | None:
     """A netdev in the pod, under any name.
 
     A virtual one is recognised by its lower link, which no pod can give to another link of that kind: a pod may have
-    renamed it, given it another MAC, and called another link by its name. Without a lower link, it is the link of its
-    name, of its MAC, or of the index that it had.
+    renamed it, given it another MAC, and called another link by its name. Without a lower link, it is the link of the
+    index that the step gave it in the pod, else of its name, of its MAC, or of the index that it had.
     """
     device = moved.device
     if device.is_physical:
         return identity.find(pod.sock, site.sysfs, device, moved.pod_name, moved.name, same_mac=False)
-    likely = link.find(pod.sock, moved.index if moved.lower and moved.index else moved.pod_name)
+    index = moved.index if moved.lower else moved.pod_index
+    likely = link.find(pod.sock, index or moved.pod_name)
     if likely is not None and _fits(likely, moved, pod, site):
         return likely
     fitting = [entry for entry in link.dump(pod.sock) if _fits(entry, moved, pod, site)]

@@ -340,3 +340,27 @@ def test_an_altname_set_by_the_pod_is_removed_even_if_another_process_returned_t
     assert bed.link("eth7")["altnames"] == ["pods-own"]
     assert detach(bed.container.sandbox, bed.settings).is_clean
     assert differences(before, bed.state()) == []
+
+
+@pytest.mark.parametrize("is_taken", [False, True], ids=["the index is free", "the index is taken in the pod"])
+@pytest.mark.parametrize("kind", ["veth", "macvlan", "tap"])
+def test_a_virtual_device_that_the_pod_renamed_and_gave_another_mac_comes_back(
+    bed: Bed, kind: str, is_taken: bool
+) -> None:
+    bed.veth("low", "far")
+    make: dict[str, tuple[str, ...]] = {
+        "veth": ("link", "add", "eth7", "type", "veth", "peer", "name", "peer7"),
+        "macvlan": ("link", "add", "eth7", "link", "low", "type", "macvlan"),
+        "tap": ("tuntap", "add", "eth7", "mode", "tap"),
+    }
+    bed.run("ip", *make[kind])
+    if is_taken:
+        index = str(bed.link("eth7")["ifindex"])
+        bed.run("ip", "link", "add", "own", "index", index, "type", "bridge", inside=True)
+    before = bed.state()["host"]
+    moved(bed, given=device("eth7"))
+    bed.run("ip", "link", "set", "net1", "down", inside=True)
+    bed.run("ip", "link", "set", "net1", "name", "other", "address", "02:00:00:00:99:99", inside=True)
+    report = detach(bed.container.sandbox, bed.settings)
+    assert report.is_clean
+    assert differences(before, bed.state()["host"]) == []
