@@ -43,6 +43,11 @@ class ObjectMeta(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     finalizers: tuple[str, ...] = ()
     owner_references: tuple[OwnerReference, ...] = ()
 
+    @property
+    def is_ending(self) -> bool:
+        """Whether the object is being deleted."""
+        return self.deletion_timestamp is not None
+
 
 class Condition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """One aspect of an object's state, as k8s.io/apimachinery's metav1.Condition.

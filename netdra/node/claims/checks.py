@@ -127,33 +127,41 @@ def check_network_shares(claim: ResourceClaim, plans: Sequence[Plan]) -> None:
             )
 
 
-def check_shared(claim: ClaimReference, plans: Sequence[Plan], pods: Sequence[str]) -> None:
+def check_shared(claim: ClaimReference, plans: Sequence[Plan], pods: Sequence[str], ending: Sequence[str] = ()) -> None:
     """A device that moves is in one pod only (decision D11), and so are addresses of a PodNetwork (D68).
 
     Args:
         claim: the claim.
         plans: its plans; plans of other claims are skipped.
         pods: the pods that have the claim now, as messages call them.
+        ending: the pods that have it, too, and are about to end.
 
     Raises:
         InvalidInputError: several pods have a claim whose devices or addresses cannot be shared.
+        TemporaryError: all pods but one are ending.
     """
-    if len(pods) < 2:
+    if len(pods) < 2 and not ending:
         return
     for plan in plans:
         for step in plan.steps if plan.claim.uid == claim.uid else ():
             if step.device is not None and step.type in MOVING_TYPES:
-                raise InvalidInputError(
-                    f'{named(claim)} is shared by pods {", ".join(pods)}, but step "{step.name}" ({step.type}) moves '
-                    f'device "{step.device.device}" into one pod',
-                    hint="give each pod a claim of its own: a ResourceClaimTemplate",
+                what = f'step "{step.name}" ({step.type}) moves device "{step.device.device}" into one pod'
+            elif step.pod_network:
+                what = (
+                    f'step "{step.name}" ({step.type}) has addresses of PodNetwork "{step.pod_network}", which only '
+                    "one pod can have"
                 )
-            if step.pod_network:
-                raise InvalidInputError(
-                    f'{named(claim)} is shared by pods {", ".join(pods)}, but step "{step.name}" ({step.type}) has '
-                    f'addresses of PodNetwork "{step.pod_network}", which only one pod can have',
-                    hint="give each pod a claim of its own: a ResourceClaimTemplate",
+            else:
+                continue
+            if len(pods) < 2:
+                raise TemporaryError(
+                    f"{named(claim)} is still used by pod {', '.join(ending)}, which is ending: {what}",
+                    hint="the kubelet tries again; the pod starts when that pod has ended",
                 )
+            raise InvalidInputError(
+                f"{named(claim)} is shared by pods {', '.join(pods)}, but {what}",
+                hint="give each pod a claim of its own: a ResourceClaimTemplate",
+            )
 
 
 def check_pod(claim: ClaimReference, plans: Sequence[Plan], pod: str) -> None:

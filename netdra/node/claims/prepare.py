@@ -122,7 +122,8 @@ async def users_of(client: Client, claim: ResourceClaim, watched: WatchedPods) -
         except NotFoundError:
             continue
         if pod.metadata.uid == consumer.uid:
-            users.append(PodUser(PodReference(name=consumer.name, uid=consumer.uid), pod.spec.host_network))
+            reference = PodReference(name=consumer.name, uid=consumer.uid)
+            users.append(PodUser(reference, pod.spec.host_network, pod.metadata.is_ending))
     return tuple(users)
 
 
@@ -489,7 +490,9 @@ class Claims:
         for user in users:
             if user.on_host_network:
                 raise checks.on_host_network(claim, user.pod.name)
-        return claim, tuple(user.pod for user in users)
+        # Its successor waits until a pod that is being deleted has ended.
+        staying = tuple(user.pod for user in users if not user.is_ending)
+        return claim, staying or tuple(user.pod for user in users)
 
     async def _checked(self, claim: ResourceClaim, pods: Sequence[PodReference]) -> PreparedClaim:
         """The claim to be written down, checked against the node as it is."""

@@ -139,10 +139,11 @@ class PodReference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodUser(msgspec.Struct, frozen=True):
-    """A pod that has a claim, and whether it is on the host's network."""
+    """A pod that has a claim, whether it is on the host's network, and whether it is being deleted."""
 
     pod: PodReference
     on_host_network: bool
+    is_ending: bool
 
 
 class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

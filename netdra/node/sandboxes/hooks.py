@@ -371,7 +371,10 @@ class Attachments:
             assert record.plan is not None
             checked.append(self.permits.confirm(record.plan.checked))
             check_pod(record.claim, record.plan.plans, sandbox.name)
-            check_shared(record.claim, record.plan.plans, self.table.pods_of(record.claim.uid, sandbox))
+            others = self.table.others_with(record.claim.uid, sandbox)
+            staying = dict.fromkeys(other.name for other in others if not self.tracker.is_ending(other))
+            ending = [other.name for other in others if other.name not in staying]
+            check_shared(record.claim, record.plan.plans, (*staying, sandbox.name), ending)
         plans = combined(checked)
         if self.table.end_former(sandbox):  # the next try of this sandbox finds their devices free
             self.signals.ended_unseen.emit()

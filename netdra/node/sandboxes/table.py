@@ -416,14 +416,13 @@ class Table:
         """Whether a sandbox has a claim, beside those that the runtime did not list."""
         return any(record.life is not Life.UNLISTED for record in self._having(uid))
 
-    def pods_of(self, uid: str, sandbox: Sandbox) -> tuple[str, ...]:
-        """The names of the pods that have a claim now, and of the sandbox's pod, which is to have it too."""
-        others = (
-            record.sandbox.name
+    def others_with(self, uid: str, sandbox: Sandbox) -> tuple[Sandbox, ...]:
+        """The sandboxes of other pods that have a claim now."""
+        return tuple(
+            record.sandbox
             for record in self._having(uid)
             if record.life is Life.RUNNING and record.sandbox.uid != sandbox.uid
         )
-        return (*dict.fromkeys(others), sandbox.name)
 
     def withhold(self, uids: Iterable[str]) -> None:
         """Until `stop_withholding`, write no specification of these claims that is not there now.

@@ -239,7 +239,11 @@ class Tracker:
         reserved = {user.uid for user in claim.status.reserved_for}
         is_of_group = any(user.resource != "pods" for user in claim.status.reserved_for)
         return tuple(
-            PodUser(PodReference(name=pod.metadata.name, uid=pod.metadata.uid), pod.spec.host_network)
+            PodUser(
+                PodReference(name=pod.metadata.name, uid=pod.metadata.uid),
+                pod.spec.host_network,
+                pod.metadata.is_ending,
+            )
             for pod in self.pods.objects.values()
             if pod.metadata.namespace == namespace
             and (
@@ -267,6 +271,13 @@ class Tracker:
         if claim is None or claim.metadata.uid != wanted.uid or time.monotonic() > read_at + FRESH_SECONDS:
             return None
         return claim if self.users(claim) else None
+
+    def is_ending(self, sandbox: Sandbox) -> bool:
+        """Whether the watch is sure that a sandbox's pod has finished, or is being deleted or gone."""
+        pod = self.pods.objects.get(key_of(sandbox.namespace, sandbox.name))
+        if pod is None or not pod.is_of(sandbox.uid):
+            return self.pods.synced
+        return pod.is_finished or pod.metadata.is_ending
 
     def knows_to_be_claimless(self, sandbox: Sandbox) -> bool:
         """Whether the watch is sure that a pod names no claim at all."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
+import sys
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -101,6 +102,11 @@ class Machine:
         command = ("nsenter", f"--net=/proc/self/fd/{self.host.fd}", "ip", "-j", "-d", *arguments)
         done = subprocess.run(command, capture_output=True, text=True, check=True, pass_fds=(self.host.fd,))
         return json.loads(done.stdout)
+
+    def netdra(self, *arguments: str) -> None:
+        """Run a command of netdra on the node."""
+        command = ("nsenter", f"--net=/proc/self/fd/{self.host.fd}", sys.executable, "-m", "netdra", *arguments)
+        subprocess.run(command, check=True, pass_fds=(self.host.fd,))
 
     def addresses(self, sandbox: Sandbox, interface: str) -> set[str]:
         """The IPv4 addresses of an interface of a sandbox."""

@@ -379,6 +379,27 @@ def test_a_device_that_is_moved_cannot_be_in_two_pods(scene: Scene) -> None:
     asyncio.run(story())
 
 
+def test_a_successor_waits_for_a_pod_with_its_claim_that_is_ending(scene: Scene) -> None:
+    claim, old = scene.of_three()
+    new = scene.machine.sandbox(scene.pod(claim))
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            await daemon.run(old)
+            with pytest.raises(NetdraError, match=f"is shared by pods {old.name}, {new.name}"):
+                await daemon.run(new)
+            scene.workspace.api.delete(POD, old.name, old.namespace, grace=600)
+            await until_async(lambda: daemon.pods.tracker.is_ending(old), "the watch to bring the deletion")
+            with pytest.raises(TemporaryError, match=f"is still used by pod {old.name}, which is ending") as waits:
+                await daemon.run(new)
+            assert "when that pod has ended" in waits.value.hint
+            await daemon.stop(old)
+            await daemon.run(new)
+            assert "net1" in scene.machine.links(new)
+
+    asyncio.run(story())
+
+
 def test_a_hook_answers_within_its_budget_and_a_late_attachment_is_undone(scene: Scene) -> None:
     scene.publish("eth7")
     slow = Recorder(scene.machine.plugins, "recorded")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from contextlib import suppress
+from pathlib import Path
 from unittest import mock
 
 import msgspec
@@ -23,6 +24,8 @@ from testbed.waiting import until_async
 from tests import refusing
 from tests.cluster.sandboxes.former import attached, rounds
 from tests.cluster.sandboxes.scene import Scene, step
+from tests.plans import plan
+from tests.plans import step as by_hand
 from tests.refusing import Refusal
 
 
@@ -136,6 +139,32 @@ def test_an_unreadable_namespace_is_reported_once_and_counted_and_stays_attached
                 assert "net1" in scene.machine.links(sandbox)
                 assert scene.machine.checkpoints() == {sandbox.id}
             assert UNKNOWN._value.get() == before + 6
+            scene.machine.end(sandbox)
+            await rounds(daemon)
+            assert not scene.machine.checkpoints()
+
+    asyncio.run(story())
+
+
+def test_a_network_attached_by_hand_for_a_pod_stays_while_its_namespace_exists(scene: Scene, tmp_path: Path) -> None:
+    """Its checkpoint has the pod's names and no uid."""
+    scene.publish("eth7")
+    pod = scene.pod()
+    sandbox = scene.machine.sandbox(pod)
+    path = tmp_path / "plan.json"
+    path.write_bytes(msgspec.json.encode(plan(by_hand("nic", "host-device", "net1", {"device": "eth7"}))))
+    scene.machine.netdra(
+        *("attach", f"--netns={sandbox.netns}", f"--plan={path}", f"--state={scene.machine.settings.state}"),
+        f"--pod={sandbox.namespace}/{sandbox.name}",
+    )
+    assert len(scene.machine.checkpoints()) == 1
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            await daemon.synchronize(sandbox)
+            await rounds(daemon, 3)
+            assert "net1" in scene.machine.links(sandbox)
+            assert len(scene.machine.checkpoints()) == 1
             scene.machine.end(sandbox)
             await rounds(daemon)
             assert not scene.machine.checkpoints()
