@@ -39,6 +39,7 @@ from netdra.node.sandboxes.examiner import Examiner
 from netdra.node.sandboxes.hooks import Attachments, Threads
 from netdra.node.sandboxes.network import Network
 from netdra.node.sandboxes.recover import Recovery
+from netdra.node.sandboxes.specifications import Specifications
 from netdra.node.sandboxes.table import Table
 from netdra.node.sandboxes.tracker import Tracker, WatchedPod
 from netdra.node.sandboxes.writer import StatusWriter
@@ -106,6 +107,7 @@ class Pods:
         claims: answers the kubelet's calls.
         network: acts on sandboxes; it knows the held devices.
         examiner: examines the devices that came back.
+        specifications: writes CDI specifications again that other programs removed.
     """
 
     hooks: Attachments
@@ -115,6 +117,7 @@ class Pods:
     writer: StatusWriter
     recovery: Recovery
     examiner: Examiner
+    specifications: Specifications
     wait_addresses: Callable[[], Awaitable[None]] = _never
 
     @classmethod
@@ -157,6 +160,7 @@ class Pods:
             writer=writer,
             recovery=Recovery(hooks, claims),
             examiner=examiner,
+            specifications=Specifications(hooks),
             wait_addresses=given.wait_addresses,
         )
 
@@ -172,6 +176,7 @@ class Pods:
                     tasks.create_task(self.writer.run())
                     tasks.create_task(self.recovery.run())
                     tasks.create_task(self.examiner.run())
+                    tasks.create_task(self.specifications.run())
                     lost = self.hooks.signals.address_lost.emit
                     tasks.create_task(self.claims.follow_addresses(self.wait_addresses, lost))
                     namespaces = self.network.table.namespaces

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Literal
 
 from netdra.chain.report import AttachError, DuplicateAddress
 from netdra.kube.events import ObjectReference, Occurrence
 from netdra.model.errors import NetdraError, TemporaryError
+from netdra.model.plan import ClaimReference
 from netdra.node.nri.hooks import Sandbox
 from netdra.ops.logs import Fields, fields
 
@@ -72,6 +74,16 @@ class PodEvents:
         )
         log.warning("%s", text, extra=_about(sandbox))
         self._emit_of(sandbox, "Warning", "NetworkNamespaceUnnamed", "Check", text)
+
+    def report_specified(self, sandbox: Sandbox, claim: ClaimReference, path: Path) -> None:
+        """The CDI specification of a running pod's claim was removed, and is written again."""
+        text = (
+            f'{path}, the CDI specification of ResourceClaim "{claim.name}", was removed while the pod runs; netdra '
+            "has written it again. Until then, containers of the pod could not start (unresolvable CDI devices). Find "
+            f"the program that removes files from {path.parent} or from netdra's state directory on the node."
+        )
+        log.warning("%s", text, extra=_about(sandbox))
+        self._emit_of(sandbox, "Warning", "SpecificationRestored", "Check", text)
 
     def report_given_up(self, sandbox: Sandbox, trouble: str) -> None:
         """A network that could not be returned is tried no more, and left for a person."""

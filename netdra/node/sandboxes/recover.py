@@ -316,6 +316,7 @@ class Recovery:
             self.table.mark_ended(sandbox)
         if users:
             await self._take_down_ended(frozenset(users))
+            self.table.release_claim(uid)
 
     async def _take_down_ended(self, only: Collection[str] | None = None) -> None:
         """Take down sandboxes that no longer run: the runtime reported it, or their namespace is gone.

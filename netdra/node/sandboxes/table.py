@@ -178,6 +178,7 @@ class Table:
         self._records: dict[str, _Record] = {}
         self._users: dict[str, dict[str, _Record]] = {}  # by claim: of each node's hundreds of pods, few have it
         self._withheld: frozenset[str] = frozenset()
+        self._released: set[str] = set()
         self._lock = threading.Lock()
 
     # What the runtime says.
@@ -457,24 +458,61 @@ class Table:
             attached = {uid for record in self._all() if record.phase is Phase.ATTACHED for uid in record.claims}
             return self.files.retain(attached, specified)
 
+    def release_claim(self, uid: str) -> None:
+        """A claim is released: from now on its specification is not expected to be there, whatever its sandboxes do."""
+        with self._lock:
+            if uid in self._users:
+                self._released.add(uid)
+
+    def unspecified(self) -> dict[str, ClaimReference]:
+        """The claims, by uid, that lack their specification although each of their sandboxes is attached.
+
+        Raises:
+            TemporaryError: the folder of the specifications cannot be read.
+        """
+        with self._lock:
+            attached = {
+                uid: outcome.claim
+                for uid, users in self._users.items()
+                if uid not in self._released and (outcome := self._outcome(uid, tuple(users.values()))) is not None
+            }
+            specified = self.files.specified() if attached else ()
+            return {uid: claim for uid, claim in attached.items() if uid not in specified}
+
+    def specify(self, uid: str) -> None:
+        """Have a claim's specification be there exactly if all of its sandboxes are attached.
+
+        Raises:
+            NetdraError: it cannot be written or removed.
+        """
+        with self._lock:
+            self._specify(uid)
+
     def remove_unprepared(self) -> tuple[str, ...]:
-        """Remove the specifications of claims that are not prepared here; returns the claims' uids.
+        """Remove the specifications of claims that are not prepared here and no pod has; returns the claims' uids.
+
+        A claim of a running pod may have lost its record.
 
         Raises:
             NetdraError: a specification cannot be removed.
         """
         with self._lock:
-            return self.files.retain(self.prepared.uids())
+            return self.files.retain(self.prepared.uids() | self._users.keys())
 
     def _specify(self, uid: str) -> None:
-        """Have a claim's specification be there exactly if all of its sandboxes are attached."""
+        """As `specify`; a specification that is withheld stays as it is."""
         users = self._having(uid)
-        if not users or any(record.phase is not Phase.ATTACHED for record in users):
-            self.files.remove_spec(uid)
-        elif uid not in self._withheld:
-            outcome = users[0].claims[uid]
-            assert outcome is not None
+        outcome = self._outcome(uid, users)
+        if outcome is not None:
             self._write(outcome)
+        elif not users or any(record.phase is not Phase.ATTACHED for record in users):
+            self.files.remove_spec(uid)
+
+    def _outcome(self, uid: str, users: Sequence[_Record]) -> Outcome | None:
+        """The outcome that a claim's specification is made of; None if it must not be written."""
+        if not users or uid in self._withheld or any(record.phase is not Phase.ATTACHED for record in users):
+            return None
+        return users[0].claims[uid]
 
     def _write(self, outcome: Outcome) -> None:
         claim = outcome.claim
@@ -500,10 +538,12 @@ class Table:
         key = record.sandbox.id
         for uid in claims.keys() - record.claims.keys():
             self._users.setdefault(uid, {})[key] = record
+            self._released.discard(uid)
         for uid in record.claims.keys() - claims.keys():
             del self._users[uid][key]
             if not self._users[uid]:
                 del self._users[uid]
+                self._released.discard(uid)
         record.claims = claims
 
     def _having(self, uid: str) -> tuple[_Record, ...]:

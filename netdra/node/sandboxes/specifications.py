@@ -1,0 +1,63 @@
+"""Writes CDI specifications again that another program has removed while their pods run.
+
+A container that is started again needs the specification of its claims. The runtime resolves CDI devices before it
+calls any NRI plugin about the container, which fails there if one is missing ("unresolvable CDI devices"); the kubelet
+creates it again some seconds later. So the folder is inspected all the time. A specification that is missing twice in a
+row is written again; it is missing for a moment while another daemon of this node attaches or detaches a sandbox of the
+claim. Started by `netdra.node.parts`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from netdra.kube.queue import WorkQueue
+from netdra.model.plan import ClaimReference
+from netdra.node.metrics import REPAIRS
+from netdra.node.sandboxes.hooks import Attachments
+from netdra.node.sandboxes.recover import contained
+from netdra.ops.metrics import counted
+
+LOOK_SECONDS = 2.0
+"""Longer than a hook of another daemon takes."""
+PREPARE_SECONDS = 10.0
+"""How long a claim whose record was lost, too, may take to be prepared again."""
+FIRST_WAIT, MOST_WAIT = 2.0, 60.0
+
+
+class Specifications:
+    """The CDI specifications of the claims whose pods run."""
+
+    def __init__(self, hooks: Attachments) -> None:
+        """Begin nothing yet."""
+        self._hooks = hooks
+        self._missing: dict[str, ClaimReference] = {}
+        self._queue = WorkQueue[str]("specifications", self._restore, first=FIRST_WAIT, most=MOST_WAIT)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._queue.run())
+            while True:
+                await asyncio.sleep(LOOK_SECONDS)
+                with contained("CDI specifications"):
+                    await self._look()
+
+    async def _look(self) -> None:
+        before, self._missing = self._missing, await asyncio.to_thread(self._hooks.table.unspecified)
+        for uid in before.keys() & self._missing:
+            self._queue.add(uid)
+
+    async def _restore(self, uid: str) -> None:
+        """Write a claim's specification, unless that has been done, or its pods have ended."""
+        claim = self._missing.get(uid)
+        if claim is None:
+            return
+        hooks = self._hooks
+        with counted(REPAIRS):
+            await hooks.restore_records([claim], time.monotonic() + PREPARE_SECONDS)
+            await hooks.in_thread(lambda: hooks.table.specify(uid))
+        for sandbox in map(hooks.table.running, hooks.table.users(uid)):
+            if sandbox is not None:
+                hooks.events.report_specified(sandbox, claim, hooks.table.files.spec_path(uid))
