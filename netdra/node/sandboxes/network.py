@@ -138,11 +138,11 @@ class Network:
             TemporaryError: the disk, or whether the namespace is there, cannot be read.
             KernelError: the same.
         """
-        if not sandbox.netns:
-            return None
-        status = netns.status_at(sandbox.netns)
+        status = netns.status_at(sandbox.netns) if sandbox.netns else None
         if status is not None:
             return sandbox, status
+        if not (sandbox.netns or sandbox.pid):
+            return None  # containerd lists a running sandbox without its path, too, once that is removed
         saved = checks.load(self.settings.state, sandbox.id)
         of_process = f"/proc/{sandbox.pid}/ns/net" if sandbox.pid else ""
         path = of_process if saved is None else self.place(saved)

@@ -7,6 +7,7 @@ import pytest
 from testbed.api import Object
 from testbed.image import NAME
 from testbed.kubelet import answered_claims
+from testbed.objects import POD
 from testbed.pods import CONTAINER, is_running
 from testbed.waiting import until
 from tests.cluster.pods import witness
@@ -119,3 +120,17 @@ def test_a_sandbox_that_is_made_anew_while_the_driver_is_away_gets_its_network_l
     stage.pods.wait_event("pod", "NetworkAttachedLate")
     assert len(witness.addresses(stage.pods, "pod")) == 1
     assert len([path for path in stage.driver.left() if path.endswith(".jsonl")]) == 1
+
+
+def test_a_pod_created_again_with_its_claim_while_the_driver_is_away_begins_early_and_its_network_comes_late(
+    stage: Stage,
+) -> None:
+    claim = stage.claim("c")
+    witness.run(stage.pods, "pod", claim)
+    stage.driver.kill()
+    stage.pods.api.delete(POD, "pod", stage.pods.namespace)  # with force: the kubelet need not confirm its end
+    witness.run(stage.pods, "pod", claim)
+    assert "net1" not in witness.began_with(stage.pods, "pod")
+    stage.driver.start()
+    stage.pods.wait_event("pod", "NetworkAttachedLate")
+    assert len(witness.addresses(stage.pods, "pod")) == 1

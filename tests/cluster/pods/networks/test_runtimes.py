@@ -9,13 +9,15 @@ from contextlib import suppress
 
 import pytest
 
+from netdra.model import names
+from testbed.api import Object
 from testbed.node import CommandError
 from testbed.objects import POD
 from testbed.pods import is_running
 from testbed.waiting import until
 from tests.cluster.pods import witness
 from tests.cluster.pods.conftest import Machine
-from tests.cluster.pods.driver import Offer
+from tests.cluster.pods.driver import WITHIN, Offer
 from tests.cluster.pods.running import make_topology, step
 
 pytestmark = pytest.mark.oldest
@@ -72,6 +74,45 @@ def test_a_device_returns_to_the_node_after_its_pod_namespace_ended_before_the_p
     offer.driver.until_nothing_is_left()
     assert "run1" in offer.links()
     assert offer.metric("netdra_held_namespaces") == 0
+
+
+def test_a_pod_keeps_its_network_when_the_path_of_its_namespace_is_removed(offer: Offer) -> None:
+    claim = chain(offer, "run5")
+    witness.run(offer.pods, "pod", claim)
+    inside = ("nsenter", f"--net=/proc/{offer.pods.pid('pod')}/ns/net", "ip", "link")
+    end_namespace(offer, "pod")
+    offer.pods.wait_event("pod", "NetworkNamespaceUnnamed")
+    assert "net1" in offer.driver.node.run(*inside)
+
+    offer.driver.restart()
+    until(lambda: len(events(offer, "NetworkNamespaceUnnamed")) > 1, "the next driver's event", seconds=WITHIN)
+    assert offer.metric("netdra_held_namespaces") == 1
+    assert "net1" in offer.driver.node.run(*inside)
+    assert not events(offer, "NetworkNotRestored")
+
+    offer.pods.api.delete(POD, "pod", offer.pods.namespace, grace=1)
+    witness.hurry(offer.pods, "pod", lambda found: found is None)
+    offer.driver.until_nothing_is_left()
+    assert "run5" in offer.links()
+
+
+def test_a_restarted_container_starts_although_its_specification_was_removed(offer: Offer) -> None:
+    claim = chain(offer, "run6")
+    witness.run(offer.pods, "pod", claim)
+    offer.driver.node.run("sh", "-c", f"rm /run/cdi/{names.DRIVER}-claim-*; kill -KILL {offer.pods.pid('pod')}")
+    offer.pods.wait_event("pod", "SpecificationRestored", claim)
+    witness.hurry(offer.pods, "pod", lambda found: is_running(found) and restarts(found) > 0)
+    assert "net1" in offer.inside("pod")
+
+
+def events(offer: Offer, reason: str) -> list[Object]:
+    """The events of the pod with a reason."""
+    return offer.pods.api.list(EVENT, offer.pods.namespace, fields=f"involvedObject.name=pod,reason={reason}")
+
+
+def restarts(pod: Object | None) -> int:
+    """How often a pod's container was started again."""
+    return sum(status["restartCount"] for status in (pod or {})["status"]["containerStatuses"])
 
 
 def test_killed_while_attaching_no_container_begins_and_the_next_driver_lets_it(offer: Offer) -> None:
