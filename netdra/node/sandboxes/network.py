@@ -126,9 +126,10 @@ class Network:
                 continue
             if found is None or found[1].st_ino == host:
                 continue
+            current, status = found
             pod = (sandbox.namespace, sandbox.name, sandbox.uid)
-            if pod not in newest or newest[pod][0] <= found[1].st_mtime_ns:
-                newest[pod] = (found[1].st_mtime_ns, found[0])
+            if pod not in newest or newest[pod][0] <= status.st_mtime_ns:
+                newest[pod] = (status.st_mtime_ns, current)
         return tuple(sandbox for _, sandbox in newest.values()), tuple(unknown)
 
     def _found(self, sandbox: Sandbox) -> tuple[Sandbox, os.stat_result] | None:
