@@ -6,12 +6,9 @@ function that returns the thing itself has the same results: the thing, None, or
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Literal
 
 import msgspec
-
-from netdra.model.errors import NetdraError
 
 
 class Liveness(msgspec.Struct, frozen=True):
@@ -24,14 +21,6 @@ class Liveness(msgspec.Struct, frozen=True):
 
     state: Literal["present", "gone", "unknown"]
     reason: str = ""
-
-    @classmethod
-    def of(cls, look: Callable[[], object]) -> Liveness:
-        """The liveness of a read's result: None is gone, a NetdraError unknown."""
-        try:
-            return cls("gone" if look() is None else "present")
-        except NetdraError as problem:
-            return cls("unknown", problem.what)
 
     @property
     def is_present(self) -> bool:

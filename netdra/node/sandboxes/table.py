@@ -459,7 +459,7 @@ class Table:
             return self.files.retain(attached, specified)
 
     def release_claim(self, uid: str) -> None:
-        """A claim is released: from now on its specification is not expected to be there, whatever its sandboxes do."""
+        """A claim is released: its specification is not expected to be there any more, also while sandboxes have it."""
         with self._lock:
             if uid in self._users:
                 self._released.add(uid)

@@ -25,7 +25,7 @@ def deleted(machine: Machine, sandbox: Sandbox) -> None:
 
 
 def unmounted(machine: Machine, sandbox: Sandbox) -> None:
-    """The file stays, and is no namespace any more."""
+    """The file stays, and does not lead to a namespace any more."""
     libc.umount(sandbox.netns)
 
 
@@ -97,7 +97,7 @@ def test_a_namespace_without_a_path_ends_with_its_last_process(scene: Scene) -> 
 
 
 def test_a_claim_that_is_given_up_ends_a_pod_without_a_path_although_a_process_stays(scene: Scene) -> None:
-    """The runtime reported no stop, and a program that somebody started in the namespace outlives the pod."""
+    """The runtime reported no stop, and a foreign process in the namespace outlives the pod."""
     claim, sandbox = attached(scene)
     reference = ClaimReference(namespace=sandbox.namespace, name=claim, uid=scene.uid(claim))
 

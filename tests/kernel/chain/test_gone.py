@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +24,7 @@ from netdra.kernel.netns import Namespace
 from netdra.model.errors import TemporaryError
 from netdra.model.plan import Plan
 from netdra.ops.boot import boot_id
+from testbed.waiting import until
 from tests.kernel.chain.conftest import Bed, device, differences, recorder
 from tests.plans import attach, plan, step
 
@@ -155,6 +157,30 @@ def test_a_namespace_that_still_lives_is_found_by_another_path(bed: Bed) -> None
     assert not report.namespace_gone
     assert report.is_clean
     assert bed.link("eth7")["address"] == before
+
+
+def test_without_its_path_a_namespace_is_found_by_a_process_in_it(bed: Bed) -> None:
+    fake = recorder(bed, "fake")
+    attach(prepared(bed), bed.container, bed.pod.path, bed.settings)
+    with subprocess.Popen(("nsenter", f"--net={bed.pod.path}", "sleep", "600")) as child:
+        place = f"/proc/{child.pid}/ns/net"
+        until(lambda: netns.inode_at(place) == bed.pod.inode, "the process to be inside")
+        netns.delete(Path(bed.pod.path).name)
+        bed.pod.close()
+        try:
+            assert check(bed.container.sandbox, bed.settings).is_clean
+            bed.run("nsenter", f"--net={place}", "ip", "address", "del", "10.6.0.2/24", "dev", "net1")
+            drift = [text for step in check(bed.container.sandbox, bed.settings).steps for text in step.drift]
+            assert any("10.6.0.2/24" in text for text in drift)
+            report = detach(bed.container.sandbox, bed.settings)
+        finally:
+            child.kill()
+    assert report.is_clean
+    assert not report.namespace_gone
+    assert leases(bed) == []
+    (call,) = fake.calls("DEL")
+    assert call.environment["CNI_NETNS"] == place
+    assert bed.link("eth7")["mtu"] == 1400
 
 
 def test_another_namespace_at_the_same_path_is_not_touched(bed: Bed) -> None:

@@ -11,7 +11,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -250,3 +250,59 @@ def test_a_namespace_held_by_a_process_that_ends_is_seen_though_nothing_is_unmou
         await asyncio.gather(following, return_exceptions=True)
 
     asyncio.run(main())
+
+
+@contextmanager
+def inhabited(box: Box) -> Iterator[int]:
+    """A process in a sandbox's namespace; its number."""
+    with subprocess.Popen(("nsenter", f"--net={box.path}", "sleep", "600")) as child:
+        try:
+            until(lambda: inode_at(f"/proc/{child.pid}/ns/net") == inode_at(box.path), "the process to be inside")
+            yield child.pid
+        finally:
+            child.kill()
+
+
+def test_a_namespace_that_loses_its_path_is_reported_and_followed_by_a_process_in_it(
+    boxes: list[Box], namespaces: Namespaces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.05)
+
+    async def main() -> None:
+        told: list[tuple[str, ...]] = []
+        following = asyncio.create_task(namespaces.follow(lambda: told.append(namespaces.lost())))
+        with inhabited(boxes[0]) as pid:
+            namespaces.hold("s", boxes[0].path)
+            boxes[0].remove()
+            await until_async(lambda: told == [()], "the removed path to be told")
+            assert namespaces.others_path("s") == f"/proc/{pid}/ns/net"
+            await asyncio.sleep(0.3)
+            assert told == [()]
+        await until_async(lambda: told == [(), ("s",)], "the lost namespace to be told")
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+    asyncio.run(main())
+
+
+def test_a_process_that_must_not_be_inspected_may_be_in_a_lost_namespace(
+    boxes: list[Box], namespaces: Namespaces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readlink = os.readlink
+    hidden: set[str] = set()
+
+    def refusing_readlink(path: str, **how: Any) -> str:
+        if path in hidden:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return readlink(path, **how)
+
+    monkeypatch.setattr(os, "readlink", refusing_readlink)
+    namespaces.hold("s", boxes[0].path)
+    with inhabited(boxes[1]) as pid:
+        boxes[0].remove()
+        hidden.add(f"/proc/{pid}/ns/net")
+        with pytest.raises(KernelError, match="cannot read /proc/"):
+            namespaces.lost()
+        assert not namespaces.count_failure("s")
+        with inhabited(boxes[1]):  # a process beside it shows where the hidden one is
+            assert namespaces.lost() == ("s",)
