@@ -68,7 +68,7 @@ def test_the_first_sandbox_that_takes_a_device_holds_it_until_it_gives_the_devic
     ("netns", "held", "cause", "hint"),
     [
         ("/proc/self/ns/net", "", "", "the pod uses the device until it ends"),
-        ("/proc/self/ns/gone", "", "", "the sandbox has ended; netdra node undoes it automatically"),
+        ("/proc/self/ns/gone", "", "", "netdra node undoes the sandbox automatically when it has ended"),
         ("/proc/self/ns/net/x", "", "", "netdra retries automatically"),
         ("/proc/self/ns/net", "its MTU is 9000", ": its MTU is 9000", "netdra detach s1 --accept-differences"),
     ],
