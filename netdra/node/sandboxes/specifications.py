@@ -14,10 +14,8 @@ import time
 
 from netdra.kube.queue import WorkQueue
 from netdra.model.plan import ClaimReference
-from netdra.node.metrics import REPAIRS
 from netdra.node.sandboxes.hooks import Attachments
 from netdra.node.sandboxes.recover import contained
-from netdra.ops.metrics import counted
 
 LOOK_SECONDS = 2.0
 """Longer than a hook of another daemon takes."""
@@ -55,9 +53,8 @@ class Specifications:
         if claim is None:
             return
         hooks = self._hooks
-        with counted(REPAIRS):
-            await hooks.restore_records([claim], time.monotonic() + PREPARE_SECONDS)
-            await hooks.in_thread(lambda: hooks.table.specify(uid))
+        await hooks.restore_records([claim], time.monotonic() + PREPARE_SECONDS)
+        await hooks.in_thread(lambda: hooks.table.specify(uid))
         for sandbox in map(hooks.table.running, hooks.table.users(uid)):
             if sandbox is not None:
                 hooks.events.report_specified(sandbox, claim, hooks.table.files.spec_path(uid))

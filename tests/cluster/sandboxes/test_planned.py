@@ -140,7 +140,7 @@ def test_a_running_pods_lost_record_is_written_again_and_its_containers_can_be_m
 
     async def story() -> None:
         async with scene.daemon() as daemon:
-            assert not scene.machine.specified()  # nothing says what the claim's containers get
+            assert scene.machine.specified() == {uid}  # a container that starts again needs it
             await daemon.synchronize(sandbox)
             assert scene.machine.store.has(uid)
             assert scene.machine.specified() == {uid}
