@@ -325,7 +325,7 @@ def _delete_address(sock: Socket, index: int, text: str) -> None:
 
 
 def _is_gone(problem: KernelError) -> bool:
-    """Whether there is nothing to delete: a kernel without IPv6 supports no request about it."""
+    """Whether it does not exist any more: a kernel without IPv6 does not support requests about it."""
     return isinstance(problem, KernelMissingError) or problem.is_unsupported
 
 

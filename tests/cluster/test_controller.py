@@ -160,7 +160,7 @@ def about(events: list[Object], name: str) -> list[Object]:
 def test_classes_that_another_version_wrote_are_rewritten_without_an_event(
     workspace: Workspace, control_plane: ControlPlane, controller: Process
 ) -> None:
-    """As at an upgrade and a rollback: what is changed while no controller runs is nobody's mistake."""
+    """As at an upgrade and a rollback: the former version has written its own classes."""
     api, name = workspace.api, workspace.name("net")
     workspace.create(manifest(TOPOLOGY, name, spec=steps("vf0")))
     api.wait_for(TOPOLOGY, name, lambda found: condition(found, "Ready")[0] == "True")

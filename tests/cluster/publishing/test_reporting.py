@@ -184,7 +184,7 @@ def test_a_node_reports_its_interfaces_and_goes_with_its_node(
 def test_the_first_policy_that_names_a_plugin_causes_no_event_and_one_slice(
     control_plane: ControlPlane, workspace: Workspace, machine: Machine
 ) -> None:
-    """A node runs the plugins that policies name: it asks a program, and says nothing of it until it has answered."""
+    """A node runs the plugins that policies name, and does not report a program before the program has answered."""
 
     async def story() -> None:
         machine.veth("eth0", "far0")

@@ -1,4 +1,4 @@
-"""The pod's default routes: those of eth0, and before them those that steps request, whoever brings them."""
+"""The pod's default routes: those of eth0, and before them those that steps request, from any source."""
 
 from __future__ import annotations
 

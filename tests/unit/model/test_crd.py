@@ -202,7 +202,7 @@ def test_the_printed_definitions_are_documents_one_for_each_kind() -> None:
 
 @pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.name)
 def test_kubectl_prints_zero_for_each_number_of_a_status(kind: crd.CustomKind) -> None:
-    """The model leaves zeros out, and the API server fills in what has a default. A port without a VLAN has none."""
+    """The model leaves zeros out, and the API server fills in defaults. A port without a VLAN has no number."""
     schema = crd.manifest(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     for column in kind.columns:
         _, status, *path = column.path.split(".")
