@@ -103,7 +103,7 @@ class NodePlugins:
         self._turn = asyncio.Event()
         self._scanned = asyncio.Event()
 
-    async def known(self) -> None:
+    async def wait_known(self) -> None:
         """Wait until the plugins are known that are there and allowed by now, or the time for that is over."""
         with suppress(TimeoutError):
             async with asyncio.timeout(KNOWN_SECONDS):

@@ -290,7 +290,7 @@ class Publishing:
             await store.wait_synced()
         await self.followed.nodes.until(lambda: self._node in self.followed.nodes.objects)
         if self._plugins is not None:
-            await self._plugins.known()
+            await self._plugins.wait_known()
         # A cluster may lack the kind; where it has it, the objects' facts must not go for a moment.
         with suppress(TimeoutError):
             async with asyncio.timeout(CUSTOM_DEVICES_SECONDS):
@@ -323,7 +323,7 @@ class Publishing:
             self._work.clear()
             if self._plugins is not None and self._names_plugins:
                 self._names_plugins = False
-                await self._plugins.known()
+                await self._plugins.wait_known()
             self._hand_on(await interfaces.run(self._pass(offering, interfaces)), publisher)
             if publisher.is_published:
                 self._delay.ends(published=False)

@@ -93,5 +93,5 @@ def test_an_ended_driver_beside_its_successor_on_a_node_is_no_trouble() -> None:
     assert worst(verdicts(facts)) == "ok"
 
 
-def test_of_pods_that_cannot_be_read_nothing_is_said() -> None:
+def test_pods_that_cannot_be_read_have_no_findings() -> None:
     assert verdicts(msgspec.structs.replace(WELL, components=Unseen("forbidden"))) == []

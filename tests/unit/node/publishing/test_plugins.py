@@ -84,7 +84,7 @@ async def followed(
     found = NodePlugins(where, lambda: changed(found), allowed)
     task = asyncio.create_task(found.run())
     try:
-        await found.known()
+        await found.wait_known()
         yield found
     finally:
         task.cancel()
@@ -159,7 +159,7 @@ def test_a_program_that_is_not_allowed_is_never_run_and_is_asked_when_it_is(tmp_
 
 
 def test_a_plugin_that_becomes_allowed_is_never_reported_as_missing(tmp_path: Path) -> None:
-    """Each time it is not known yet until it has answered, and `known` waits for that."""
+    """Each time it is not known yet until it has answered, and `wait_known` waits for that."""
     reasons: list[str] = []
 
     def note(found: NodePlugins) -> None:
@@ -174,7 +174,7 @@ def test_a_plugin_that_becomes_allowed_is_never_reported_as_missing(tmp_path: Pa
                 allowed.add("late")
                 found.look_again()
                 note(found)
-                await found.known()
+                await found.wait_known()
                 assert found.presence.programs == ("late",)
                 assert reasons == []
                 allowed.clear()
