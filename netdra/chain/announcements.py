@@ -1,8 +1,9 @@
 """Announce the addresses of a pod's interfaces: neighbours that had them elsewhere use the pod's MAC at once.
 
-`first` is called by `netdra.chain.attach` when a pod has its network, for all addresses that steps, IPAM plugins and
-programs gave it, which are those that the kernel has by then. An interface without a carrier sends nothing, and a
-switch may not forward yet: so the node's daemon calls `announce` once more after `PAUSES`.
+`first` is called when a pod has its network, by `netdra.chain.attach` or by the node's daemon after its hook, for all
+addresses that steps, IPAM plugins and programs gave it, which are those that the kernel has by then. An interface
+without a carrier sends nothing, and a switch may not forward yet: so the node's daemon calls `announce` once more after
+`PAUSES`.
 """
 
 from __future__ import annotations

@@ -40,7 +40,9 @@ from netdra.rules.plans import CheckedPlans
 from netdra.topology.binaries import translated_plan
 
 
-def attach(checked: CheckedPlans, pod: PodIdentity, netns: str, settings: ChainSettings) -> AttachReport:
+def attach(
+    checked: CheckedPlans, pod: PodIdentity, netns: str, settings: ChainSettings, *, announces: bool = True
+) -> AttachReport:
     """Give a pod the networks of its plans.
 
     A complete network is not made again; one that was begun and not ended (a crash) is undone first.
@@ -50,6 +52,7 @@ def attach(checked: CheckedPlans, pod: PodIdentity, netns: str, settings: ChainS
         pod: the pod.
         netns: the path of the pod's network namespace.
         settings: how chains are run here.
+        announces: whether to announce the pod's addresses; else the caller does.
 
     Raises:
         AttachError: a step failed; its report has the failure and the undone steps.
@@ -90,6 +93,8 @@ def attach(checked: CheckedPlans, pod: PodIdentity, netns: str, settings: ChainS
                             journal.hold()
                         with closing(Executor(graph, journal, site, settings)) as executor:
                             report = _run(executor, settings, started)
+                    if announces:
+                        announcements.first(plans, space)
                     return msgspec.structs.replace(report, problems=tuple(problems))
 
 
@@ -120,7 +125,6 @@ def _run(executor: Executor, settings: ChainSettings, started: float) -> AttachR
         raise
     if failed:
         raise attach_error(_back_out(executor, settings, started, failed))
-    announcements.first(executor.journal.saved.header.plans, executor.site.inside)
     return _report(executor.tasks, executor.journal.saved, seconds, time.monotonic() - started)
 
 

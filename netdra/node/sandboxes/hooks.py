@@ -396,6 +396,7 @@ class Attachments:
         Interfaces that have no carrier by then are reported until they have one.
         """
         with suppress(NetdraError):  # the pod has ended
+            await asyncio.to_thread(self.network.announce_first, sandbox, plans)
             found: tuple[DuplicateAddress, ...] = ()
             if any(step.on_duplicate == REPORT for plan in plans for step in plan.steps):
                 found = await asyncio.to_thread(self.network.duplicates, sandbox, plans)

@@ -245,6 +245,15 @@ class Network:
         metrics.DUPLICATES.labels("report").inc(len(found))
         return found
 
+    def announce_first(self, sandbox: Sandbox, plans: Sequence[Plan]) -> None:
+        """Announce the addresses of a sandbox that was just attached.
+
+        Raises:
+            NetdraError: its namespace is gone, or cannot be entered.
+        """
+        with open_pod(sandbox.netns) as space:
+            announcements.first(plans, space)
+
     def announce(
         self, sandbox: Sandbox, names: Collection[str], outcomes: Iterable[Outcome], without: Iterable[DuplicateAddress]
     ) -> dict[str, str]:
@@ -410,7 +419,7 @@ class Network:
             self.table.hold(sandbox)
             pod = PodIdentity(sandbox=sandbox.id, name=sandbox.name, namespace=sandbox.namespace, uid=sandbox.uid)
             settings = msgspec.structs.replace(self._within(deadline), undo_of_hung=0.0)
-            report = attach(checked, pod, sandbox.netns, settings)
+            report = attach(checked, pod, sandbox.netns, settings, announces=False)
             metrics.count_attach(report)
             return device_outcomes(checked.plans, report.steps)
         except AttachError as problem:
