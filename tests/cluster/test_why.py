@@ -570,6 +570,10 @@ def test_the_role_for_readers_lets_every_command_and_page_read_all_it_shows(scen
                 .output
             )
             assert "unread" not in json.loads(told.stdout)
+        everything = CliRunner().invoke(cli, ["why", "-A", access, "-o", "json"])
+        assert "unread" not in json.loads(everything.stdout)
+        for workload in why_objects.WORKLOADS.values():
+            assert may(scene.api, reader, "get", workload.plural, workload.group_version.rpartition("/")[0])
         for command in ("get", "top"):
             told = CliRunner().invoke(cli, [command, access])
             assert (told.exit_code, told.stderr) == (0, "")
