@@ -5,7 +5,7 @@ temporary and given its name before anything is done. The others are appended be
 (`Done`), each by one write. They are not fsynced: a process that is killed loses nothing that it has written, and after
 a power failure the kernel's state that they describe is gone as well. Leases of IPAM plugins and the like outlive the
 machine, and the header alone is enough to release them. So the header is fsynced where there may be such leases;
-otherwise a power failure may leave an empty file, which means that nothing is to be undone.
+otherwise a power failure may leave an empty file or a part of the header, which means that nothing is to be undone.
 
 Attaching does nothing that it cannot write down. Undoing continues: a pod that ends must not keep its devices because a
 file system is full or read-only. Data that it cannot write is kept in this process, and written when that succeeds. If
@@ -521,7 +521,7 @@ def _names(directory: Path) -> list[str]:
 
 def _opened(path: Path, lock: int) -> CheckpointJournal | None:
     text = os.pread(lock, os.fstat(lock).st_size, 0)
-    if not text:  # only a power failure leaves it so: a checkpoint has no name before it has its first line
+    if b"\n" not in text:  # only a power failure leaves it so: a checkpoint has no name before it has its first line
         with suppress(OSError):  # else it is removed when it is next opened
             path.unlink(missing_ok=True)
         os.close(lock)

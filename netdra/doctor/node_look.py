@@ -210,7 +210,8 @@ def _folder(places: Places, path: Path) -> NodeFolder:
     """Of a folder that is not there, or that this user cannot see, whether it could be made."""
     seen = places.at(path)
     nearest = next(entry for entry in (seen, *seen.parents) if os.access(entry, os.F_OK))
-    return NodeFolder(str(path), exists=nearest == seen and seen.is_dir(), writable=os.access(nearest, os.W_OK | os.X_OK))
+    exists = nearest == seen and seen.is_dir()
+    return NodeFolder(str(path), exists=exists, writable=os.access(nearest, os.W_OK | os.X_OK))
 
 
 def _plugins(places: Places) -> Iterator[InstalledPlugin]:

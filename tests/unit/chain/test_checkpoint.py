@@ -265,9 +265,16 @@ def test_only_root_can_read_it(tmp_path: Path) -> None:
     assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_an_empty_checkpoint_after_a_power_failure_is_removed_and_treated_as_missing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [b"", b'{"version": 7, "boot_id"', bytes(4096)])
+def test_a_checkpoint_without_a_whole_header_after_a_power_failure_is_removed_and_treated_as_missing(
+    tmp_path: Path, content: bytes
+) -> None:
     path = written(tmp_path)
-    path.write_bytes(b"")
+    path.write_bytes(content)
+    settings = ChainSettings(state=tmp_path)
+    assert detach("s1", settings).is_undone
+    assert [entry.name for entry in tmp_path.iterdir() if entry.name.startswith("s1")] == []
+    path.write_bytes(content)
     assert checkpoint.open_existing(tmp_path, "s1", 1) is None
     assert not path.exists()
 
