@@ -148,17 +148,12 @@ class PlacedPod(BareObject, frozen=True):
         return self.status.is_ready
 
     @property
-    def is_deleted(self) -> bool:
-        """Whether it is being deleted: containers that do not run are not started again."""
-        return self.metadata.deletion_timestamp is not None
-
-    @property
     def has_ended(self) -> bool:
         """Whether its containers have ended for good, or are never started: Kubernetes releases its claims."""
         states = self.status.container_statuses or ()
         has_none = bool(states) and all("terminated" in state.state for state in states)
         return self.status.phase in ("Succeeded", "Failed") or (
-            self.is_deleted and (not self.spec.node_name or has_none)
+            self.metadata.is_ending and (not self.spec.node_name or has_none)
         )
 
     @property
@@ -170,7 +165,7 @@ class PlacedPod(BareObject, frozen=True):
     @property
     def is_waiting(self) -> bool:
         """Whether its containers are still to start."""
-        return not (self.is_running or self.has_ended or self.is_deleted)
+        return not (self.is_running or self.has_ended or self.metadata.is_ending)
 
     @property
     def workload(self) -> Workload:

@@ -57,7 +57,7 @@ def _state(pod: PlacedPod) -> str:
         how = pod.status.phase if pod.status.phase in ("Succeeded", "Failed") else "deleted"
         reason = f": {pod.status.reason}" if pod.status.reason else ""
         return f"has ended ({how}{reason})"
-    if pod.is_deleted:
+    if pod.metadata.is_ending:
         return "is being deleted"
     if pod.is_running:
         return f"runs on node {pod.spec.node_name}"
@@ -76,7 +76,7 @@ def _statements(cluster: ClusterState, pod: PlacedPod) -> Iterator[Statement]:
 def _on_its_way(cluster: ClusterState, pod: PlacedPod) -> Iterator[Statement]:
     """A pod that starts, runs or is being deleted; a deleted pod needs no claim that it does not have."""
     present = _claims(cluster, pod)
-    if not pod.is_deleted:
+    if not pod.metadata.is_ending:
         yield from _rules(cluster, pod)
         yield from _unknown_resources(cluster, pod)
         for claim in present:
@@ -209,7 +209,7 @@ def _on_node(cluster: ClusterState, pod: PlacedPod, present: list[ResourceClaim]
     is_reported = False
     for claim in present:
         if claim.status.allocation is None:
-            if not pod.is_deleted:
+            if not pod.metadata.is_ending:
                 text = f"ResourceClaim {claim.metadata.name} is not allocated, although the pod is on a node"
                 next_step = "create the pod without nodeName: the scheduler allocates claims"
                 yield wrong(pod.called, text, next_step, reason="NotAllocated")
