@@ -37,13 +37,14 @@ DIGEST = "8b4007ebe723d12478b71f191f18bcb8339b43d4361607a64fbd9c5292fa7d96"
 FIRST = "the default route comes before that of eth0"
 WIDER = "allows more than netdra's built-in schema"
 FORMER = ('unknown field "requestPolicy"', 'unknown field "basic"', '"stringSlice"', 'unknown field "valueFrom"')
+LACP = "mode 802.3ad requires that the switch receives LACP frames of the VFs"
 FINDINGS: dict[Path, tuple[str, ...]] = {
     DEVICES / "2.1.yaml": ("no object can have this name",),  # a form to fill in
     DEVICES / "6.3.yaml": (*FORMER, *FORMER, *FORMER[1:3]),
     ATTRIBUTES / "slice.yaml": ('"generation" is missing', '"resourceSliceCount"', 'did you mean "value"?'),
     ATTRIBUTES / "custom-device.yaml": ('"metadata" is missing', 'unknown field "status"'),
-    TOPOLOGIES / "ai-bonded-rdma.yaml": (FIRST,),
-    TOPOLOGIES / "bonded-vlan-topology.yaml": (FIRST,),
+    TOPOLOGIES / "ai-bonded-rdma.yaml": (LACP, FIRST),
+    TOPOLOGIES / "bonded-vlan-topology.yaml": (LACP, FIRST),
     SCHEMAS / "bond.yaml": (WIDER,),
     SCHEMAS / "tuning.yaml": (WIDER,),
 }

@@ -23,6 +23,7 @@ KNOWN = {
     ("cli/chains.py", "netdra detach"): "how to name the sandbox that was meant",
     ("cli/uninstall.py", "kubectl delete"): "of a pod of netdra's own, on a node whose machine is off",
     ("doctor/node_verdicts.py", "echo N >"): "of a NIC without VFs alone, while nothing uses it",
+    ("steps/made.py", "ip link set"): "sets an interface of the node up on which a pod waits, and which is down",
     (
         "controller/neutron_ownership.py",
         "kubectl delete",

@@ -69,7 +69,8 @@ def used(bed: Bed, family: int) -> str:
 def nic(bed: Bed, number: int = 7) -> None:
     """eth<number> on the node, with a carrier."""
     bed.veth(f"eth{number}", f"peer{number}")
-    bed.run("ip", "link", "set", f"peer{number}", "up")
+    for name in (f"eth{number}", f"peer{number}"):
+        bed.run("ip", "link", "set", name, "up")
 
 
 def requesting(made: PlannedStep) -> PlannedStep:
