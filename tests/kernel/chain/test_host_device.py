@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from netdra.chain import site
+from netdra.chain import announcements, site
 from netdra.chain.check import check
 from netdra.chain.checkpoint import PodIdentity
 from netdra.chain.detach import detach
@@ -83,6 +83,7 @@ def test_a_device_comes_and_goes_with_few_requests_that_wait_for_the_moves_of_ot
     The machine has no BPF program that a link can have: tests beside this one may load some.
     """
     monkeypatch.setattr(bpf, "are_loaded", lambda: False)
+    monkeypatch.setattr(announcements, "first", lambda *_: None)  # the node's daemon calls it after its hook
     bed.veth("eth7", "peer7", up=True)
     # What sysfs shows of the device on a node: nothing stands on it.
     Tree(tmp_path).netdev("eth7", ifindex=bed.link("eth7")["ifindex"])
