@@ -158,6 +158,8 @@ def _beside_libcni(bed: Bed) -> Iterator[Figure]:
     tuning = [{"type": "tuning", "mtu": 1400 + number} for number in range(4)]
     yield _beside(bed, "4 tuning steps, no moves", tuning, FASTER_WITHOUT_MOVES, first=[{"type": "loopback"}])
     yield _beside(bed, "host-device, IPAM and tuning", [host_device, tuning[0]], FASTER)
+    with Socket() as sock:  # the program host-device leaves it down
+        link.change(sock, "nic0", up=True)
     yield _beside(bed, "macvlan, IPAM and 2 tuning steps", [macvlan, *tuning[:2]], FASTER)
 
 
@@ -205,7 +207,8 @@ def _plans(steps: Sequence[PlannedStep]) -> tuple[Plan, ...]:
 
 
 def _attach(bed: Bed, steps: Sequence[PlannedStep], sandbox: str) -> None:
-    attach(check(_plans(steps)), PodIdentity(sandbox=sandbox), bed.pod.path, bed.settings)
+    # As the node's daemon, which announces addresses after its hook.
+    attach(check(_plans(steps)), PodIdentity(sandbox=sandbox), bed.pod.path, bed.settings, announces=False)
 
 
 def _timed(act: Callable[[], object]) -> float:
