@@ -66,4 +66,4 @@ def test_deleted_in_the_pod_it_is_reported(pod: Pod, binary: bool) -> None:
     ip("link", "delete", "net1", netns=pod.netns)
     report = pod.detach()
     assert report.is_undone, str(report)
-    assert "is not in the pod any more" in str([each.notes for each in report.undone])
+    assert ("is gone" if binary else "is not in the pod any more") in str([each.notes for each in report.undone])

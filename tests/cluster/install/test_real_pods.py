@@ -78,7 +78,9 @@ def test_a_pod_gets_its_network_by_netdras_own_pods(installed: Site, pods: Pods)
 def test_with_the_shared_preset_pods_share_an_interface_without_a_handwritten_policy(
     installed: Site, pods: Pods
 ) -> None:
-    installed.node.run("ip", "link", "add", "preset0", "up", "type", "veth", "peer", "name", "preset1")
+    installed.node.run("ip", "link", "add", "preset0", "type", "veth", "peer", "name", "preset1")
+    for name in ("preset0", "preset1"):
+        installed.node.run("ip", "link", "set", name, "up")
     installed.install({"presets": {"shared": True}})
     made = installed.api.get(POLICY, "shared")
     assert made is not None
