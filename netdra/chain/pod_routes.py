@@ -84,17 +84,19 @@ def settle(
     for name in made & indexes.keys():
         routers.follow_rule(name, indexes[name], pod, requested=requested)
     known = {addressing.route_key(entry) for entry in before.own}
+    present = _defaults(pod)
     new = [
         entry
-        for entry in _defaults(pod)
+        for entry in present
         if entry.index in indexes.values()
         and addressing.precedes_eth0(entry)
         and entry.protocol != uapi.RTPROT_RA
         and addressing.route_key(entry) not in known
     ]
-    restore(before, site)
+    _add_lost(before.defaults, present, pod)
     allowed = {entry.destination for entry in new} if requested else _listed(config)
-    _bring_forward([entry for entry in new if entry.destination in allowed], pod)
+    if kept := [entry for entry in new if entry.destination in allowed]:
+        _bring_forward(kept, pod)
     for entry in new:
         if entry.destination not in allowed:
             route.delete(pod.sock, entry)
@@ -112,13 +114,8 @@ def restore(before: PodRoutes, site: Site) -> None:
     Raises:
         KernelError: the kernel refused to list the routes.
     """
-    if site.pod is None or not before.defaults:
-        return
-    present = {addressing.route_key(entry) for entry in _defaults(site.pod)}
-    for entry in before.defaults:
-        if addressing.route_key(entry) not in present:
-            with suppress(KernelError):  # its link, or the address that leads to its router, is gone
-                route.add(site.pod.sock, entry, append=True)
+    if site.pod is not None and before.defaults:
+        _add_lost(before.defaults, _defaults(site.pod), site.pod)
 
 
 def recorded(undo: Mapping[str, Any]) -> PodRoutes:
@@ -166,6 +163,14 @@ def _follows_routers(config: Mapping[str, Any]) -> bool:
         str(path).replace("/", ".").rpartition(".")[2] in _ROUTER_SETTINGS and str(value) != "0"
         for path, value in settings.items()
     )
+
+
+def _add_lost(wanted: Iterable[Route], present: Iterable[Route], pod: PodSpace) -> None:
+    known = {addressing.route_key(entry) for entry in present}
+    for entry in wanted:
+        if addressing.route_key(entry) not in known:
+            with suppress(KernelError):  # its link, or the address that leads to its router, is gone
+                route.add(pod.sock, entry, append=True)
 
 
 def _bring_forward(entries: Sequence[Route], pod: PodSpace) -> None:

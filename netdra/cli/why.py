@@ -101,8 +101,8 @@ def command(
     pods are.
 
     KIND is pod, claim, device, topology or network, or another name that kubectl takes (po, resourceclaim, pnet ...).
-    NAME is [NAMESPACE/]NAME of a pod or a claim, NODE/NAME of a device or an interface, and NAME of a topology or a
-    PodNetwork (network). KIND/NAME is one argument, as for kubectl.
+    NAME is [NAMESPACE/]NAME of a pod, a claim or a workload, NODE/NAME of a device or an interface, and NAME of a
+    topology or a PodNetwork (network). KIND/NAME is one argument, as for kubectl.
 
     The first line is the object's state, the second the cause, the third the next step. Then follows each step in its
     order: the claims, the scheduler's decision and why devices do not fit, the allocation, ports, preparation, each
@@ -116,12 +116,16 @@ def command(
         raise click.UsageError("--all-namespaces is for netdra why without KIND and --namespace")
     if kind and bool(joined) == (name is not None):
         raise click.UsageError(f"specify the name of one {kind}: {_FORMS[kind]}")
-    if not kind or kind in _WORKLOADS:
-        if watch:
-            raise click.UsageError("--watch follows one object: specify its kind and name")
-        _show_overview(cluster, kind, name or joined, None if all_namespaces else namespace or _own(cluster), output)
+    is_of_many = not kind or kind in _WORKLOADS
+    if watch and is_of_many:
+        raise click.UsageError("--watch follows one object: specify its kind and name")
+    if kind:
+        subject = _subject(kind, name or joined, namespace, cluster)
+    else:
+        subject = Subject("", "" if all_namespaces else namespace or _own(cluster), "")
+    if is_of_many:
+        _show_overview(cluster, subject, output)
         return
-    subject = _subject(kind, name or joined, namespace, cluster)
     try:
         story = asyncio.run(_follow(cluster, subject, output, watch=watch))
     except KeyboardInterrupt:
@@ -140,7 +144,7 @@ def _subject(kind: str, name: str, namespace: str | None, cluster: ClusterAccess
         raise InvalidInputError(f'{CLUSTER_WIDE[kind]} "{name}": the kind has no namespace', hint=_FORMS[kind])
     if kind == "device" and not place:
         raise InvalidInputError(f'device "{name}": the node is required', hint=_FORMS[kind])
-    if kind in ("pod", "claim"):
+    if kind in ("pod", "claim", *_WORKLOADS):
         if place and namespace and place != namespace:
             raise InvalidInputError(f'"{name}" is not in namespace "{namespace}"', hint="give one namespace")
         place = place or namespace or _own(cluster)
@@ -153,23 +157,23 @@ _FORMS = {
     "device": "write NODE/NAME, e.g. worker-1/enp3s0f0v2",
     "topology": "write its name",
     "network": "write the name of the PodNetwork",
-    **dict.fromkeys(_WORKLOADS, "write its name; --namespace specifies the namespace"),
+    **dict.fromkeys(_WORKLOADS, "write [NAMESPACE/]NAME"),
 }
 
 
-def _show_overview(access: ClusterAccess, kind: str, name: str, namespace: str | None, output: str) -> None:
-    """Print the causes of all pods of a workload, of a namespace, or of all namespaces (None)."""
+def _show_overview(access: ClusterAccess, of: Subject, output: str) -> None:
+    """Print the causes of all pods of a workload, of a namespace, or of all namespaces: a subject without a place."""
     from netdra.cli import why_objects
     from netdra.story.overview import overview
 
     async def read() -> Overview:
         async with access.client() as client:
-            cluster = await why_objects.read(client, why_objects.Scope(namespace=namespace or "", every=True))
-            if not kind:
-                subject = f"Namespace {namespace}" if namespace else "The cluster"
+            cluster = await why_objects.read(client, why_objects.Scope(namespace=of.place, every=True))
+            if not of.kind:
+                subject = f"Namespace {of.place}" if of.place else "The cluster"
                 return overview(cluster, subject, cluster.pods, whole=True)
-            pods = await why_objects.pods_of(client, kind, namespace or "", name, cluster)
-            return overview(cluster, f"{kind.capitalize()} {namespace}/{name}", pods, whole=False)
+            pods = await why_objects.pods_of(client, of.kind, of.place, of.name, cluster)
+            return overview(cluster, f"{of.kind.capitalize()} {of.place}/{of.name}", pods, whole=False)
 
     found = asyncio.run(read())
     if output == "text":

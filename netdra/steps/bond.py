@@ -42,7 +42,7 @@ class BondLink(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid
 
 
 class BondParams(Params, frozen=True, kw_only=True):
-    """The members and the kernel's options; what is not given is the kernel's default, except for the link monitor."""
+    """The members and the kernel's options. An absent option has the kernel's default, except for the link monitor."""
 
     mode: Word
     links: tuple[BondLink | str, ...]

@@ -414,6 +414,7 @@ def test_pods_in_trouble_are_shown_by_their_cause_the_most_frequent_first(scene:
         assert affected("-n", workspace.namespace) == [["stuck-1", "stuck-2"], ["other"]]
         assert affected("-A")[0][:2] == ["stuck-1", "stuck-2"]
         assert affected("rs/web", "-n", workspace.namespace) == [["stuck-1"]]
+        assert affected("replicaset", f"{workspace.namespace}/web") == [["stuck-1"]]
         text = own.why("-n", workspace.namespace).stdout
         assert f"Namespace {workspace.namespace}: " in text.splitlines()[0]
         assert "4 of 4 pods with claims were checked" in text.splitlines()[0]

@@ -311,7 +311,7 @@ class Recovery:
     async def take_down_users(self, uid: str) -> None:
         """Take down what is left of a claim's pods, which have ended: its devices may go to the next pod at once."""
         users = self.table.users(uid)
-        # Either the runtime does not have it, or its path is gone; and whoever gives the claim up has no pod of it.
+        # The runtime does not list it, or its path is gone; and the kubelet, which unprepares, has no pod of it.
         for sandbox in {*self._nameless, *(unlisted.id for unlisted in self.table.unlisted)}.intersection(users):
             self.table.mark_ended(sandbox)
         if users:

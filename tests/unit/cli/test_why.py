@@ -27,6 +27,8 @@ ROOT = Path(__file__).parents[3]
         (("topology", "ns/net"), 'NetworkTopology "ns/net": the kind has no namespace'),
         (("network", "ns/net"), 'PodNetwork "ns/net": the kind has no namespace'),
         (("pod", "a/b", "-n", "c"), '"a/b" is not in namespace "c"'),
+        (("deployment", "a/b", "-n", "c"), '"a/b" is not in namespace "c"'),
+        (("job/a/b/c",), '"a/b/c" is not a valid name of a job'),
     ],
 )
 def test_a_name_of_another_form_is_bad_input(arguments: tuple[str, ...], text: str) -> None:
@@ -39,7 +41,7 @@ def test_a_name_of_another_form_is_bad_input(arguments: tuple[str, ...], text: s
     ("arguments", "text"),
     [
         (("zzz", "a"), '"zzz" has no story; kinds: pod, claim, device, topology, network, deployment'),
-        (("deployment",), "specify the name of one deployment: write its name"),
+        (("deployment",), "specify the name of one deployment: write [NAMESPACE/]NAME"),
         (("pod", "a", "-A"), "--all-namespaces is for netdra why without KIND"),
         (("--watch",), "--watch follows one object"),
         (("podd", "a"), 'did you mean "pod"?'),

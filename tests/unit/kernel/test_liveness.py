@@ -28,7 +28,7 @@ def test_only_a_missing_namespace_counts_as_gone_and_other_errors_as_unknown(num
             with pytest.raises(KernelError, match=os.strerror(number)):
                 netns.status_at(own)
     assert netns.status_at(own) is not None
-    assert netns.status_at(str(tmp_path)) is None  # a file that is no namespace (any more)
+    assert netns.status_at(str(tmp_path)) is None  # a file of no namespace, or of one that has ended
     assert netns.status_at(str(tmp_path / "x")) is None
 
 
