@@ -74,6 +74,7 @@ class Namespaces:
     def __init__(self) -> None:
         self._held: dict[str, _Held] = {}
         self._failures: dict[str, int] = {}
+        self._has_moved = False
         self._lock = threading.Lock()
         self._look: Callable[[], object] = lambda: None
 
@@ -158,7 +159,7 @@ class Namespaces:
         Raises:
             KernelError: a path is gone, and whether a process is in the namespace cannot be read.
         """
-        return tuple(sandbox for sandbox, _ in self._look_for_lost()[0])
+        return tuple(sandbox for sandbox, _ in self._look_for_lost())
 
     def close(self) -> None:
         """Release all."""
@@ -181,9 +182,9 @@ class Namespaces:
         with _Unmounts() as unmounts:
             self._look = unmounts.look
             while True:
-                now, has_moved = await self._look_quietly(before)
+                now = await self._look_quietly(before)
                 reported &= now
-                if has_moved or (now & before) - reported:
+                if self._reset_moved() or (now & before) - reported:
                     reported |= now & before
                     lost()
                 before = now
@@ -192,20 +193,26 @@ class Namespaces:
                 else:
                     await unmounts.wait()
 
-    async def _look_quietly(self, before: set[tuple[str, int]]) -> tuple[set[tuple[str, int]], bool]:
+    async def _look_quietly(self, before: set[tuple[str, int]]) -> set[tuple[str, int]]:
         """As `_look_for_lost`; the result before if the kernel does not answer."""
         try:
             return await asyncio.to_thread(self._look_for_lost)
         except KernelError as problem:
             log.debug("whether namespaces of sandboxes have ended is unknown: %s", problem)
-            return before, False
+            return before
 
     def _has_processes(self) -> bool:
         with self._lock:
             return any(entry.path.startswith(_PROCESSES) for entry in self._held.values())
 
-    def _look_for_lost(self) -> tuple[set[tuple[str, int]], bool]:
-        """The lost sandboxes with their namespaces' inode numbers, and whether another one is at another path now.
+    def _reset_moved(self) -> bool:
+        """Whether any look, also one of another caller, has found a namespace at another path since the last call."""
+        with self._lock:
+            has_moved, self._has_moved = self._has_moved, False
+        return has_moved
+
+    def _look_for_lost(self) -> set[tuple[str, int]]:
+        """The lost sandboxes with their namespaces' inode numbers.
 
         Raises:
             KernelError: as of `lost`.
@@ -220,13 +227,15 @@ class Namespaces:
                 self._follow_process(sandbox, entry, path)
             else:
                 lost.add((sandbox, entry.file[1]))
-        return lost, len(lost) < len(without_path)
+        return lost
 
     def _follow_process(self, sandbox: str, entry: _Held, path: str) -> None:
         """Follow a namespace by a process in it from now on; while it is held, no other one has its inode number."""
         with self._lock:
             if self._held.get(sandbox) is entry:
                 self._held[sandbox] = replace(entry, path=path)
+                self._has_moved = True
+        self._look()
 
 
 class _Unmounts:

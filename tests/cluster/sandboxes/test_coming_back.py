@@ -139,7 +139,7 @@ def test_a_half_done_chain_is_finished_for_a_pod_that_runs(scene: Scene) -> None
 
 def test_an_unreadable_checkpoint_is_moved_aside_and_does_not_block_the_daemon(scene: Scene) -> None:
     _, sandbox = attached(scene)
-    (scene.machine.settings.state / "sb-damaged.jsonl").write_text("{")
+    (scene.machine.settings.state / "sb-damaged.jsonl").write_text("{\n")
 
     async def story() -> None:
         async with scene.daemon() as daemon:

@@ -285,6 +285,28 @@ def test_a_namespace_that_loses_its_path_is_reported_and_followed_by_a_process_i
     asyncio.run(main())
 
 
+def test_a_path_whose_loss_another_caller_sees_first_is_reported(
+    boxes: list[Box], namespaces: Namespaces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round over all sandboxes has read the path just before its removal, and then asks for the lost ones."""
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.05)
+
+    async def main() -> None:
+        told: list[tuple[str, ...]] = []
+        with inhabited(boxes[0]):
+            namespaces.hold("s", boxes[0].path)
+            boxes[0].remove()
+            assert namespaces.lost() == ()
+            following = asyncio.create_task(namespaces.follow(lambda: told.append(namespaces.lost())))
+            await until_async(lambda: bool(told), "the removed path to be told")
+            await asyncio.sleep(0.3)
+            assert told == [()]
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+
+    asyncio.run(main())
+
+
 def test_a_process_that_must_not_be_inspected_may_be_in_a_lost_namespace(
     boxes: list[Box], namespaces: Namespaces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
