@@ -34,7 +34,7 @@ from netdra.model.errors import NetdraError, PermanentError, TemporaryError
 from netdra.model.result import StepResult
 from netdra.ops import files
 from netdra.ops.boot import boot_id
-from netdra.steps import allocated, builtin, rated
+from netdra.steps import allocated, builtin, rated, slaac
 from netdra.steps.allocated import Allocated, Returned
 from netdra.steps.contract import NoTimeError, Order, Site
 from netdra.steps.settings import StrandedError
@@ -210,10 +210,10 @@ class Executor:
             if flow.began_after(key, flow.MOVE_ROUTES, self.tasks, tuple(self.journal.saved.steps)):
                 order = msgspec.structs.replace(order, config=programs.without_main_routes(order.config))
             prepared = builtin.prepare(order, self.site.plugins, self.site.remaining())
-            return (*builtin.check(prepared, flow.expected(key, self.tasks, results), self.site), *lost)
+            return (*builtin.check(prepared, self._expected(key, results), self.site), *lost)
         drift, unasked = self._ask(task, state)
         own = look.own_interfaces(task, order.previous, results.get(key, StepResult()))
-        seen = look.drift(task, state.config, own, flow.expected(key, self.tasks, results), self.site)
+        seen = look.drift(task, state.config, own, self._expected(key, results), self.site)
         seen += builtin.check_vf(order, self.site) + lost
         if unasked and not (own or seen):
             raise UncheckableError(unasked)
@@ -226,6 +226,11 @@ class Executor:
             NetdraError: the kernel or a driver refused.
         """
         return builtin.repair_vf(self._order(key), self.site)
+
+    def _expected(self, key: str, results: Mapping[str, StepResult]) -> StepResult:
+        """The results of all steps as a check expects them."""
+        undos = (state.undo for state in self.journal.saved.steps.values())
+        return slaac.without_advertised(flow.expected(key, self.tasks, results), undos)
 
     def _order(self, key: str) -> Order:
         """A step that was done, with its notes."""

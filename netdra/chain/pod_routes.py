@@ -20,6 +20,7 @@ from netdra.kernel.errors import KernelError
 from netdra.kernel.route import Route
 from netdra.model import texts
 from netdra.model.result import StepResult
+from netdra.model.topology import is_autoconfigured
 from netdra.steps import addressing, routers
 from netdra.steps.addressing import AddedAddressing
 from netdra.steps.contract import PodSpace, Site
@@ -157,11 +158,12 @@ def unrequested(
 
 
 def _follows_routers(config: Mapping[str, Any]) -> bool:
-    """Whether a step lets its interface follow routers, by a sysctl."""
+    """Whether a step lets its interface follow routers, by `ipam` or by a sysctl."""
     settings = config.get("sysctl")
-    return isinstance(settings, Mapping) and any(
+    named = settings.items() if isinstance(settings, Mapping) else ()
+    return is_autoconfigured(config) or any(
         str(path).replace("/", ".").rpartition(".")[2] in _ROUTER_SETTINGS and str(value) != "0"
-        for path, value in settings.items()
+        for path, value in named
     )
 
 

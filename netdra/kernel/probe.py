@@ -33,11 +33,11 @@ _ARP_HEADER = (uapi.ARPHRD_ETHER, 0x0800, 6, 4)
 _REQUEST = 1
 _IPV6 = struct.Struct("!IHBB16s16s")
 _ICMPV6, _HOPS = 58, 255
-_SOLICITATION, _ADVERTISEMENT = 135, 136
+_ROUTER_SOLICITATION, _SOLICITATION, _ADVERTISEMENT = 133, 135, 136
 _OVERRIDE = 0x20000000
-_MESSAGE = struct.Struct("!BBHI16s")
+_MESSAGE, _ROUTER_MESSAGE = struct.Struct("!BBHI16s"), struct.Struct("!BBHI")
 _LINK_ADDRESS = 2  # the option of an advertisement that has the link-layer address
-_ALL_NODES = ipaddress.IPv6Address("ff02::1")
+_NOWHERE, _ALL_NODES, _ALL_ROUTERS = map(ipaddress.IPv6Address, ("::", "ff02::1", "ff02::2"))
 _SOLICITED_NODES = int(ipaddress.IPv6Address("ff02::1:ff00:0"))
 _LOW_BITS = 0xFFFFFF
 _FRAME_BYTES = 256
@@ -176,15 +176,34 @@ def broadcast(announced: Iterable[tuple[link.Link, IPAddress]]) -> None:
     Raises:
         KernelError: the kernel refused.
     """
+    _send(
+        (found.name, _ETH_P_ARP if address.version == 4 else _ETH_P_IPV6, announcement(_octets(found), address))
+        for found, address in announced
+    )
+
+
+def solicit_routers(found: link.Link) -> None:
+    """Ask the routers of an Ethernet interface's wire to advertise themselves; the calling thread is in its namespace.
+
+    From the unspecified address (RFC 4861, 4.1), so that no address of the interface is needed.
+
+    Raises:
+        KernelError: the kernel refused.
+    """
+    message = _ROUTER_MESSAGE.pack(_ROUTER_SOLICITATION, 0, 0, 0)
+    _send([(found.name, _ETH_P_IPV6, _icmp(_octets(found), _NOWHERE, _ALL_ROUTERS, message))])
+
+
+def _send(frames: Iterable[tuple[str, int, bytes]]) -> None:
+    """Send frames, each by an interface and as a protocol (ETH_P_*)."""
     try:
         handle = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
     except OSError as problem:
         raise from_os_error(problem, "cannot send packets") from None
     handle.setblocking(False)
-    for found, address in announced:
-        frame = announcement(_octets(found), address)
+    for name, protocol, frame in frames:
         with suppress(OSError):  # lost, as on any wire
-            handle.sendto(frame, (found.name, _ETH_P_ARP if address.version == 4 else _ETH_P_IPV6))
+            handle.sendto(frame, (name, protocol))
     # net/packet/af_packet.c, packet_release: the kernel takes 16 ms to close the socket.
     Thread(target=handle.close, name="announced").start()
 
@@ -195,7 +214,7 @@ def question(mac: bytes, address: IPAddress) -> bytes:
         return _arp(mac, b"\0" * 4, address.packed)
     group = ipaddress.IPv6Address(_SOLICITED_NODES | int(address) & _LOW_BITS)
     message = _MESSAGE.pack(_SOLICITATION, 0, 0, 0, address.packed)
-    return _icmp(mac, ipaddress.IPv6Address(0), group, message)
+    return _icmp(mac, _NOWHERE, group, message)
 
 
 def announcement(mac: bytes, address: IPAddress) -> bytes:

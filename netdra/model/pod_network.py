@@ -14,6 +14,8 @@ from netdra.model.meta import Condition, LabelSelector, ObjectMeta
 
 IPAM_TYPE = "network"
 """The `type` in a step's `ipam` by which its addresses come from the PodNetwork of its `network`."""
+SLAAC_TYPE = "slaac"
+"""The `type` in a built-in step's `ipam` by which its addresses are those that routers advertise."""
 READY, AVAILABLE, NEARLY_FULL = "Ready", "AddressesAvailable", "NearlyFull"
 """The conditions of a PodNetwork: whether its spec can be used, whether every range has a free address, and whether a
 range has few."""

@@ -14,7 +14,7 @@ import msgspec
 from netdra.model.inventory import DEVICE_FILE
 from netdra.model.kept import KeepList
 from netdra.model.meta import Condition, ObjectMeta
-from netdra.model.pod_network import IPAM_TYPE
+from netdra.model.pod_network import IPAM_TYPE, SLAAC_TYPE
 from netdra.model.policy import PolicySelector
 
 MAX_STEPS = 64
@@ -28,6 +28,8 @@ VALUES_KIND = "ParameterValues"
 Execution = Literal["Auto", "Binary"]
 BUILTIN_TYPES = frozenset({"sriov", "host-device", "bond", "vlan", "tuning", "vfio-pci", "rdma", DEVICE_FILE})
 """The types that netdra itself carries out (decision D7); every other type is a CNI plugin's binary."""
+WITHOUT_NETDEV = frozenset({DEVICE_FILE, "vfio-pci"})
+"""Types whose device has no interface in the pod; a derived `rdma` has none, too."""
 MOVING_TYPES = frozenset({"sriov", "host-device", "vfio-pci", "rdma", "ib-sriov"})
 """Steps after which the host no longer has the device: it is in one pod, or bound to a driver for one."""
 
@@ -39,8 +41,17 @@ def described(kind: str, *, is_builtin: bool) -> str:
 
 def is_addressed(config: Mapping[str, Any]) -> bool:
     """Whether a step's addresses come from the PodNetwork of its network."""
+    return _ipam_type(config) == IPAM_TYPE
+
+
+def is_autoconfigured(config: Mapping[str, Any]) -> bool:
+    """Whether a step's addresses are those that routers advertise."""
+    return _ipam_type(config) == SLAAC_TYPE
+
+
+def _ipam_type(config: Mapping[str, Any]) -> object:
     ipam = config.get("ipam")
-    return isinstance(ipam, Mapping) and ipam.get("type") == IPAM_TYPE
+    return ipam.get("type") if isinstance(ipam, Mapping) else None
 
 
 class NeutronRequest(

@@ -16,7 +16,7 @@ from netdra.model.findings import Finding, Path, about
 from netdra.model.topology import NetworkTopology
 from netdra.rules.networks import host_local
 
-IPAM_PLUGINS = ("dhcp", "host-local", "network", "static", "whereabouts")
+IPAM_PLUGINS = ("dhcp", "host-local", "network", "slaac", "static", "whereabouts")
 """Those that are known; a type that is almost one of them is a mistake."""
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network

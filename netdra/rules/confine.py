@@ -19,7 +19,7 @@ from netdra.model.findings import Finding, Path, of_step, within
 from netdra.model.plan import Plan, PlannedDevice, PlannedStep
 from netdra.model.pod_network import IPAM_TYPE
 from netdra.model.schema import NAMING, CNIPluginSchema, Format
-from netdra.model.topology import MOVING_TYPES
+from netdra.model.topology import MOVING_TYPES, is_autoconfigured
 from netdra.rules import runnable
 from netdra.rules.config import COMMON
 from netdra.rules.contract import Contract, Shape
@@ -126,7 +126,7 @@ def _step(
     ipam = step.config.get("ipam")
     if isinstance(ipam, Mapping) and ipam:
         kind = _ipam_type(step)
-        if ipam.get("type"):
+        if ipam.get("type") and not is_autoconfigured(step.config):
             program = needed.STATIC if kind == IPAM_TYPE else kind
             yield from _plugin(program or ipam["type"], ("config", "ipam", "type"), contracts, permits)
         delegated = contracts.get(kind, ())

@@ -221,7 +221,7 @@ def add(wanted: AddedAddressing, index: int, pod: PodSpace) -> None:
         KernelError: the kernel refused one; those before it are there.
     """
     if any(":" in text for text in wanted.addresses):
-        _enable_ipv6(wanted.if_name, index, pod)
+        enable_ipv6(wanted.if_name, index, pod)
     for text in wanted.addresses:
         address.add(pod.sock, index, text)
     for entry in wanted.routes:
@@ -283,8 +283,13 @@ def _spelled(text: str) -> str:
     return texts.network(text) if "/" in text else texts.ip(text)
 
 
-def _enable_ipv6(if_name: str, index: int, pod: PodSpace) -> None:
-    """Let the interface have IPv6 addresses, and keep them when it is set down, as CNI plugins do."""
+def enable_ipv6(if_name: str, index: int, pod: PodSpace) -> None:
+    """Let the interface have IPv6 addresses, and keep them when it is set down, as CNI plugins do.
+
+    Raises:
+        PermanentError: the kernel has no IPv6, or the MTU of the interface is too small.
+        KernelError: the kernel refused.
+    """
     disabled, keep = (f"net/ipv6/conf/{if_name}/{name}" for name in ("disable_ipv6", "keep_addr_on_down"))
     wanted = {keep: "1"}
     try:

@@ -17,7 +17,7 @@ from netdra.model.documents import convert
 from netdra.model.errors import InvalidInputError, NetdraError, PermanentError
 from netdra.model.inventory import DEVICE_FILE
 from netdra.model.result import CNIDNS, StepResult
-from netdra.steps import addressing, ipam, keeping, rated, routers, sriov, vf_link
+from netdra.steps import addressing, ipam, keeping, rated, routers, slaac, sriov, vf_link
 from netdra.steps.addressing import AddedAddressing
 from netdra.steps.bond import BOND
 from netdra.steps.contract import Builtin, Order, Params, Record, Site
@@ -28,6 +28,7 @@ from netdra.steps.ipam import IpamLease
 from netdra.steps.keeping import Kept
 from netdra.steps.netdevs import Moved
 from netdra.steps.rdma_device import RDMA, RdmaMoved
+from netdra.steps.slaac import Advertised, SlaacParams
 from netdra.steps.sriov import SRIOV, VirtualFunction
 from netdra.steps.tuning import TUNING
 from netdra.steps.vfio_pci import VFIO_PCI
@@ -52,6 +53,7 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     step: Builtin[Any, Any]
     params: Params
     lease: IpamLease | None
+    slaac: SlaacParams | None = None
 
 
 def prepare(order: Order, plugins: PluginPath, timeout: float) -> Prepared:
@@ -67,7 +69,7 @@ def prepare(order: Order, plugins: PluginPath, timeout: float) -> Prepared:
     lease = ipam.wanted(order)
     if lease is not None:
         ipam.find(lease, plugins, timeout)
-    return Prepared(order=order, step=step, params=params, lease=lease)
+    return Prepared(order=order, step=step, params=params, lease=lease, slaac=slaac.wanted(order))
 
 
 def observe(prepared: Prepared, site: Site) -> dict[str, Any]:
@@ -111,6 +113,8 @@ def apply(
         if lease.added is not None:
             ipam.configure(lease.added, site)
             result = _with_lease(prepared.order, result, leased, lease.added)
+    if prepared.slaac is not None:
+        result = _autoconfigure(prepared.order, prepared.slaac, undo, result, site, amend)
     dns = prepared.params.dns
     return msgspec.structs.replace(result, dns=msgspec.convert(dns, CNIDNS)) if dns else result
 
@@ -124,34 +128,26 @@ def undo(kind: str, record: Mapping[str, Any], site: Site) -> tuple[str, ...]:
         PermanentError: something is left to undo.
     """
     step = _of(kind)
+    notes: list[str] = []
+    undoers: list[tuple[str, type[Any], Callable[[Any, Site], tuple[str, ...] | None]]] = [
+        ("kept", Kept, keeping.undo),
+        ("ipam", IpamLease, ipam.release),
+        (slaac.KEY, Advertised, slaac.undo),
+        ("step", step.record, step.undo),
+        ("rates", FunctionSettings, rated.undo),
+    ]
     problems: list[NetdraError] = []
-    notes: tuple[str, ...] = ()
-    if "kept" in record:
-        try:
-            keeping.undo(msgspec.convert(record["kept"], Kept), site)
-        except NetdraError as problem:
-            problems.append(problem)
-    if "ipam" in record:
-        try:
-            ipam.release(msgspec.convert(record["ipam"], IpamLease), site)
-        except NetdraError as problem:
-            problems.append(problem)
-    try:
-        notes = step.undo(msgspec.convert(record["step"], step.record), site)
-    except NetdraError as problem:
-        problems.append(problem)
-    if "rates" in record:
-        try:
-            notes = tuple(
-                dict.fromkeys((*notes, *rated.undo(msgspec.convert(record["rates"], FunctionSettings), site)))
-            )
-        except NetdraError as problem:
-            problems.append(problem)
+    for name, type_, undo_part in undoers:
+        if name in record:
+            try:
+                notes += undo_part(msgspec.convert(record[name], type_), site) or ()
+            except NetdraError as problem:
+                problems.append(problem)
     if len(problems) > 1:
         raise PermanentError("; ".join(problem.what for problem in problems))
     if problems:
         raise problems[0]
-    return notes
+    return tuple(dict.fromkeys(notes))
 
 
 def release(record: Mapping[str, Any], site: Site) -> None:
@@ -200,6 +196,8 @@ def check(prepared: Prepared, final: StepResult, site: Site) -> tuple[str, ...]:
     """
     drift: tuple[str, ...] = prepared.step.check(prepared.order, prepared.params, final, site)
     drift += rated.check(prepared.order, site) + vf_link.check(prepared.order, site)
+    if prepared.slaac is not None:
+        drift += slaac.check(prepared.order, site)
     return drift if prepared.lease is None else (*drift, *ipam.check(prepared.lease, final, site))
 
 
@@ -270,6 +268,22 @@ def _follow_rule(order: Order, result: StepResult, site: Site) -> None:
     index = unlocked.index_of(site.inside.sock, order.if_name)
     if index:
         routers.follow_rule(order.if_name, index, site.inside, requested=order.default_route)
+
+
+def _autoconfigure(
+    order: Order,
+    params: SlaacParams,
+    undo: Mapping[str, Any],
+    result: StepResult,
+    site: Site,
+    amend: Callable[[dict[str, Any]], None],
+) -> StepResult:
+    """A step's result with the addresses that routers advertise to its interface."""
+    record = slaac.observe(order, site)
+    amend({**undo, slaac.KEY: msgspec.to_builtins(record)})
+    record = slaac.apply(order, params, record, site)
+    amend({**undo, slaac.KEY: msgspec.to_builtins(record)})
+    return addressing.described(result, record.addresses, (), result.place_of(order.if_name))
 
 
 def _with_lease(order: Order, result: StepResult, leased: StepResult, added: AddedAddressing) -> StepResult:

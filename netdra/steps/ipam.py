@@ -19,6 +19,7 @@ from netdra.cni.protocol import ReadyPlugin
 from netdra.kernel import link
 from netdra.model.errors import InvalidInputError
 from netdra.model.result import StepResult
+from netdra.model.topology import is_autoconfigured
 from netdra.steps import addressing
 from netdra.steps.addressing import AddedAddressing
 from netdra.steps.contract import Order, Site
@@ -38,13 +39,13 @@ class IpamLease(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 
 
 def wanted(order: Order) -> IpamLease | None:
-    """The lease that a step's config asks for, or None.
+    """The lease that a step's config asks for, or None; addresses of routers are no lease (`slaac`).
 
     Raises:
         InvalidInputError: `ipam` names no plugin.
     """
     section = order.config.get("ipam")
-    if not section:
+    if not section or is_autoconfigured(order.config):
         return None
     plugin = section.get("type") if isinstance(section, Mapping) else None
     if not isinstance(plugin, str) or not plugin:

@@ -18,7 +18,7 @@ from netdra.model import texts
 from netdra.model.findings import Finding, Path, about, refuse
 from netdra.model.names import MAX_IF_NAME
 from netdra.model.plan import Plan, PlannedStep
-from netdra.model.topology import Step
+from netdra.model.topology import WITHOUT_NETDEV, Step
 from netdra.topology import references
 from netdra.topology.graph import Graph
 from netdra.topology.references import Reference
@@ -32,9 +32,6 @@ MAKERS = frozenset({
 
 _NO_MAKERS = frozenset({"rdma (Binary)"})
 """Programs that make no interface, though netdra's own step of that type does."""
-
-_ONLY_RESULTS = frozenset({"device-file", "vfio-pci"})
-"""Types whose device has no interface in the pod; a derived `rdma` has none, too."""
 
 PREDICTABLE = MAKERS | {"bandwidth", "firewall", "portmap", "sbr", "tuning", "vrf"}
 """Types that make no interface that their step does not name."""
@@ -139,7 +136,7 @@ def makes_interface(step: Step | PlannedStep) -> bool:
 
 def has_interface(step: Step) -> bool:
     """Whether the pod has an interface of a step's name; otherwise the name only identifies the step's result."""
-    return step.type not in _ONLY_RESULTS and (step.plugin != "rdma" or step.is_root)
+    return step.type not in WITHOUT_NETDEV and (step.plugin != "rdma" or step.is_root)
 
 
 def text_with_names(text: str, names: Mapping[str, str]) -> str | None:

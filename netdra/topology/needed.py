@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from netdra.model.findings import Path
 from netdra.model.pod_network import IPAM_TYPE
-from netdra.model.topology import BUILTIN_TYPES, NetworkTopology, Step
+from netdra.model.topology import BUILTIN_TYPES, NetworkTopology, Step, is_autoconfigured
 from netdra.topology.step_check import is_plugin_name
 
 STATIC = "static"
@@ -29,7 +29,7 @@ def run_by(step: Step) -> Iterator[tuple[str, Path]]:
         yield step.type, ("type",)
     section = step.config.get("ipam")
     kind = section.get("type") if isinstance(section, Mapping) else None
-    if isinstance(kind, str) and is_plugin_name(kind):
+    if isinstance(kind, str) and is_plugin_name(kind) and not is_autoconfigured(step.config):
         # Addresses of a PodNetwork are assigned by the controller, and handed to the program "static".
         yield STATIC if kind == IPAM_TYPE else kind, _IPAM_TYPE
 

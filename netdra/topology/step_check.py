@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from netdra.model import names
 from netdra.model.findings import Finding, Path, about, of_step
 from netdra.model.kept import KEEPING_TYPES, faults
-from netdra.model.topology import Step
+from netdra.model.pod_network import SLAAC_TYPE
+from netdra.model.topology import BUILTIN_TYPES, WITHOUT_NETDEV, Step, is_autoconfigured
 from netdra.topology import address_request, neutron_request
 from netdra.topology.references import PARAMETERS
 from netdra.topology.values import quoted
@@ -62,7 +63,23 @@ def examine_step(topology: str, at: int, step: Step) -> Iterator[Finding]:
     yield from _root_or_derived(topology, shown, step, path)
     yield from of_step(neutron_request.examine(step), topology, shown, *path)
     yield from of_step(address_request.examine(step), topology, shown, *path)
+    yield from of_step(_autoconfiguration(step), topology, shown, *path)
     yield from of_step(_keep(step), topology, shown, *path)
+
+
+def _autoconfiguration(step: Step) -> Iterator[Finding]:
+    """The errors in a request for the addresses of routers; paths begin in the step."""
+    if not is_autoconfigured(step.config):
+        return
+    place: Path = ("config", "ipam", "type")
+    if not step.is_builtin:
+        other = "a step with execution Binary" if step.type in BUILTIN_TYPES else f'plugin "{step.type}"'
+        hint = 'add a step of type "tuning" with this ipam on its interface'
+        yield Finding(f'ipam "{SLAAC_TYPE}" is carried out by netdra, not by {other}', hint, place)
+    elif step.type in WITHOUT_NETDEV:
+        yield Finding(
+            f'ipam "{SLAAC_TYPE}" requires a network interface, which type "{step.type}" has not', "remove ipam", place
+        )
 
 
 def _keep(step: Step) -> Iterator[Finding]:

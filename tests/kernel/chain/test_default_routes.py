@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import re
-import socket
-import struct
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -26,6 +24,7 @@ from netdra.kernel.netns import Namespace
 from netdra.model.plan import PlannedStep
 from testbed.waiting import until
 from tests.kernel.chain.conftest import Bed, device, differences, recorder
+from tests.kernel.chain.routers import advertise
 from tests.plans import attach, plan, step
 
 Default = tuple[str, str, int]
@@ -311,7 +310,11 @@ def test_default_routes_follow_the_rule_for_random_steps_and_check_names_each_lo
 
     @example([all_routes, msgspec.structs.replace(all_routes, kind="bridge")], 1)
     @example([msgspec.structs.replace(all_routes, kind="macvlan", requested=False, own=False)], 0)
-    @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(
+        max_examples=15,
+        deadline=None,
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    )
     @given(interfaces(), st.integers(0, 100))
     def holds(drawn: list[Drawn], chosen: int) -> None:
         steps = [made for number, entry in enumerate(drawn) for made in steps_of(entry, number, pod)]
@@ -338,19 +341,6 @@ def test_default_routes_follow_the_rule_for_random_steps_and_check_names_each_lo
         assert differences(before, pod.state()["pod"]) == []
 
     holds()
-
-
-def advertise(name: str, prefix: str) -> None:
-    """Advertise a prefix and a default route, as a router on a link of the node."""
-    router_advertisement = struct.pack("!BBHBBHII", 134, 0, 0, 64, 0, 1800, 0, 0)
-    network = ipaddress.ip_network(prefix)
-    information = struct.pack(
-        "!BBBBIII16s", 3, 4, network.prefixlen, 0xC0, 3600, 1800, 0, network.network_address.packed
-    )
-    index = socket.if_nametoindex(name)
-    with socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6) as raw:
-        raw.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, 255)
-        raw.sendto(router_advertisement + information, ("ff02::1", 0, 0, index))
 
 
 def follow(bed: Bed, name: str, prefix: str) -> None:

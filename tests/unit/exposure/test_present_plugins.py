@@ -88,6 +88,8 @@ LEASED = topology("""
 
 def test_a_topology_needs_the_programs_of_its_later_steps_and_of_ipam() -> None:
     assert needed.programs(LEASED.spec.steps) == {"whereabouts", "firewall", "host-local"}
+    advertised = topology("[{name: nic, type: sriov, selector: {cel: 'true'}, config: {ipam: {type: slaac}}}]")
+    assert needed.programs(advertised.spec.steps) == frozenset()
     built_in = topology("[{name: vf, type: sriov, execution: Binary}, {name: tune, type: tuning, dependOn: [vf]}]")
     assert needed.programs(built_in.spec.steps) == {"sriov"}
 

@@ -32,6 +32,7 @@ STOCK = {
     "bandwidth",
     "firewall",
     "network",
+    "slaac",
     "static",
     "host-local",
     "dhcp",
