@@ -78,7 +78,9 @@ def _autoconfiguration(step: Step) -> Iterator[Finding]:
         yield Finding(f'ipam "{SLAAC_TYPE}" is carried out by netdra, not by {other}', hint, place)
     elif step.type in WITHOUT_NETDEV:
         yield Finding(
-            f'ipam "{SLAAC_TYPE}" requires a network interface, which type "{step.type}" has not', "remove ipam", place
+            f'ipam "{SLAAC_TYPE}" requires a network interface, which type "{step.type}" does not have',
+            "remove ipam",
+            place,
         )
 
 
