@@ -50,8 +50,8 @@ def check(cluster: shared.ClusterAccess, force: bool, output: str) -> None:
     """Show the objects that still require netdra: ResourceClaims with its devices, CNIPlugins, and ports in Neutron.
 
     Without netdra, pods with such claims cannot end, and installed plugins would stay on the nodes. Nothing is changed.
-    The exit code is 1 if there are such objects, and 0 without them or with --force. With --output=line they are printed
-    with the next step as one line, for logs that escape line breaks, as Helm's does.
+    The exit code is 1 if there are such objects, and 0 without them or with --force. --output=line prints them and the
+    next step as one line, for logs that escape line breaks, as Helm's does.
     """
     from netdra.controller.uninstall import holders
 

@@ -1,4 +1,4 @@
-"""Reports writes that other clients undo, by events of the object and of its owners, and by a line in the log.
+"""Reports writes that other clients undo, by events of the object's owners, or of the object, and a line in the log.
 
 `netdra.kube.undone` notices them. Run by the daemons that write events. The other client is the one that the API server
 names in the object's managedFields; of an object that is gone, no client is known.
@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 REASON = "WriteUndone"
 _OWN = (FIELD_MANAGER, f"{FIELD_MANAGER}-controller", f"{FIELD_MANAGER}-webhook")
+# The chart's admission policy lets the controller write events of Services with this action only.
+_ACTIONS = {"EndpointSlice": "PublishEndpoints"}
 _MAX_MANAGER = 128
 _LATER_SECONDS = 1.0
 
@@ -77,9 +79,10 @@ class UndoneReports:
     async def _report(self, written: WrittenObject) -> None:
         note = undone_text(written, await _way_of_undoing(self._client, written))
         log.warning("%s", note)
+        action = _ACTIONS.get(written.kind, "Write")
         for regarding in _references(written):
             self._recorder.emit(
-                Occurrence(regarding=regarding, type="Warning", reason=REASON, action="Write", note=note)
+                Occurrence(regarding=regarding, type="Warning", reason=REASON, action=action, note=note)
             )
         self._client.undone.explain(written, note)
         self._notes[written] = note
@@ -112,9 +115,10 @@ async def _way_of_undoing(client: Client, written: WrittenObject) -> str:
 
 
 def _references(written: WrittenObject) -> Iterator[ObjectReference]:
-    yield ObjectReference(
-        api_version=written.api_version, kind=written.kind, name=written.name, namespace=written.namespace
-    )
+    if not written.owners:
+        yield ObjectReference(
+            api_version=written.api_version, kind=written.kind, name=written.name, namespace=written.namespace
+        )
     for owner in written.owners:
         yield ObjectReference(
             api_version=owner.api_version,

@@ -4,7 +4,7 @@ A container that is started again needs the specification of its claims. The run
 calls any NRI plugin about the container, which fails there if one is missing ("unresolvable CDI devices"); the kubelet
 creates it again some seconds later. So the folder is inspected all the time. A specification that is missing twice in a
 row is written again; it is missing for a moment while another daemon of this node attaches or detaches a sandbox of the
-claim. Started by `netdra.node.parts`.
+claim. If it is removed each time, it is written less and less often. Started by `netdra.node.parts`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import asyncio
 import time
 
 from netdra.kube.queue import WorkQueue
+from netdra.kube.undone import UndoneWrites, WrittenObject
 from netdra.model.plan import ClaimReference
 from netdra.node.sandboxes.hooks import Attachments
 from netdra.node.sandboxes.recover import contained
@@ -21,6 +22,7 @@ LOOK_SECONDS = 2.0
 """Longer than a hook of another daemon takes."""
 PREPARE_SECONDS = 10.0
 """How long a claim whose record was lost, too, may take to be prepared again."""
+_KIND = "CDI specification"
 FIRST_WAIT, MOST_WAIT = 2.0, 60.0
 
 
@@ -31,6 +33,7 @@ class Specifications:
         """Begin nothing yet."""
         self._hooks = hooks
         self._missing: dict[str, ClaimReference] = {}
+        self._undone = UndoneWrites()
         self._queue = WorkQueue[str]("specifications", self._restore, first=FIRST_WAIT, most=MOST_WAIT)
 
     async def run(self) -> None:
@@ -53,8 +56,20 @@ class Specifications:
         if claim is None:
             return
         hooks = self._hooks
+        path = hooks.table.files.spec_path(uid)
+        written = WrittenObject(
+            method="PUT",
+            key=uid,
+            path=str(path),
+            plural="cdi-specifications",
+            api_version="",
+            kind=_KIND,
+            name=str(path),
+        )
+        self._undone.check(written, b"")
         await hooks.restore_records([claim], time.monotonic() + PREPARE_SECONDS)
         await hooks.in_thread(lambda: hooks.table.specify(uid))
+        self._undone.note(written, b"")
         for sandbox in map(hooks.table.running, hooks.table.users(uid)):
             if sandbox is not None:
-                hooks.events.report_specified(sandbox, claim, hooks.table.files.spec_path(uid))
+                hooks.events.report_specified(sandbox, claim, path)
