@@ -36,9 +36,11 @@ from testbed.objects import CLASS, manifest
 from testbed.objects import SLICE as RESOURCE_SLICE
 from testbed.waiting import until
 from testbed.workspace import Workspace
-from tests.cluster.daemons import steps
+from tests.cluster.daemons import CONFIGURATION, SECRET, bundle_of, steps
 from tests.cluster.publishing.scene import policy as expose
 from tests.cluster.publishing.scene import publishing
+from tests.cluster.test_certificate_keeper import Replica, configuration
+from tests.cluster.test_certificate_keeper import running as keeping
 from tests.cluster.test_controller import (
     CUSTOM_DEVICE,
     DEVICE_ROLLOUT,
@@ -74,8 +76,6 @@ ELSEWHERE = {
     "TOKEN_REVIEWS": "answered, not stored",
     "STORED_CLAIMS": "written for an outcome of a pod only, not when another client changes it",
     "NEUTRON_PORTS": "tests/unit/kube/test_undone.py; they need a cloud",
-    "SECRETS": "tests/cluster/test_certificate_keeper.py",
-    "CONFIGURATIONS": "tests/cluster/test_certificate_keeper.py",
 }
 """The kinds that netdra writes and that are not attacked here, with the reason."""
 
@@ -137,6 +137,16 @@ def has_attributes(found: Object) -> bool:
 
 def has_summary(found: Object) -> bool:
     return "summary" in found.get("status", {})
+
+
+def drop_bundle(api: Api, kind: str, found: Object) -> None:
+    (webhook,) = found["webhooks"]
+    config = {"url": webhook["clientConfig"]["url"]}
+    update(api, kind, found, webhooks=[{**webhook, "clientConfig": config}])
+
+
+def has_bundle(found: Object) -> bool:
+    return bool(bundle_of(found))
 
 
 def has_problem(found: Object | None) -> bool:
@@ -284,7 +294,8 @@ def build(workspace: Workspace) -> Stage:
     stage.attack("POLICIES", POLICY, name, clear_status, has_conditions)
     stage.attack("POLICY_ROLLOUTS", ROLLOUT, name, delete)
     name = workspace.name("rack")
-    create(manifest(CUSTOM_DEVICE, name, spec={"provider": "example.com", "device": "eth0", "selector": NOWHERE}))
+    facts = {"provider": "example.com", "device": "eth0", "attributes": {"rack": {"int": 7}}}
+    create(manifest(CUSTOM_DEVICE, name, spec={**facts, "selector": NOWHERE}))
     stage.attack("CUSTOM_DEVICE_ROLLOUTS", DEVICE_ROLLOUT, name, delete)
     name = workspace.name("schema")
     create(manifest(SCHEMA, name, spec={"plugin": name, "cniType": name, "version": "1.0.0"}))
@@ -359,8 +370,27 @@ def test_slices_and_report_of_a_node_that_are_undone_are_written_seldom_and_repo
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("resource", ["SECRETS", "CONFIGURATIONS"])
+def test_the_webhooks_certificate_that_is_undone_is_written_seldom(
+    control_plane: ControlPlane, workspace: Workspace, resource: str
+) -> None:
+    name = workspace.name("keeper")
+    workspace.create(configuration(name))
+    attack = {
+        "SECRETS": Attack("SECRETS", SECRET, "certificate", delete, workspace.namespace),
+        "CONFIGURATIONS": Attack("CONFIGURATIONS", CONFIGURATION, name, drop_bundle, stands=has_bundle),
+    }[resource]
+
+    async def story() -> None:
+        async with WatchedClient(control_plane) as client, keeping(Replica(client, workspace, name, None)):
+            await asyncio.to_thread(until_standing, workspace.api, [attack])
+            await attacked(control_plane, workspace.api, client, [attack], has_events=False)
+
+    asyncio.run(story())
+
+
 def test_each_kind_that_netdra_writes_is_attacked_or_has_a_reason_not_to_be() -> None:
-    assert written_resources() == {*ATTACKED, "NODE_NETWORKS", *ELSEWHERE}
+    assert written_resources() == {*ATTACKED, "NODE_NETWORKS", "SECRETS", "CONFIGURATIONS", *ELSEWHERE}
 
 
 def until_standing(api: Api, attacks: list[Attack]) -> None:
@@ -378,16 +408,19 @@ async def attacked(
     client: WatchedClient,
     attacks: list[Attack],
     *conditions: tuple[str, str, Callable[[Object | None], bool]],
+    has_events: bool = True,
 ) -> None:
     """Attack objects for a minute, and check the writes, the reports, and the recovery.
 
     Args:
         conditions: the kind and name of objects, and whether one reports an attack.
+        has_events: whether the process writes events.
     """
     adversary, since = Adversary(plane, attacks), time.monotonic()
     with adversary.running():
         await asyncio.sleep(MINUTE)
-        await asyncio.to_thread(until_reported, api, attacks)
+        if has_events:
+            await asyncio.to_thread(until_reported, api, attacks)
         for kind, name, is_reported in conditions:
             await asyncio.to_thread(api.wait_for, kind, name, is_reported)
     assert not [each for each in attacks if adversary.undone[each] < PACE.free], "the other client was too slow"
@@ -435,7 +468,11 @@ def written_resources() -> set[str]:
                     continue
                 name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
                 if name in writers:
-                    found |= {each.id for each in call.args if isinstance(each, ast.Name) and each.id.isupper()}
+                    found |= {
+                        each.id
+                        for each in call.args
+                        if isinstance(each, ast.Name) and each.id[0].isupper() and each.id.isupper()
+                    }
     return found
 
 

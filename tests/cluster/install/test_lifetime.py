@@ -21,6 +21,7 @@ from testbed.pods import Pods
 from testbed.site import VALUES, Site
 from tests.cluster.conftest import DEFINITION
 from tests.cluster.daemons import CONFIGURATION, bundle_of
+from tests.cluster.install.trying import warnings
 from tests.cluster.pods.running import publish
 
 ROOT = CHARTS.parent
@@ -154,6 +155,7 @@ def test_a_pod_lives_through_upgrade_rollback_and_an_uninstall_that_is_refused_a
     assert held(pods) == "macvlan"
     site.helm("rollback", "netdra", HERE, "--wait", "--timeout=120s")
     assert held(pods) == "macvlan"
+    assert warnings(site.api) == []
 
     site.api.create(manifest(PLUGIN, "ovs", spec={"image": "none", "binaryPath": "/ovs", "imagePullPolicy": "Never"}))
     site.api.wait_for(PLUGIN, "ovs", lambda found: found is not None and "finalizers" in found["metadata"])
