@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 
 import msgspec
 
@@ -17,6 +18,7 @@ from netdra.kube.errors import NotFoundError
 from netdra.kube.events import ObjectReference, Occurrence, Recorder
 from netdra.kube.undone import WrittenObject
 from netdra.model.errors import NetdraError, printable
+from netdra.model.meta import time_text
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +27,8 @@ _OWN = (FIELD_MANAGER, f"{FIELD_MANAGER}-controller", f"{FIELD_MANAGER}-webhook"
 # The chart's admission policy lets the controller write events of Services with this action only.
 _ACTIONS = {"EndpointSlice": "PublishEndpoints"}
 _MAX_MANAGER = 128
+_RECENT = timedelta(minutes=10)
+"""Clients that wrote the object before are not the one that undoes the writes."""
 _LATER_SECONDS = 1.0
 
 
@@ -107,11 +111,13 @@ async def _way_of_undoing(client: Client, written: WrittenObject) -> str:
         return "another client deletes it, or the garbage collector, because its owner does not exist,"
     except (NetdraError, msgspec.DecodeError):
         return "another client changes it"
-    others = [entry for entry in found.metadata.managed_fields if entry.manager not in _OWN]
+    since = time_text(client.now() - _RECENT)
+    others = [entry for entry in found.metadata.managed_fields if entry.manager not in _OWN and entry.time >= since]
     if others:
         manager = printable(max(others, key=lambda entry: entry.time).manager, _MAX_MANAGER)
         return f'client "{manager}" (its field manager) changes it'
-    return "another process of netdra, or an admission policy, changes it"
+    # A client that only removes fields is not in the list.
+    return "another client, an admission policy, or another process of netdra changes it"
 
 
 def _references(written: WrittenObject) -> Iterator[ObjectReference]:
