@@ -65,6 +65,7 @@ class UndoneReports:
         self._recorder = recorder
         self._changed = changed
         self._notes: dict[WrittenObject, str] = {}
+        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -90,9 +91,16 @@ class UndoneReports:
             )
         self._client.undone.explain(written, note)
         self._notes[written] = note
+        if self._timer is not None:
+            self._timer.cancel()
+        self._follow_notes()
+
+    def _follow_notes(self) -> None:
+        """Report that notes have changed, now and whenever one is over; each further write prolongs its note."""
         self._changed()
-        left = self._client.undone.seconds_left(written)
-        asyncio.get_running_loop().call_later(left + _LATER_SECONDS, self._changed)
+        if self.notes:
+            left = min(map(self._client.undone.seconds_left, self._notes))
+            self._timer = asyncio.get_running_loop().call_later(left + _LATER_SECONDS, self._follow_notes)
 
 
 def undone_text(written: WrittenObject, way: str) -> str:

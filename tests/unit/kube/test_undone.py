@@ -165,7 +165,7 @@ BODY = {
         (("status", "conditions"), [{"type": "Other", "lastTransitionTime": "2026-11-22T10:00:00Z"}], False),
     ],
 )
-def test_a_content_is_without_versions_times_and_what_others_add(
+def test_a_content_excludes_versions_times_and_the_labels_of_others(
     field_: tuple[str, str], value: object, same: bool
 ) -> None:
     part, name = field_
