@@ -22,7 +22,6 @@ LOOK_SECONDS = 2.0
 """Longer than a hook of another daemon takes."""
 PREPARE_SECONDS = 10.0
 """How long a claim whose record was lost, too, may take to be prepared again."""
-_KIND = "CDI specification"
 FIRST_WAIT, MOST_WAIT = 2.0, 60.0
 
 
@@ -34,7 +33,7 @@ class Specifications:
         self._hooks = hooks
         self._missing: dict[str, ClaimReference] = {}
         self._undone = UndoneWrites()
-        self._queue = WorkQueue[str]("specifications", self._restore, first=FIRST_WAIT, most=MOST_WAIT)
+        self._queue = WorkQueue[str]("specifications", self._restore_if_due, first=FIRST_WAIT, most=MOST_WAIT)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -50,26 +49,27 @@ class Specifications:
         for uid in before.keys() & self._missing:
             self._queue.add(uid)
 
+    async def _restore_if_due(self, uid: str) -> None:
+        """Write a claim's specification, unless it waits because it was removed each time.
+
+        Raises:
+            UndoneError: it waits.
+        """
+        if uid in self._missing:
+            path = str(self._hooks.table.files.spec_path(uid))
+            written = WrittenObject("PUT", uid, path, "cdi-specifications", "", "CDI specification", path)
+            self._undone.check(written, b"")
+            await self._restore(uid)
+            self._undone.note(written, b"")
+
     async def _restore(self, uid: str) -> None:
         """Write a claim's specification, unless that has been done, or its pods have ended."""
         claim = self._missing.get(uid)
         if claim is None:
             return
         hooks = self._hooks
-        path = hooks.table.files.spec_path(uid)
-        written = WrittenObject(
-            method="PUT",
-            key=uid,
-            path=str(path),
-            plural="cdi-specifications",
-            api_version="",
-            kind=_KIND,
-            name=str(path),
-        )
-        self._undone.check(written, b"")
         await hooks.restore_records([claim], time.monotonic() + PREPARE_SECONDS)
         await hooks.in_thread(lambda: hooks.table.specify(uid))
-        self._undone.note(written, b"")
         for sandbox in map(hooks.table.running, hooks.table.users(uid)):
             if sandbox is not None:
-                hooks.events.report_specified(sandbox, claim, path)
+                hooks.events.report_specified(sandbox, claim, hooks.table.files.spec_path(uid))
