@@ -13,6 +13,7 @@ from netdra.kube.answers import ListMeta, Page, decoder
 from netdra.kube.client import FIELD_MANAGER, Client, Selection
 from netdra.kube.errors import AlreadyExistsError, ConflictError, NotFoundError, Status
 from netdra.kube.resources import KubernetesObject, Resource
+from netdra.kube.undone import UndoneWrites
 
 T = TypeVar("T", bound=KubernetesObject)
 _Key = tuple[str, str]
@@ -24,6 +25,7 @@ class MemoryApi(Client):
     def __init__(self) -> None:
         """Begin without objects."""
         self.following = []
+        self.undone = UndoneWrites()
         self.objects: dict[str, dict[_Key, dict[str, Any]]] = {}
         self._version = 100
         self._watches: list[tuple[str, asyncio.Queue[bytes]]] = []

@@ -28,6 +28,7 @@ from netdra.kube.errors import AlreadyExistsError, ApiError, ConflictError
 from netdra.kube.reflector import Reflector
 from netdra.kube.resources import Resource
 from netdra.kube.store import Store
+from netdra.kube.undone import UndoneError
 from netdra.model.meta import ObjectMeta
 from netdra.ops.health import CheckResult
 
@@ -76,7 +77,7 @@ class WebhookConfiguration(msgspec.Struct, frozen=True, kw_only=True, rename="ca
     webhooks: tuple[WebhookEntry, ...] = ()
 
 
-SECRETS = Resource("v1", "secrets", Secret, namespaced=True)
+SECRETS = Resource("v1", "secrets", Secret, namespaced=True, drawn=frozenset({"data"}))
 CONFIGURATIONS = Resource("admissionregistration.k8s.io/v1", "validatingwebhookconfigurations", WebhookConfiguration)
 
 
@@ -141,6 +142,9 @@ class Keeper:
             try:
                 wait = await self._sync()
                 backoff.reset()
+            except UndoneError as problem:  # reported when it began
+                log.debug("certificate: %s", problem)
+                wait = problem.retry_after
             except ApiError as problem:
                 log.warning("certificate: %s", problem)
                 wait = backoff.next(problem.retry_after)

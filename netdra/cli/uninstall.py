@@ -45,18 +45,23 @@ def command() -> None:
 @command.command()
 @_CLUSTER
 @click.option("--force", is_flag=True, help="Print the consequences for pods that use devices, and succeed.")
-@shared.output("table", "json", "yaml")
+@shared.output("table", "line", "json", "yaml")
 def check(cluster: shared.ClusterAccess, force: bool, output: str) -> None:
     """Show the objects that still require netdra: ResourceClaims with its devices, CNIPlugins, and ports in Neutron.
 
     Without netdra, pods with such claims cannot end, and installed plugins would stay on the nodes. Nothing is changed.
-    The exit code is 1 if there are such objects, and 0 without them or with --force.
+    The exit code is 1 if there are such objects, and 0 without them or with --force. --output=line prints them and the
+    next step as one line, for logs that escape line breaks, as Helm's does.
     """
     from netdra.controller.uninstall import holders
 
     holders_left = _ask(cluster, holders)
+    is_free = not (holders_left.count or holders_left.plugins or holders_left.neutron_ports)
+    if output == "line" and not is_free:
+        click.echo(line_of(holders_left, force=force))
+        sys.exit(0 if force else 1)
     _show(holders_left, output)
-    if not (holders_left.count or holders_left.plugins or holders_left.neutron_ports):
+    if is_free:
         terminal.tell(
             "no ResourceClaim uses a device of netdra, no CNIPlugin is installed, and Neutron has no port of netdra"
         )
@@ -121,8 +126,22 @@ def _ask(cluster: shared.ClusterAccess, work: Callable[[Client], Awaitable[T]]) 
     return asyncio.run(ask())
 
 
+def line_of(left: Holders, *, force: bool) -> str:
+    """The objects that still require netdra, and the next step, as one line without quotation marks."""
+    claims = [
+        f"ResourceClaim {entry.claim} (pods: {', '.join(entry.pods) or 'none'}; devices: {', '.join(entry.devices)})"
+        for entry in left.claims
+    ]
+    more = [f"{left.count - len(claims)} more ResourceClaims"] if left.count > len(claims) else []
+    plugins = [f"CNIPlugin {name}" for name in left.plugins]
+    ports = [f"NeutronPort {name}" for name in left.neutron_ports]
+    listed = "; ".join([*claims, *more, *plugins, *ports])
+    lines = (line.removeprefix("- ") for line in (_FORCED if force else _REFUSED).splitlines())
+    return f"netdra is still needed by {listed}. {' '.join(lines)}"
+
+
 def _show(left: Holders, output: str) -> None:
-    if output != "table":
+    if output not in {"table", "line"}:
         terminal.print_data(left, output)
         return
     rows = [(claim.claim, ", ".join(claim.pods) or "-", ", ".join(claim.devices)) for claim in left.claims]

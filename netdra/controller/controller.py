@@ -173,16 +173,23 @@ class Controller:
         if not deleted:
             # Before there is a class, so that no claim is allocated through a topology that could go at once.
             await finalize_topology(self._client, topology, wanted=True)
-        problem = await write(self._client, planned)
-        self._report_drift(topology, planned)
+        written = await write(self._client, planned)
+        if written.undone is None:
+            self._report_drift(topology, planned)
         used = bool(self.state.users(name))
         if deleted and not used:
             await finalize_topology(self._client, topology, wanted=False)
         seen = TopologyState(
-            findings=findings, changes=planned, problem=problem, not_allowed=self._not_allowed(topology)
+            findings=findings,
+            changes=planned,
+            problem=written.refused,
+            undone=written.undone.what if written.undone is not None else "",
+            not_allowed=self._not_allowed(topology),
         )
         if (used or not deleted) and not status.is_interim(topology, seen):
             await self._write_status(TOPOLOGIES, topology, status.of_topology(topology, seen, now()))
+        if written.undone is not None:
+            raise written.undone
 
     def _not_allowed(self, topology: NetworkTopology) -> tuple[str, ...]:
         """The plugins of a topology that nodes do not allow."""

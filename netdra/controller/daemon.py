@@ -20,6 +20,7 @@ from netdra.kube.client import Client
 from netdra.kube.events import Recorder
 from netdra.kube.health import reachable, synced
 from netdra.kube.leader import Election, Terms
+from netdra.kube.undone_reports import UndoneReports
 from netdra.model import names
 from netdra.ops.health import Check, CheckResult
 from netdra.ops.process import Process, spare_what_is_loaded
@@ -65,7 +66,7 @@ async def run(client: Client, process: Process, settings: ControllerSettings, te
     process.health.ready("api-server", reachable(client))
     process.health.ready("caches", _caches(client, election))
     recorder = Recorder(client, REPORTER, settings.identity)
-    recording = asyncio.create_task(recorder.run())
+    recording = [asyncio.create_task(recorder.run()), asyncio.create_task(UndoneReports(client, recorder).run())]
     spare_what_is_loaded()
     try:
         await election.run(lambda: _lead(client, recorder, process, settings))
@@ -74,7 +75,8 @@ async def run(client: Client, process: Process, settings: ControllerSettings, te
         with suppress(TimeoutError):
             async with asyncio.timeout(FLUSH_SECONDS):
                 await recorder.flush()
-        recording.cancel()
+        for task in recording:
+            task.cancel()
 
 
 async def _lead(client: Client, recorder: Recorder, process: Process, settings: ControllerSettings) -> None:

@@ -230,5 +230,6 @@ async def finalize(client: Client, plugin: CNIPlugin, *, wanted: bool) -> None:
     patch = {
         "finalizers": [*others, FINALIZER] if wanted else others,
         "resourceVersion": plugin.metadata.resource_version,
+        "uid": plugin.metadata.uid,
     }
     await client.merge(CNI_PLUGINS, plugin.name, {"metadata": patch})

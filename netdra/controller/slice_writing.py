@@ -25,6 +25,7 @@ from netdra.kube.errors import (
     UnavailableError,
 )
 from netdra.kube.resources import ENDPOINT_SLICES
+from netdra.kube.undone import UndoneError
 from netdra.model.service import MANAGED_BY, MANAGER, EndpointSlice
 from netdra.ops.metrics import counted
 from netdra.services.slices import EndpointKey, SliceWrite, SliceWrites
@@ -188,6 +189,8 @@ async def _succeeds(write: Awaitable[None], done: WriteResult) -> bool:
             log.debug("%s", problem)
         else:
             done.refused.append(problem)
+    except UndoneError as problem:
+        done.failure = done.failure or problem
     except UnavailableError as problem:
         _note_failure(problem, done)
     else:

@@ -37,7 +37,7 @@ MAX_MESSAGE = 4096
 
 CLAIMS_FAILED = "ClaimsFailed"
 _PENDING, _NOT_ALLOWED = "Pending", "PluginNotAllowed"
-_WRONG = frozenset({"ForeignDeviceClass", _NOT_ALLOWED, "Refused", "Unsound"})
+_WRONG = frozenset({"ForeignDeviceClass", _NOT_ALLOWED, "Refused", "Unsound", "WriteUndone"})
 
 PolicyReports = Iterable[tuple[str, PolicyAtNode]]
 """The reports of one policy, each with its node."""
@@ -89,12 +89,14 @@ class TopologyState(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         changes: the writes that its classes needed.
         problem: the API server's refusals of these, or "".
+        undone: the write that waits because another client undoes it, or "".
         not_allowed: why nodes do not run plugins of it, one text each.
     """
 
     findings: Sequence[str] = ()
     changes: ClassWrites = ClassWrites()
     problem: str = ""
+    undone: str = ""
     not_allowed: Sequence[str] = ()
 
 
@@ -176,6 +178,8 @@ def _ready(topology: NetworkTopology, seen: TopologyState) -> Desired:
         return Desired("Ready", holds=False, reason="ForeignDeviceClass", message=why)
     if seen.problem:
         return Desired("Ready", holds=False, reason="Refused", message=seen.problem)
+    if seen.undone:
+        return Desired("Ready", holds=False, reason="WriteUndone", message=seen.undone)
     if not seen.changes.done:
         return Desired("Ready", holds=False, reason=_PENDING, message="DeviceClasses are being written")
     if seen.not_allowed:

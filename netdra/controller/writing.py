@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from netdra.controller import metrics
 from netdra.controller.classes import ClassWrites
@@ -17,6 +17,7 @@ from netdra.kube.client import Client
 from netdra.kube.errors import AlreadyExistsError, RefusedError
 from netdra.kube.events import ObjectReference, Occurrence, Recorder
 from netdra.kube.resources import DEVICE_CLASSES, NEUTRON_PORTS, POD_NETWORKS, SCHEMAS, TOPOLOGIES, Resource
+from netdra.kube.undone import UndoneError
 from netdra.model import documents, names
 from netdra.model.claim import ResourceClaimConsumerReference
 from netdra.model.meta import Condition, ObjectMeta, OwnerReference
@@ -245,17 +246,33 @@ def claim_references(
             yield ObjectReference(api_version="v1", kind="Pod", name=user.name, namespace=namespace, uid=user.uid)
 
 
-async def write(client: Client, planned: ClassWrites) -> str:
-    """Write the planned changes; returns the API server's refusals, or "".
+class ClassesWritten(NamedTuple):
+    """The outcome of the writes of a topology's classes.
+
+    Attributes:
+        refused: the API server's refusals, or "".
+        undone: the first write that waits because another client undoes it.
+    """
+
+    refused: str = ""
+    undone: UndoneError | None = None
+
+
+async def write(client: Client, planned: ClassWrites) -> ClassesWritten:
+    """Write the planned changes.
 
     Raises:
         ApiError: a change cannot be written just now.
     """
     refused: list[str] = []
+    undone: UndoneError | None = None
     for entry in planned.delete:
-        with counted(metrics.CLASS_WRITES, "delete"):
-            await client.delete(DEVICE_CLASSES, entry)
-        log.info('deleted DeviceClass "%s"', entry.metadata.name)
+        try:
+            with counted(metrics.CLASS_WRITES, "delete"):
+                await client.delete(DEVICE_CLASSES, entry)
+            log.info('deleted DeviceClass "%s"', entry.metadata.name)
+        except UndoneError as problem:
+            undone = undone or problem
     writes = (("create", client.create, planned.create), ("update", client.replace, planned.replace))
     for verb, send, group in writes:
         for entry in group:
@@ -267,7 +284,9 @@ async def write(client: Client, planned: ClassWrites) -> str:
                 continue  # the store will have it soon, and the topology is looked at again
             except RefusedError as problem:
                 refused.append(problem.what)
-    return "\n".join(refused)
+            except UndoneError as problem:
+                undone = undone or problem
+    return ClassesWritten("\n".join(refused), undone)
 
 
 async def delete_shipped(client: Client, schema: CNIPluginSchema) -> None:
@@ -292,7 +311,8 @@ async def finalize_topology(client: Client, topology: NetworkTopology, *, wanted
     others = [name for name in present if name != FINALIZER]
     finalizers = [*others, FINALIZER] if wanted else others
     version = topology.metadata.resource_version
-    await client.merge(TOPOLOGIES, topology.name, {"metadata": {"finalizers": finalizers, "resourceVersion": version}})
+    patch = {"finalizers": finalizers, "resourceVersion": version, "uid": topology.metadata.uid}
+    await client.merge(TOPOLOGIES, topology.name, {"metadata": patch})
 
 
 async def finalize_network(client: Client, network: PodNetwork, *, wanted: bool) -> None:
@@ -303,7 +323,8 @@ async def finalize_network(client: Client, network: PodNetwork, *, wanted: bool)
     """
     others = [name for name in network.metadata.finalizers if name != FINALIZER]
     finalizers = [*others, FINALIZER] if wanted else others
-    patch = {"metadata": {"finalizers": finalizers, "resourceVersion": network.metadata.resource_version}}
+    version, uid = network.metadata.resource_version, network.metadata.uid
+    patch = {"metadata": {"finalizers": finalizers, "resourceVersion": version, "uid": uid}}
     await client.merge(POD_NETWORKS, network.name, patch)
 
 
@@ -315,5 +336,6 @@ async def finalize_port(client: Client, port: NeutronPort, *, wanted: bool) -> N
     """
     others = [name for name in port.metadata.finalizers if name != IN_NEUTRON]
     finalizers = [*others, IN_NEUTRON] if wanted else others
-    patch = {"metadata": {"finalizers": finalizers, "resourceVersion": port.metadata.resource_version}}
+    version, uid = port.metadata.resource_version, port.metadata.uid
+    patch = {"metadata": {"finalizers": finalizers, "resourceVersion": version, "uid": uid}}
     await client.merge(NEUTRON_PORTS, port.name, patch, port.metadata.namespace)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
@@ -19,12 +19,13 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from netdra.kube import answers
+from netdra.kube import answers, undone
 from netdra.kube.answers import Page, RequestMetrics
 from netdra.kube.connection import ApiConnection, reason
 from netdra.kube.errors import GoneError, no_answer
 from netdra.kube.http import aiohttp
 from netdra.kube.resources import KubernetesObject, Resource
+from netdra.kube.undone import PACE, Pace, UndoneWrites, WrittenObject
 
 FIELD_MANAGER = "netdra"
 PAGE = 500
@@ -71,16 +72,51 @@ class Following(Protocol):
         """Why the copy is not current just now, "" if it is."""
 
 
+@dataclass(frozen=True)
+class WriteRequest:
+    """A request that writes an object.
+
+    Attributes:
+        method: its HTTP method.
+        verb: its name in errors and metrics.
+        name, namespace, subresource: the object.
+        parameters: of the URL.
+        content_type: of the body.
+        dry_run: whether nothing is stored.
+    """
+
+    method: str
+    verb: str
+    name: str
+    namespace: str = ""
+    subresource: str = ""
+    parameters: Mapping[str, str] = field(default_factory=lambda: {"fieldManager": FIELD_MANAGER})
+    content_type: str = _JSON
+    dry_run: bool = False
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether another client may undo it. Reviews are not stored and have no name."""
+        return bool(self.name) and not self.dry_run
+
+    def path(self, resource: Resource[Any]) -> str:
+        """The URL's path; objects are created in their collection."""
+        name = "" if self.method == "POST" else self.name
+        return resource.path(self.namespace, name, self.subresource)
+
+
 class Client:
     """Requests over one connection to a server, which it closes at its end.
 
     Attributes:
         following: the reflectors that run on it, for the process's health.
+        undone: the writes that other clients undo; a write of these methods waits for it.
     """
 
-    def __init__(self, connection: ApiConnection) -> None:
+    def __init__(self, connection: ApiConnection, pace: Pace = PACE) -> None:
         self._connection = connection
         self.following: list[Following] = []
+        self.undone = UndoneWrites(pace)
         self._dated: tuple[datetime, float] | None = None
 
     async def __aenter__(self) -> Self:
@@ -179,24 +215,19 @@ class Client:
         """Create an object, and return it as the server stores it.
 
         Raises:
-            ApiError: AlreadyExistsError, RefusedError …
+            ApiError: AlreadyExistsError, RefusedError, UndoneError …
         """
-        parameters = {"fieldManager": FIELD_MANAGER} | ({"dryRun": "All"} if dry_run else {})
-        what = f'create {resource.plural} "{new.metadata.name or new.metadata.generate_name}"'
-        path = resource.path(new.metadata.namespace)
-        return answers.one(resource, await self._send("POST", path, what, parameters=parameters, body=new))
+        request = WriteRequest("POST", "create", *_identity(new), dry_run=dry_run)
+        return answers.one(resource, await self._write(resource, request, new))
 
     async def replace(self, resource: Resource[T], changed: T, *, subresource: str = "") -> T:
         """Put an object in the place of that of its name; with a resourceVersion, only if that is still current.
 
         Raises:
-            ApiError: ConflictError, NotFoundError, RefusedError …
+            ApiError: ConflictError, NotFoundError, RefusedError, UndoneError …
         """
-        metadata = changed.metadata
-        path = resource.path(metadata.namespace, metadata.name, subresource)
-        what = f'update {resource.plural} "{metadata.name}"'
-        parameters = {"fieldManager": FIELD_MANAGER}
-        return answers.one(resource, await self._send("PUT", path, what, parameters=parameters, body=changed))
+        request = WriteRequest("PUT", "update", *_identity(changed), subresource)
+        return answers.one(resource, await self._write(resource, request, changed))
 
     async def apply(
         self,
@@ -215,39 +246,73 @@ class Client:
             subresource: `status` to apply that instead.
 
         Raises:
-            ApiError: RefusedError …
+            ApiError: RefusedError, UndoneError …
         """
-        name, namespace = _identity(wanted)
-        path = resource.path(namespace, name, subresource)
-        parameters = {"fieldManager": manager, "force": "true"}
-        what = f'apply {resource.plural} "{name}"'
-        sent = await self._send("PATCH", path, what, parameters=parameters, body=wanted, content_type=_APPLY)
-        return answers.one(resource, sent)
+        request = WriteRequest(
+            "PATCH", "apply", *_identity(wanted), subresource, {"fieldManager": manager, "force": "true"}, _APPLY
+        )
+        return answers.one(resource, await self._write(resource, request, wanted))
 
     async def merge(self, resource: Resource[T], name: str, patch: Mapping[str, Any], namespace: str = "") -> T:
         """Change the given fields, and remove those that are given as None (merge patch).
 
         Raises:
-            ApiError: NotFoundError, RefusedError …
+            ApiError: NotFoundError, RefusedError, UndoneError …
         """
-        path = resource.path(namespace, name)
-        what = f'patch {resource.plural} "{name}"'
-        parameters = {"fieldManager": FIELD_MANAGER}
-        sent = await self._send("PATCH", path, what, parameters=parameters, body=patch, content_type=_MERGE)
-        return answers.one(resource, sent)
+        request = WriteRequest("PATCH", "patch", name, namespace, content_type=_MERGE)
+        return answers.one(resource, await self._write(resource, request, patch))
 
     async def delete(self, resource: Resource[T], seen: T) -> None:
         """Delete an object if it is still the one that was seen, in the same state.
 
         Raises:
-            ApiError: NotFoundError, ConflictError …
+            ApiError: NotFoundError, ConflictError, UndoneError …
         """
         metadata = seen.metadata
         identity = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
         preconditions = {name: value for name, value in identity.items() if value}
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
-        path = resource.path(metadata.namespace, metadata.name)
-        await self._send("DELETE", path, f'delete {resource.plural} "{metadata.name}"', body=options)
+        request = WriteRequest("DELETE", "delete", *_identity(seen), parameters={})
+        await self._write(resource, request, options)
+
+    async def _write(self, resource: Resource[Any], request: WriteRequest, body: Any) -> bytes:
+        """Send a write, unless it waits because other clients undo it.
+
+        Raises:
+            ApiError: UndoneError, or the server's refusal.
+        """
+        content = msgspec.json.encode(body)
+        counted = None if resource.renewed or not request.is_counted else self._counted(resource, request, content)
+        if counted is not None:
+            self.undone.check(*counted)
+        received = await self._send(
+            request.method,
+            request.path(resource),
+            f'{request.verb} {resource.plural} "{request.name}"',
+            parameters={**request.parameters} | ({"dryRun": "All"} if request.dry_run else {}),
+            content=content,
+            content_type=request.content_type,
+        )
+        if counted is not None:
+            version = "" if request.method == "DELETE" else undone.head(received).metadata.resource_version
+            self.undone.note(*counted, version)
+        return received
+
+    def _counted(self, resource: Resource[Any], request: WriteRequest, content: bytes) -> tuple[WrittenObject, bytes]:
+        """The object of a write, and a digest of the content."""
+        is_delete, sent = request.method == "DELETE", undone.head(content)
+        written = WrittenObject(
+            method=request.method,
+            key=resource.path(request.namespace, request.name, request.subresource),
+            path=resource.path(request.namespace, request.name),
+            plural=resource.plural,
+            api_version=resource.group_version,
+            kind=resource.type.__name__ if is_delete or not sent.kind else sent.kind,
+            name=request.name,
+            namespace=request.namespace,
+            owners=sent.metadata.owner_references,
+        )
+        return written, b"" if is_delete else undone.digest(content, resource.drawn)
 
     @asynccontextmanager
     async def stream(
@@ -287,10 +352,9 @@ class Client:
         what: str,
         *,
         parameters: Mapping[str, str] | None = None,
-        body: Any = None,
+        content: bytes | None = None,
         content_type: str = _JSON,
     ) -> bytes:
-        content = None if body is None else msgspec.json.encode(body)
         headers = {"Content-Type": content_type} if content is not None else None
         metrics = RequestMetrics(what)
         try:

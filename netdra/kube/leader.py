@@ -48,7 +48,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     spec: LeaseSpec = LeaseSpec()
 
 
-LEASES = Resource("coordination.k8s.io/v1", "leases", Lease, namespaced=True)
+LEASES = Resource("coordination.k8s.io/v1", "leases", Lease, namespaced=True, renewed=True)
 
 
 @dataclass(frozen=True)

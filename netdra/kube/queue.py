@@ -5,8 +5,8 @@ Used by the daemons for all work that may fail and is repeated. The rules are th
 two workers at a time; a key that is added while it is worked on is worked on again afterwards; a key that failed comes
 again after a back-off of its own, which a success forgets. All keys together are not repeated faster than a rate, until
 one succeeds again. Unlike there, adding a key does not end a back-off after a temporary error: a server that is away is
-not asked at the pace of the changes. Keys that are added by `add_last` are worked on when no other key is ready. One
-event loop's.
+not asked at the pace of the changes. A key whose write other clients undo is worked on again when that is due, or when
+it is added. Keys that are added by `add_last` are worked on when no other key is ready. One event loop's.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Generic, TypeVar
 from netdra.kube import metrics
 from netdra.kube.backoff import FIRST_SECONDS, MOST_SECONDS, Backoff
 from netdra.kube.errors import ApiError
+from netdra.kube.undone import UndoneError
 from netdra.model.errors import NetdraError, TemporaryError
 from netdra.ops.logs import Fields, about
 
@@ -242,6 +243,10 @@ class WorkQueue(Generic[K]):
         self._not_before.pop(key, None)
         try:
             wait = await self._work(key)
+        except UndoneError as problem:
+            # Reported when it began. What the key needs meanwhile may be another write, which does not wait.
+            log.debug("%s: %s", self._name, problem)
+            self.add(key, problem.retry_after)
         except TemporaryError as problem:
             log.warning("%s: %s", self._name, problem)
             self.retry(key, problem.retry_after if isinstance(problem, ApiError) else 0.0, whole=True)

@@ -43,12 +43,16 @@ class Resource(Generic[T]):
         plural: its name in URLs.
         type: the type of its objects; fields that the type lacks are dropped.
         namespaced: whether its objects are in namespaces.
+        renewed: whether its objects are written again and again with the same content, as leases are.
+        drawn: the fields of its objects with values that are drawn at random each time.
     """
 
     group_version: str
     plural: str
     type: type[T]
     namespaced: bool = False
+    renewed: bool = False
+    drawn: frozenset[str] = frozenset()
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
         """The URL's path; without a namespace it is that of a namespaced kind's objects in all namespaces."""

@@ -254,11 +254,14 @@ class Offering:
             vf_troubles=self._troubles,
         )
 
-    def report(self, refused: Mapping[DeviceKey, str] = MappingProxyType({})) -> NodeNetworkStatus:
+    def report(
+        self, refused: Mapping[DeviceKey, str] = MappingProxyType({}), undone: Iterable[str] = ()
+    ) -> NodeNetworkStatus:
         """The status that the node is to report after the last pass.
 
         Args:
             refused: devices that the API server does not take, with its reason.
+            undone: the reports of writes that other clients undo.
         """
         assert self._exposer is not None, "follow comes first"
         by_name = {(interface.identity, interface.device_name): interface for interface in self._interfaces}
@@ -270,7 +273,7 @@ class Offering:
             Problem(policy="", message=f'pool "{pool}": device "{name}" is refused by the API server: {why}')
             for (pool, name), why in refused.items()
         ]
-        problems = (*self._problems, *unwanted)
+        problems = (*self._problems, *unwanted, *(Problem(policy="", message=text) for text in undone))
         plugins = self._presence.programs if self._presence is not None else ()
         missing = reports.missing_plugins(self._listed(), self._presence, self._lacked)
         return reports.status(

@@ -26,6 +26,7 @@ from netdra.kube.features import Dropped, dropped
 from netdra.kube.queue import AGAIN, WorkQueue
 from netdra.kube.resources import RESOURCE_SLICES, Resource
 from netdra.kube.store import Change, Store
+from netdra.kube.undone import WrittenObject
 from netdra.model import names
 from netdra.model.meta import ObjectMeta, OwnerReference, order
 from netdra.model.resource import API_VERSION, Device, ResourceSlice, ResourceSliceSpec
@@ -319,7 +320,11 @@ class Publisher:
         writes = reconcile(pool.legal(), stored, self.owner, tag=pool.tag, adopted=pool.adopted).get(name)
         if writes is None:
             return None
+        identity, wanted = _identity(name, writes, self.owner), _digest(pool.legal(), self.owner)
+        self.client.undone.check(identity, wanted)
         written = await write(self.client, writes)
+        if written.versions or written.deleted:
+            self.client.undone.note(identity, wanted)
         metrics.OVERTAKEN.inc(written.overtaken)
         for entry in written.dropped:
             metrics.DROPPED.labels(entry.gate).inc()
@@ -369,6 +374,26 @@ class Publisher:
     def _has_seen(self, unseen: _Unseen) -> bool:
         gone = not any(name in self.store.objects for name in unseen.deleted)
         return gone and (not unseen.version or self.store.reached(unseen.version))
+
+
+def _identity(pool: str, writes: Writes, owner: OwnerReference) -> WrittenObject:
+    """A pool as an object that is written: its slices' names and generations change each time."""
+    first = next(iter((*writes.updates, *writes.deletes, *writes.creates)))
+    return WrittenObject(
+        method="PUT",
+        key=f"{RESOURCE_SLICES.path()}?pool={pool}",
+        path=RESOURCE_SLICES.path(name=first.metadata.name),
+        plural=RESOURCE_SLICES.plural,
+        api_version=API_VERSION,
+        kind="ResourceSlice",
+        name=pool,
+        owners=(owner,),
+    )
+
+
+def _digest(wanted: Slices, owner: OwnerReference) -> bytes:
+    """A short stand-in for the content of a pool."""
+    return b"".join([owner.uid.encode(), *sorted(digest(each.spec) for each in wanted)])
 
 
 async def write(client: Client, writes: Writes) -> PoolWrites:

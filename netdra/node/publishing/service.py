@@ -29,6 +29,7 @@ from netdra.kube.errors import ApiError
 from netdra.kube.events import Recorder
 from netdra.kube.resources import NODE_NETWORKS
 from netdra.kube.store import Change
+from netdra.kube.undone_reports import UndoneReports
 from netdra.model import names
 from netdra.model.core import ClusterNode
 from netdra.model.custom_device import CustomDevice
@@ -118,6 +119,7 @@ class Publishing:
         self._held: tuple[HeldDevice, ...] | None = None
         self._plugins = NodePlugins(plugins, self.look_again, allowed) if plugins is not None else None
         self._recorder = Recorder(client, f"{names.DRIVER}/node", node)
+        self._undone = UndoneReports(client, self._recorder, self.report_soon)
         self._problem_events = ProblemEvents(self._recorder, node)
         self.followed = FollowedObjects(node)
         self._named = NamedPlugins()
@@ -227,6 +229,7 @@ class Publishing:
                 for reflector in self.followed.reflectors(self._client):
                     knowing.create_task(reflector.run())
                 knowing.create_task(self._recorder.run())
+                knowing.create_task(self._undone.run())
                 knowing.create_task(self.spread.run())
                 if self._plugins is not None:
                     knowing.create_task(self._follow_plugins(self._plugins))
@@ -264,13 +267,13 @@ class Publishing:
 
     async def _report(self, interfaces: Interfaces, publisher: Publisher, offering: Offering) -> NodeNetworkStatus:
         refused = {key: self._problem_events.reason(key) for key in publisher.refused}
-        features = self._features
+        features, undone = self._features, self._undone.notes
         unassigned, released_version = await self.addresses()
         self._unassigned = unassigned
 
         def make() -> NodeNetworkStatus:
             return msgspec.structs.replace(
-                offering.report(refused),
+                offering.report(refused, undone),
                 features=gates.on(features),
                 unassigned_addresses=unassigned,
                 released_version=released_version,

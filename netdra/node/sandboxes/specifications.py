@@ -4,7 +4,7 @@ A container that is started again needs the specification of its claims. The run
 calls any NRI plugin about the container, which fails there if one is missing ("unresolvable CDI devices"); the kubelet
 creates it again some seconds later. So the folder is inspected all the time. A specification that is missing twice in a
 row is written again; it is missing for a moment while another daemon of this node attaches or detaches a sandbox of the
-claim. Started by `netdra.node.parts`.
+claim. If it is removed each time, it is written less and less often. Started by `netdra.node.parts`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import asyncio
 import time
 
 from netdra.kube.queue import WorkQueue
+from netdra.kube.undone import UndoneWrites, WrittenObject
 from netdra.model.plan import ClaimReference
 from netdra.node.sandboxes.hooks import Attachments
 from netdra.node.sandboxes.recover import contained
@@ -31,7 +32,8 @@ class Specifications:
         """Begin nothing yet."""
         self._hooks = hooks
         self._missing: dict[str, ClaimReference] = {}
-        self._queue = WorkQueue[str]("specifications", self._restore, first=FIRST_WAIT, most=MOST_WAIT)
+        self._undone = UndoneWrites()
+        self._queue = WorkQueue[str]("specifications", self._restore_if_due, first=FIRST_WAIT, most=MOST_WAIT)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -46,6 +48,19 @@ class Specifications:
         before, self._missing = self._missing, await asyncio.to_thread(self._hooks.table.unspecified)
         for uid in before.keys() & self._missing:
             self._queue.add(uid)
+
+    async def _restore_if_due(self, uid: str) -> None:
+        """Write a claim's specification, unless it waits because it was removed each time.
+
+        Raises:
+            UndoneError: it waits.
+        """
+        if uid in self._missing:
+            path = str(self._hooks.table.files.spec_path(uid))
+            written = WrittenObject("PUT", uid, path, "cdi-specifications", "", "CDI specification", path)
+            self._undone.check(written, b"")
+            await self._restore(uid)
+            self._undone.note(written, b"")
 
     async def _restore(self, uid: str) -> None:
         """Write a claim's specification, unless that has been done, or its pods have ended."""

@@ -24,6 +24,7 @@ from testbed.objects import CLAIM, NAMESPACE, POD, SLICE, add_namespace, manifes
 from testbed.pods import EVENT, Pods, is_running
 from testbed.site import Site
 from testbed.waiting import until
+from tests.cluster.install.trying import warnings
 from tests.cluster.pods.running import publish
 
 UPDATES = int(os.environ.get("NETDRA_UPDATES", "3"))
@@ -185,6 +186,7 @@ def test_no_pod_waits_for_an_update(installed: Site, usual: float) -> None:
     assert load.longer <= limit, measured
     names = {each["metadata"]["name"]: each["spec"]["devices"] for each in slices}
     assert {each["metadata"]["name"]: each["spec"]["devices"] for each in installed.api.list(SLICE)} == names
+    assert warnings(installed.api) == []
     sockets = {path.name for path in (installed.node.folder / "lib/kubelet/plugins_registry").glob("*.sock")}
     (uid,) = drivers(installed)
     assert sockets == {f"dra.networking-{uid}-reg.sock"}
@@ -251,7 +253,7 @@ def test_pods_keep_their_networks_while_the_whole_node_starts_anew(installed: Si
 
 
 def test_a_node_can_be_drained(installed: Site, stays: Pods) -> None:
-    plane, name = installed.plane, installed.node.name
+    plane, name, before = installed.plane, installed.node.name, warnings(installed.api)
     options = ("--ignore-daemonsets", "--force", "--delete-emptydir-data", "--timeout=120s", "--grace-period=5")
     plane.kubectl("drain", name, *options)
     until_nothing_is_left(installed.node)
@@ -260,3 +262,4 @@ def test_a_node_can_be_drained(installed: Site, stays: Pods) -> None:
     load = Load(installed, "drained")
     load.one(stays)
     assert load.problems == []
+    assert warnings(installed.api) == before

@@ -8,12 +8,24 @@ from pathlib import Path
 
 import yaml
 
+from netdra.model.names import DRIVER
+from testbed.api import Api
 from testbed.pods import Pods
 from testbed.site import Site
 from testbed.waiting import waiting
 from tests.cluster.pods.running import publish
 
+EVENT = "events.k8s.io/v1/Event"
 EXAMPLE = Path(__file__).parents[3] / "examples" / "first-pod"
+
+
+def warnings(api: Api) -> list[str]:
+    """The warnings of netdra's processes, about any object: where nothing is wrong, there are none."""
+    return sorted(
+        f"{each['regarding']['kind']} {each['regarding']['name']}: {each['reason']}: {each['note']}"
+        for each in api.list(EVENT)
+        if each["type"] == "Warning" and each["reportingController"].startswith(f"{DRIVER}/")
+    )
 
 
 def run_lines(lines: str, folder: Path, environment: Mapping[str, str]) -> str:

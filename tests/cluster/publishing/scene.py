@@ -122,17 +122,22 @@ async def publishing(
     plugins: PluginPath | None = None,
     *,
     runs_all: bool = True,
+    client: Client | None = None,
 ) -> AsyncIterator[Scene]:
-    """A node that publishes; it runs all plugins that it has, or those that policies name."""
+    """A node that publishes, by a client of its own; it runs all plugins that it has, or those that policies name."""
     node = workspace.add_node()
     hands = Hands()
 
     def watch() -> Watcher:
         return machine.namespace.run(lambda: Watcher(InventoryNode(name=node)))
 
-    async with FaultProxy(plane).serving() as proxy, Client(connect(proxy.config)) as client:
+    async with FaultProxy(plane).serving() as proxy, Client(connect(proxy.config)) as through_proxy:
         service = Publishing(
-            client, node, watch, plugins, lambda plugin: runs_all or plugin in (service.named_plugins or ())
+            client or through_proxy,
+            node,
+            watch,
+            plugins,
+            lambda plugin: runs_all or plugin in (service.named_plugins or ()),
         )
         service.know_holder(hands)
         task = asyncio.create_task(service.run())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
 from contextlib import suppress
 
@@ -53,6 +54,29 @@ def test_a_chain_of_three_steps_is_there_before_the_hook_returns_and_gone_after_
             assert not scene.stored(claim)["status"].get("devices")
 
     asyncio.run(story())
+
+
+def test_a_pod_that_starts_and_ends_is_at_most_one_line_of_the_log_each(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, sandbox = scene.of_three()
+
+    def lines() -> list[str]:
+        return [each.getMessage() for each in caplog.records if each.name.startswith("netdra.")]
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            caplog.clear()
+            await daemon.run(sandbox)
+            await daemon.written()
+            assert len(lines()) <= 1, lines()
+            caplog.clear()
+            await daemon.stop(sandbox)
+            await daemon.written()
+            assert len(lines()) <= 1, lines()
+
+    with caplog.at_level(logging.INFO, "netdra"):
+        asyncio.run(story())
 
 
 def test_the_trouble_of_a_vf_is_a_condition_of_its_claim_while_it_lasts(scene: Scene) -> None:
