@@ -16,6 +16,7 @@ import itertools
 import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -43,6 +44,7 @@ _LONG_NUMBER = re.compile(r"\d{5}")
 _MIXED = 12
 """Characters of a run of letters and digits from which on it may be a MAC address, a serial number or a hash."""
 _IDENTIFIER = re.compile(r"[0-9a-f]{4}")
+_WHOLE = frozenset({"ephemeral-storage", "kube-system"})
 _TEXTS = frozenset(
     {"check", "details", "error", "exception", "file_problem", "fix", "hint", "level", "logger", "message", "note"}
     | {"problem", "reason", "seen", "state", "text", "what", "where"}
@@ -87,6 +89,7 @@ class Anonymizer:
         self._made = {original: made for made, original in self.mapping.originals.items()}
         self._new: set[str] = set()
         self._free = self._pseudonyms()
+        self._addresses: dict[str, str] = {}
 
     def apply(self, change: Callable[[], T]) -> T:
         """The result of a function that maps values, once every word has its pseudonym.
@@ -121,7 +124,7 @@ class Anonymizer:
 
     def name(self, text: str) -> str:
         """A name, or any value or expression: only words that are used on every machine stay."""
-        if _IDENTIFIER.fullmatch(text) and not text.isalpha():
+        if text in _WHOLE or (_IDENTIFIER.fullmatch(text) and not text.isalpha()):
             return text
         return self._split(text, self._runs)
 
@@ -132,7 +135,7 @@ class Anonymizer:
     def _struct(self, value: msgspec.Struct) -> dict[str, Any]:
         config = value.__struct_config__
         plain = {config.tag_field: config.tag} if config.tag_field and isinstance(config.tag, str) else {}
-        for field in msgspec.structs.fields(value):
+        for field in _fields(type(value)):
             entry = getattr(value, field.name)
             is_default = entry == _default(field)
             if config.omit_defaults and is_default:
@@ -173,12 +176,12 @@ class Anonymizer:
 
     def _domain(self, found: str) -> str:
         domain, slash, rest = found.partition("/")
-        return f"{self._runs(domain)}{slash}{self._domain_name(rest)}"
+        return f"{self._domain_name(domain)}{slash}{self._domain_name(rest)}"
 
     def _domain_name(self, name: str) -> str:
-        """The name of a label or an attribute in a domain of Kubernetes or netdra."""
+        """A domain of Kubernetes or netdra, or the name of a label or an attribute in it."""
         words = _LETTERS.findall(name)
-        return name if all(word in self._words.names for word in words) else self._runs(name)
+        return name if all(word in self._words.texts for word in words) else self._runs(name)
 
     def _token(self, match: re.Match[str]) -> str:
         lead, token = match["lead"], match["token"]
@@ -222,10 +225,16 @@ class Anonymizer:
         return self._numbered(digits, lambda number: (b"\x02" + number.to_bytes(size, "big")).hex(":"), found)
 
     def _address(self, found: str) -> str:
-        try:
-            interface = ipaddress.ip_interface(found)
-        except ValueError:
-            return self._runs(found)
+        made = self._addresses.get(found)
+        if made is None:
+            try:
+                interface = ipaddress.ip_interface(found)
+            except ValueError:
+                return self._runs(found)
+            made = self._addresses[found] = self._map_address(found, interface)
+        return made
+
+    def _map_address(self, found: str, interface: ipaddress.IPv4Interface | ipaddress.IPv6Interface) -> str:
         host, length = interface.ip, interface.network.prefixlen
         if any(host in network for network in _FIXED if network.version == host.version):
             return found
@@ -280,6 +289,11 @@ class Anonymizer:
             for word in made
             if (len(word), word) > (len(last), last) and word not in self._words.texts and word not in self._made
         )
+
+
+@cache
+def _fields(kind: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    return msgspec.structs.fields(kind)
 
 
 def _default(field: msgspec.structs.FieldInfo) -> Any:

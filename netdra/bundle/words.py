@@ -19,17 +19,21 @@ _LITERAL = re.compile(r"Literal\[(.*?)\]", re.DOTALL)
 _QUOTED = re.compile(r'"([^"]*)"')
 
 _NAMES = """
-all apps attributes batch beta bool capacity cel control core cpu cri default delete dev device devices dev dns docker
-domain driver dra ephemeral failed false filter group groups has hostname hugepages in instance int io ip ipam kube
-kubelet kubernetes linux list master matches map max memory metadata min netdra networking null nvidia os pci plane
-pods present reason region requests resource role running sched size stable storage string system terminated topology
-true type uid unreachable unschedulable value version waiting work worker zone alpha amd arm Ki Mi Gi Ti Pi Ei
-apiVersion kind exists exit cni conf bandwidth bond bridge dhcp dummy firewall host ipvlan local loopback macvlan
-portmap ptp sbr sriov static tap tuning vfio vlan vrf whereabouts ovs calico cilium flannel containerd crio private
-vepa passthru active backup balance alb tlb rr xor broadcast ad layer lacp fast slow br cali can docker en enp eno ens
-eth geneve gre gretap ib ibp ibs ipoib lo lxc macvtap netkit pf rdma sf team tun veth vf vfs virbr vnet vxlan wg wl
-wlan wlp ww np nic roce mlx bnxt ice iavf ixgbe ixgbevf igb igbvf virtio net mac mtu core auto up down unknown dormant
-lowerlayerdown notpresent testing vhost dpdk uio
+attributes batch beta bool capacity cel cpu default delete dev device devices dns docker driver dra ephemeral failed
+false filter hostname hugepages in int io ip ipam kube kubelet kubernetes linux matches memory metadata netdra
+networking null nvidia os pci pods resource size string true type uid unreachable unschedulable Ki Mi Gi Ti Pi Ei
+apiVersion kind cni conf bandwidth bond bridge dhcp dummy firewall host ipvlan local loopback macvlan portmap ptp sbr
+sriov static tap tuning vfio vlan vrf whereabouts ovs calico cilium flannel containerd crio private vepa passthru
+active backup balance alb tlb rr xor broadcast ad layer lacp fast slow br cali can en enp eno ens eth geneve gre
+gretap ib ibp ibs ipoib lo lxc macvtap netkit pf rdma sf team tun veth vf vfs virbr vnet vxlan wg wl wlan wlp ww np
+nic roce mlx bnxt ice iavf ixgbe ixgbevf igb igbvf virtio net mac mtu auto up down unknown dormant lowerlayerdown
+notpresent testing vhost dpdk uio
+"""
+_CEL = """
+add all alpha base beta bind bool bytes cel char cidr contains core distinct domain double duration dyn exists family
+filter find first flatten format groups has hash in includes int ip join last list lower map masked matches max min neg
+now optional or quantity range replace reverse sign size slice sort split string sub substring sum timestamp trim type
+uint upper url value version semver major minor patch number
 """
 _SENTENCES = """
 a about access accessed actual add admission affinity after again allocate allocated allocating allocation allowed
@@ -69,7 +73,7 @@ def known_words() -> KnownWords:
     root = Path(netdra.__file__).parent
     sources = {path: path.read_text(encoding="utf-8") for path in sorted(root.rglob("*.py"))}
     words = {word for text in sources.values() for word in _WORD.findall(text)}
-    names = {word for word in words if word != word.lower()} | set(_WORD.findall(_NAMES))
+    names = {word for word in words if word != word.lower()} | set(_WORD.findall(_NAMES + _CEL))
     for path, text in sources.items():
         if path.parent.name in ("model", "steps"):
             names.update(word for found in _LITERAL.findall(text) for word in _WORD.findall(_quoted(found)))
