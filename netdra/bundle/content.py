@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,9 @@ from netdra.model.errors import UNREADABLE
 
 Parts = tuple[str, ...]
 """The folders and the name of a file, which may have the names of objects."""
+
+
+_SUFFIX = re.compile(r"(.*?)((?:\.previous)?\.(?:log|json|txt)|)", re.DOTALL)
 
 
 class Collected(msgspec.Struct, kw_only=True):
@@ -77,7 +81,10 @@ def _reduced(collected: Collected) -> Collected:
 
 def _anonymous(reduced: Collected, anonymizer: Anonymizer) -> Collected:
     def rename(parts: Parts) -> Parts:
-        return tuple(map(anonymizer.name, parts))
+        """The parts of a file's name: those inside of a folder have the names of objects."""
+        folder, *inner = parts
+        split = (_SUFFIX.fullmatch(part) for part in inner)
+        return (folder, *(f"{anonymizer.name(match[1])}{match[2]}" for match in split if match is not None))
 
     return Collected(
         objects={plural: [*map(anonymizer.value, found)] for plural, found in reduced.objects.items()},

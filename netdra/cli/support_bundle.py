@@ -81,7 +81,7 @@ def command(
     name: str,
     places: node_look.Places,
 ) -> None:
-    r"""Write a support bundle to FILE ("-" is standard output): a tar.gz with JSON and text files, and a manifest.
+    """Write a support bundle to FILE ("-" is standard output): a tar.gz with JSON and text files, and a manifest.
 
     Of the cluster it contains the objects that `netdra why` reads, the result of `netdra doctor`, events, versions, and
     the logs and metrics of netdra's pods. It is read with your rights; the parts that you are not allowed to read are
@@ -98,7 +98,7 @@ def command(
       netdra why --bundle bundle.tar.gz pod apps/db-0
       netdra why --bundle bundle.tar.gz --mapping names.json pod apps/db-0
       kubectl -n netdra exec ds/netdra-node -- netdra support-bundle - --node --host-root /proc/1/root > node.tar.gz
-    """
+    """  # noqa: D301 (click keeps the lines of a paragraph that begins with this character)
     from netdra.bundle import mapping
     from netdra.bundle.anonymity import Anonymizer
 
@@ -183,5 +183,5 @@ def _write(file: str, of: str, collected: Collected, anonymizer: Anonymizer | No
         mapping.write_private(Path(file), packed)
     for entry in made.left_out:
         terminal.tell(f"left out: {entry.part}: {entry.reason}")
-    size = f"{len(packed) / archive.MIB:.1f} MiB, {sum(map(len, made.files.values())) / archive.MIB:.1f} MiB unpacked"
-    terminal.tell(f"{len(made.files)} files, {size}")
+    unpacked = sum(map(len, made.files.values()))
+    terminal.tell(f"{len(made.files)} files, {len(packed) / 1024:.0f} KiB, {unpacked / 1024:.0f} KiB unpacked")

@@ -60,7 +60,7 @@ _METRICS_PORT = "metrics"
 _OF_DRIVER = "node"
 
 
-class Reading:
+class ClusterReading:
     """Collects the parts of a bundle.
 
     Attributes:
@@ -238,7 +238,7 @@ def read_cluster(client: Client, namespace: str, done: Callable[[], object]) -> 
 
     async def read() -> Collected:
         async with client:
-            reading = Reading(client, namespace, done)
+            reading = ClusterReading(client, namespace, done)
             await reading.read()
             return reading.collected
 

@@ -106,6 +106,7 @@ def test_no_canary_in_logs_metrics_notes_and_names_of_files_remains(words: list[
     for value in (*words, *LEFT):
         assert value not in bundle, value
     assert "WARNING netdra.node.x: a pod of x" in bundle
+    assert re.match(r"metrics/x\w+\.txt\nlogs/x\w+/node\.log\n", bundle)
 
 
 def test_a_line_of_another_program_in_a_log_is_left_out() -> None:
