@@ -50,7 +50,9 @@ _TEXTS = frozenset(
     | {"problem", "reason", "seen", "state", "text", "what", "where"}
 )
 """The fields with sentences of netdra and Kubernetes; all others hold names and values."""
-_PLAIN = frozenset({"affinity", "config", "data", "last_state", "node_selector", "parameters", "state", "undo"})
+_PLAIN = frozenset(
+    {"affinity", "config", "data", "last_state", "metadata", "node_selector", "parameters", "state", "undo"}
+)
 """The fields with objects of others, whose keys are words of their kind."""
 _NAMED = frozenset({"labels", "matchLabels", "nodeSelector"})
 _KEPT_BITS = {4: 8, 6: 16}

@@ -10,7 +10,7 @@ import msgspec
 
 from netdra.bundle.anonymity import Anonymizer
 from netdra.bundle.archive import LeftOut, file_name
-from netdra.bundle.recorded import objects_file
+from netdra.bundle.recorded import FOLDER, objects_file
 from netdra.bundle.reduction import own_lines, reduce_object
 from netdra.model.errors import UNREADABLE
 
@@ -18,7 +18,7 @@ Parts = tuple[str, ...]
 """The folders and the name of a file, which may have the names of objects."""
 
 
-_SUFFIX = re.compile(r"(.*?)((?:\.previous)?\.(?:log|json|txt)|)", re.DOTALL)
+_SUFFIX = re.compile(r"(.*?)((?:\.previous)?\.(?:log|jsonl?|txt)|)", re.DOTALL)
 
 
 class Collected(msgspec.Struct, kw_only=True):
@@ -81,8 +81,10 @@ def _reduced(collected: Collected) -> Collected:
 
 def _anonymous(reduced: Collected, anonymizer: Anonymizer) -> Collected:
     def rename(parts: Parts) -> Parts:
-        """The parts of a file's name: those inside of a folder have the names of objects."""
+        """The parts of a file's name: those inside of a folder have the names of objects, except for kinds."""
         folder, *inner = parts
+        if folder == FOLDER:
+            return parts
         split = (_SUFFIX.fullmatch(part) for part in inner)
         return (folder, *(f"{anonymizer.name(match[1])}{match[2]}" for match in split if match is not None))
 
@@ -92,7 +94,11 @@ def _anonymous(reduced: Collected, anonymizer: Anonymizer) -> Collected:
         logs={rename(parts): _anonymous_lines(text, anonymizer) for parts, text in reduced.logs.items()},
         texts={rename(parts): _anonymous_lines(text, anonymizer) for parts, text in reduced.texts.items()},
         left_out=[
-            LeftOut(part=anonymizer.text(entry.part), reason=anonymizer.text(entry.reason), code=entry.code)
+            LeftOut(
+                part="/".join(rename(tuple(entry.part.split("/")))),
+                reason=anonymizer.text(entry.reason),
+                code=entry.code,
+            )
             for entry in reduced.left_out
         ],
         namespace=anonymizer.name(reduced.namespace),

@@ -36,6 +36,7 @@ now optional or quantity range replace reverse sign size slice sort split string
 uint upper url value version semver major minor patch number
 """
 _SENTENCES = """
+didn helpful successfully template templates volume preemption assign assigned
 a about access accessed actual add admission affinity after again allocate allocated allocating allocation allowed
 already an and annotation anti any apply are as assigned at attach attached available back be because been before
 being bind binding bound but by cannot cause changed claims class clean cluster connect connection container

@@ -388,9 +388,8 @@ def test_the_cause_of_a_fault_is_in_the_first_three_lines(scene: Scene, fault: F
 
 
 TOGETHER = (
-    *(no_policy, conflict, unknown_class, in_use, constrained, no_claim, claim_elsewhere, no_template, unlisted),
-    *(excluded_nodes, no_driver, no_plugin, not_allowed, host_network, no_cpu, no_resource, gated, tainted_device),
-    *(unknown_device, forbidden_topology, unbound_port),
+    *(no_policy, in_use, constrained, no_claim, excluded_nodes, no_plugin, not_allowed, no_cpu, tainted_device),
+    *(forbidden_topology, unbound_port),
 )
 """Faults that can be prepared at one time; each leads to a cause, which may be another one than alone."""
 

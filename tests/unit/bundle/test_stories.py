@@ -21,6 +21,7 @@ from netdra.cli import why_objects
 from netdra.cli.main import cli
 from netdra.cli.support_objects import KINDS
 from netdra.cli.why import lines
+from netdra.kube.client import Selection
 from netdra.story.objects import ClusterState
 from netdra.story.pods import pod_story
 from tests.unit.story.making import NODES, TOPOLOGY, claim, cluster, event, pod, report, slices
@@ -100,6 +101,12 @@ def test_the_story_of_an_anonymous_bundle_is_the_same_with_its_mapping(tmp_path:
     (tmp_path / "b").write_bytes(packed(collected(state), anonymizer))
     mapping.write_file(tmp_path / "m", anonymizer.mapping)
     assert (tmp_path / "m").stat().st_mode & 0o777 == 0o600
+    events = asyncio.run(
+        RecordedClient(archive.read_file(tmp_path / "b")).list(
+            why_objects.EVENTS, Selection(anonymizer.name("apps"), f"involvedObject.name={anonymizer.name('db-0')}")
+        )
+    )
+    assert [entry.reason for entry in events] == ["FailedScheduling"]
     told = ask(tmp_path / "b", "pod", "apps/db-0", "--mapping", str(tmp_path / "m"))
     assert told == printed(state)
     name = anonymizer.name("apps/db-0")
