@@ -154,6 +154,15 @@ def _cluster(
         return cluster_verdicts.unreachable(problem.what), _Beside(Unseen(problem.what))
 
 
+def examine_cluster(access: shared.ClusterAccess, namespace: str, name: str) -> list[Diagnosis]:
+    """The findings on a cluster, with netdra in a namespace and under a name. Called by `netdra support-bundle`, too.
+
+    Raises:
+        InvalidInputError: the cluster cannot be found.
+    """
+    return _cluster(access, (namespace, name), "", wanted=True, with_nodes=False)[0]
+
+
 def _cloud(cloud: shared.CloudAccess, defaults: Mapping[str, PhysnetDefault], beside: _Beside) -> list[Diagnosis]:
     from netdra.doctor import neutron_look, neutron_verdicts, subnet_verdicts
     from netdra.neutron.client import Neutron

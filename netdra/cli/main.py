@@ -52,6 +52,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "netdra.cli.doctor",
         "Check the requirements of this cluster and this node, and show how to fix problems.",
     ),
+    "support-bundle": (
+        "netdra.cli.support_bundle",
+        "Write what netdra knows of a cluster or a node to one file, anonymous if you want.",
+    ),
     "networks": ("netdra.cli.networks", "Import addresses of whereabouts and host-local into PodNetworks."),
     "uninstall": (
         "netdra.cli.uninstall",

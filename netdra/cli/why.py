@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -12,6 +13,7 @@ import msgspec
 
 from netdra.cli import shared, terminal
 from netdra.cli.shared import ClusterAccess
+from netdra.cli.story_source import StorySource, story_source
 from netdra.model import suggestions
 from netdra.model.errors import InvalidInputError
 from netdra.story.objects import ClusterState
@@ -72,6 +74,10 @@ class Subject(msgspec.Struct, frozen=True):
     place: str
     name: str
 
+    def translated(self, source: StorySource) -> Subject:
+        """The object by the names that it has there."""
+        return Subject(self.kind, source.translate(self.place), source.translate(self.name))
+
     def story(self, cluster: ClusterState) -> Story:
         """Its story."""
         return object_story(cluster, self.kind, self.place, self.name)
@@ -83,6 +89,14 @@ class Subject(msgspec.Struct, frozen=True):
 @click.option("--namespace", "-n", metavar="NAME", help="The namespace; by default the context's.")
 @click.option("--all-namespaces", "-A", is_flag=True, help="Without KIND: all namespaces.")
 @shared.cluster("The kubeconfig file; by default kubectl's.")
+@shared.option("--bundle", "FILE", "Read a support bundle in place of a cluster.", "bundle_path", type=shared.PATH)
+@shared.option(
+    "--mapping",
+    "FILE",
+    "The mapping of an anonymous bundle: names are given and printed as in the cluster.",
+    "mapping_path",
+    type=shared.PATH,
+)
 @click.option("--watch", is_flag=True, help="Print the story again when it has changed, until Ctrl-C.")
 @shared.output("text", "json", "yaml")
 def command(
@@ -91,6 +105,8 @@ def command(
     namespace: str | None,
     all_namespaces: bool,
     cluster: ClusterAccess,
+    bundle_path: Path | None,
+    mapping_path: Path | None,
     watch: bool,
     output: str,
 ) -> None:
@@ -109,6 +125,8 @@ def command(
     step in the pod with its addresses, drift, and the last events. The cluster is read with your rights; kinds that
     you cannot read are listed, and the rest is shown. Nothing is written.
 
+    With --bundle, the answer is that of the cluster at the time when `netdra support-bundle` wrote the file.
+
     The exit code is 1 if the story has an error.
     """
     kind, _, joined = kind.partition("/")
@@ -119,15 +137,18 @@ def command(
     is_of_many = not kind or kind in _WORKLOADS
     if watch and is_of_many:
         raise click.UsageError("--watch follows one object: specify its kind and name")
+    if watch and bundle_path is not None:
+        raise click.UsageError("--watch follows a cluster, and a bundle does not change: omit --watch")
+    source = story_source(cluster, bundle_path, mapping_path)
     if kind:
-        subject = _subject(kind, name or joined, namespace, cluster)
+        subject = _subject(kind, name or joined, namespace, source)
     else:
-        subject = Subject("", "" if all_namespaces else namespace or _own(cluster), "")
+        subject = Subject("", "" if all_namespaces else namespace or source.namespace(), "")
     if is_of_many:
-        _show_overview(cluster, subject, output)
+        _show_overview(source, subject, output)
         return
     try:
-        story = asyncio.run(_follow(cluster, subject, output, watch=watch))
+        story = asyncio.run(_follow(source, subject, output, watch=watch))
     except KeyboardInterrupt:
         if not watch:
             raise
@@ -136,7 +157,7 @@ def command(
         sys.exit(1)
 
 
-def _subject(kind: str, name: str, namespace: str | None, cluster: ClusterAccess) -> Subject:
+def _subject(kind: str, name: str, namespace: str | None, source: StorySource) -> Subject:
     place, slash, last = name.rpartition("/")
     if not last or "/" in place or (slash and not place):
         raise InvalidInputError(f'"{name}" is not a valid name of a {kind}', hint=_FORMS[kind])
@@ -147,7 +168,7 @@ def _subject(kind: str, name: str, namespace: str | None, cluster: ClusterAccess
     if kind in ("pod", "claim", *_WORKLOADS):
         if place and namespace and place != namespace:
             raise InvalidInputError(f'"{name}" is not in namespace "{namespace}"', hint="give one namespace")
-        place = place or namespace or _own(cluster)
+        place = place or namespace or source.namespace()
     return Subject(kind, place, last)
 
 
@@ -161,21 +182,22 @@ _FORMS = {
 }
 
 
-def _show_overview(access: ClusterAccess, of: Subject, output: str) -> None:
+def _show_overview(source: StorySource, of: Subject, output: str) -> None:
     """Print the causes of all pods of a workload, of a namespace, or of all namespaces: a subject without a place."""
     from netdra.cli import why_objects
     from netdra.story.overview import overview
 
     async def read() -> Overview:
-        async with access.client() as client:
-            cluster = await why_objects.read(client, why_objects.Scope(namespace=of.place, every=True))
+        async with source.client() as client:
+            scope = why_objects.Scope(namespace=source.translate(of.place), every=True)
+            cluster = source.complete(await why_objects.read(client, scope))
             if not of.kind:
                 subject = f"Namespace {of.place}" if of.place else "The cluster"
                 return overview(cluster, subject, cluster.pods, whole=True)
-            pods = await why_objects.pods_of(client, of.kind, of.place, of.name, cluster)
+            pods = await why_objects.pods_of(client, of.kind, scope.namespace, source.translate(of.name), cluster)
             return overview(cluster, f"{of.kind.capitalize()} {of.place}/{of.name}", pods, whole=False)
 
-    found = asyncio.run(read())
+    found = source.restore(asyncio.run(read()))
     if output == "text":
         click.echo(terminal.printable("\n".join(_overview_lines(found))))
     else:
@@ -203,20 +225,17 @@ def _overview_lines(found: Overview) -> Iterator[str]:
         yield from (f"Not read: {text}" for text in found.unread)
 
 
-def _own(access: ClusterAccess) -> str:
-    return access.config().namespace
-
-
-async def _follow(access: ClusterAccess, subject: Subject, output: str, *, watch: bool) -> Story:
+async def _follow(source: StorySource, subject: Subject, output: str, *, watch: bool) -> Story:
     """Print the story, and with `watch` each further one that differs."""
     from netdra.cli import why_objects
 
+    subject = subject.translated(source)
     scope = why_objects.scope_of(subject.kind, subject.place, subject.name)
     former = None
-    async with access.client() as client:
+    async with source.client() as client:
         while True:
             since = await why_objects.versions(client, scope) if watch else ()
-            story = subject.story(await why_objects.read(client, scope))
+            story = source.restore(subject.story(source.complete(await why_objects.read(client, scope))))
             if story != former:
                 show(story, output, again=former is not None)
                 sys.stdout.flush()

@@ -71,6 +71,11 @@ _RANGES = {
 }  # fmt: skip
 
 
+def is_usual_name(name: str) -> bool:
+    """Whether an interface has the name on every machine: the kernel, systemd or usual software makes it."""
+    return _KEPT_NAME.fullmatch(name) is not None
+
+
 class Pseudonyms:
     """The pseudonyms of one inventory, numbered in the order in which the values first appear."""
 

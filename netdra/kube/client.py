@@ -137,13 +137,13 @@ class Client:
         date, at = self._dated
         return date + timedelta(seconds=time.monotonic() - at)
 
-    async def read(self, path: str, what: str) -> bytes:
+    async def read(self, path: str, what: str, parameters: Mapping[str, str] | None = None) -> bytes:
         """The server's answer on a path that is not an object's, such as `/version`.
 
         Raises:
             ApiError: the server refuses, or does not answer.
         """
-        return await self._send("GET", path, f"get {what}")
+        return await self._send("GET", path, f"get {what}", parameters=parameters)
 
     async def get(self, resource: Resource[T], name: str, namespace: str = "") -> T:
         """One object.
