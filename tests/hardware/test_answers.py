@@ -2,6 +2,8 @@
 
 After an attach, after a bond's member has lost its link, and after an address has moved to another pod, every address
 answers within a second. `check` reports neither drift nor a lost link if and only if all addresses of a pod answer.
+
+macvlan above a VF is left out: the emulated NIC does not always pass the frames for its MAC to the VF.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ from tests.hardware.test_steps_bond import MAILBOX, SILENCE
 from tests.plans import plan, step
 
 EXAMPLES = draws.count(1, 25)
+ON_PF: Mapping[str, int] = {"macvlan on PF": 0, "ipvlan on PF": 1}
+"""A device has either macvlan or ipvlan above it (macvlan_port_create() in drivers/net/macvlan.c)."""
 PODS = 4
 MOVES = 2
 VLAN = 7
@@ -81,13 +85,13 @@ class Draw:
         if is_tagged and root == "ipvlan on PF":
             root, uppers = "macvlan on PF", ["vlan"]
         if root in ("vf", "bond"):
-            uppers += self.source.choice(([], [], ["macvlan"], ["ipvlan"]))
+            uppers += self.source.choice(([], ["ipvlan"]))
         top = (*root.split(" on ")[:1], *uppers)[-1]
         return Network(
             root=root,
             uppers=tuple(uppers),
             number=number,
-            pf=self.source.randrange(2),
+            pf=ON_PF.get(root, self.source.randrange(2)),
             addresses=former.addresses if former else self._addresses(is_tagged=is_tagged),
             by_ipam=top == "ipvlan" or self.source.random() < 0.5,  # the program requires it
             follows_member=self.source.random() < 0.5,
@@ -133,7 +137,7 @@ MODES: Mapping[str, str] = {"macvlan": "bridge", "ipvlan": "l2"}
 
 def _vf(name: str, network: Network, pf: PF, if_name: str) -> PlannedStep:
     config: dict[str, Any] = {}
-    if "macvlan" in network.uppers or not network.follows_member:
+    if not network.follows_member:
         config = {"spoofchk": "off", "trust": "on"}
     return step(name, "sriov", if_name, config, device=allocated(pf.vf(network.number), mtu=1500))
 
