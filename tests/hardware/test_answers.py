@@ -32,6 +32,8 @@ from tests.plans import plan, step
 EXAMPLES = draws.count(1, 25)
 ON_PF: Mapping[str, int] = {"macvlan on PF": 0, "ipvlan on PF": 1}
 """A device has either macvlan or ipvlan above it (macvlan_port_create() in drivers/net/macvlan.c)."""
+TAGGED: Mapping[str, str] = {"vf": "bond", "ipvlan on PF": "macvlan on PF"}
+"""Roots that take no VLAN: ipvlan, and a VF of igbvf until its link is up; another one is drawn in place of each."""
 PODS = 4
 MOVES = 2
 VLAN = 7
@@ -81,9 +83,8 @@ class Draw:
         """A network, with the addresses of a former one if it is given."""
         root = root or self.source.choice(ROOTS)
         is_tagged = "vlan" in former.uppers if former else self.source.random() < 0.5
-        uppers = ["vlan"] if is_tagged and root != "ipvlan on PF" else []
-        if is_tagged and root == "ipvlan on PF":
-            root, uppers = "macvlan on PF", ["vlan"]
+        root = TAGGED.get(root, root) if is_tagged else root
+        uppers = ["vlan"] if is_tagged else []
         if root in ("vf", "bond"):
             uppers += self.source.choice(([], ["ipvlan"]))
         top = (*root.split(" on ")[:1], *uppers)[-1]
