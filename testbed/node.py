@@ -96,8 +96,8 @@ class Node:
             )
             self.folder.mkdir(parents=True, exist_ok=True)
             # Other runs of the tests on this machine may have a node in a folder of the same name.
-            groups = [] if self.alone else _make_cgroups(f"{self.folder.name}-{os.getpid()}")
-            undo.callback(_remove_cgroups, groups)
+            groups = [] if self.alone else make_cgroups(f"{self.folder.name}-{os.getpid()}")
+            undo.callback(remove_cgroups, groups)
             init = self._init(groups)
             undo.callback(init.kill)
             init.start()
@@ -242,8 +242,8 @@ def _with_alone(capabilities: Sequence[str]) -> tuple[str, ...]:
     return ("setpriv", f"--bounding-set={named}", f"--inh-caps={named}", "--")
 
 
-def _make_cgroups(name: str) -> list[Path]:
-    """A cgroup for the node in each hierarchy, below that of this process (cgroups(7)).
+def make_cgroups(name: str) -> list[Path]:
+    """A cgroup in each hierarchy, below that of this process (cgroups(7)).
 
     Its name must be unique on this machine, where other tests may run: a group with processes cannot be removed.
     """
@@ -273,7 +273,7 @@ def _is_hierarchy(controllers: str, kind: str, options: str) -> bool:
     return set(controllers.split(",")) <= set(options.split(","))
 
 
-def _remove_cgroups(groups: Sequence[Path]) -> None:
+def remove_cgroups(groups: Sequence[Path]) -> None:
     """Remove cgroups from the leaves up; the kernel may take a moment to let the last process go.
 
     Raises:

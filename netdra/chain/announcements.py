@@ -54,6 +54,21 @@ def names_of(plans: Sequence[Plan]) -> frozenset[str]:
     return frozenset(step.if_name for plan in plans for step in plan.steps)
 
 
+def silent(names: Collection[str], pod: PodSpace) -> dict[str, str]:
+    """The interfaces that have no carrier, with the reason.
+
+    Args:
+        names: the interfaces; those that do not exist are skipped.
+        pod: their namespace.
+
+    Raises:
+        KernelError: the kernel refused.
+    """
+    entries = (link.find(pod.sock, name) for name in names)
+    reasons = {entry.name: without_carrier(entry) for entry in entries if entry is not None}
+    return {name: reason for name, reason in reasons.items() if reason}
+
+
 def announce(
     names: Collection[str],
     pod: PodSpace,

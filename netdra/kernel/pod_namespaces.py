@@ -6,13 +6,20 @@ runtimes name are asked one by one. Runtimes name them by a UUID: `cni-<uuid>` (
 `netns-<uuid>` (Podman), before any CNI plugin puts something in. Namespaces of other names (routers, labs) are not
 pods', nor are those without a name: on a node that is a container itself, its own NICs lead to one.
 
+Names can be removed while pods run (`ip -all netns delete`). So where namespaces have an id and no name of a runtime,
+the processes of the node's pods are searched for them, which are known by their cgroup. This needs the node's PIDs.
+
 Discovery keeps a `PodNamespaces`; steps ask for `ids` right before they take a device from the host.
 """
 
 from __future__ import annotations
 
 import errno
+import os
 import re
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import NamedTuple
 
 from netdra.kernel import netns, uapi
 from netdra.kernel.errors import KernelError, KernelMissingError, from_os_error
@@ -22,6 +29,22 @@ from netdra.kernel.netns import Namespace
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _OF_RUNTIMES = re.compile(rf"(?:cni-|netns-)?{_UUID}\Z")
 _HEADER = b"\0\0\0\0"  # struct rtgenmsg, padded
+_PROC = "/proc"
+_OF_PODS = b"kubepods"  # the kubelet's cgroup of all pods, in each of its forms (pkg/kubelet/cm)
+
+
+class _Process(NamedTuple):
+    """A process in a namespace that has no name: its path to the namespace, and the inode there."""
+
+    path: str
+    inode: int
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether it still is."""
+        with suppress(KernelError):
+            return netns.inode_at(self.path) == self.inode
+        return False
 
 
 class PodNamespaces:
@@ -38,9 +61,11 @@ class PodNamespaces:
         """
         self._folder = folder
         self._ids: dict[str, int] = {}
+        self._unnamed: dict[int, _Process] = {}
+        self._searched: frozenset[int] = frozenset()
 
     def ids(self, sock: Socket) -> frozenset[int]:
-        """The ids of the namespaces that have a name now.
+        """The ids of the namespaces that have a name now, and of those without one in which a process of a pod is.
 
         Args:
             sock: a socket in the namespace whose ids they are, always the same one.
@@ -57,7 +82,16 @@ class PodNamespaces:
             number = known[name] if name in known else _id_at(sock, f"{self._folder}/{name}")
             if number >= 0:
                 self._ids[name] = number
-        return frozenset(self._ids.values())
+        named = frozenset(self._ids.values())
+        return named | self._without_name(sock, frozenset(known_ids(sock)) - named)
+
+    def _without_name(self, sock: Socket, candidates: frozenset[int]) -> frozenset[int]:
+        """Those of the candidates in which a process of a pod is; each is searched once while it has its id."""
+        self._unnamed = {key: entry for key, entry in self._unnamed.items() if key in candidates and entry.is_inside}
+        if candidates - self._unnamed.keys() - self._searched:
+            self._unnamed = {key: entry for key, entry in _inhabited(sock) if key in candidates}
+        self._searched = candidates - self._unnamed.keys()
+        return frozenset(self._unnamed)
 
 
 def ids(sock: Socket, folder: str = netns.NAMED) -> frozenset[int]:
@@ -105,3 +139,22 @@ def _id_at(sock: Socket, path: str) -> int:
         if problem.errno == errno.EINVAL:
             return -1
         raise
+
+
+def _inhabited(sock: Socket) -> Iterator[tuple[int, _Process]]:
+    """The namespaces in which processes of pods are, by id, as far as they may be inspected."""
+    visited = {netns.inode_at()}
+    for pid in filter(str.isdecimal, os.listdir(_PROC)):  # noqa: PTH208
+        path = f"{_PROC}/{pid}/ns/net"
+        with suppress(KernelError, OSError):  # it has ended, or must not be inspected
+            inode = netns.inode_at(path)
+            if inode in visited or not _is_of_pod(pid):
+                continue
+            visited.add(inode)
+            with Namespace.open(path) as namespace:
+                yield id_of(sock, namespace.fd), _Process(path, inode)
+
+
+def _is_of_pod(pid: str) -> bool:
+    with open(f"{_PROC}/{pid}/cgroup", "rb") as file:
+        return _OF_PODS in file.read()

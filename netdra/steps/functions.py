@@ -92,6 +92,8 @@ def without_rates(before: VF, device: PlannedDevice | None) -> VF:
 def all_of(netdev: Link, address: str, site: Site) -> PhysicalFunction | None:
     """All VFs of a PF just now; None for a device that cannot have VFs.
 
+    Settings of a VF that another sandbox has are that sandbox's: it restores them, maybe before the PF comes back.
+
     Args:
         netdev: the PF's netdev on the host.
         address: its PCI address, "" for a device that is not on PCI.
@@ -108,7 +110,12 @@ def all_of(netdev: Link, address: str, site: Site) -> PhysicalFunction | None:
     return PhysicalFunction(
         pf=address,
         vfs=tuple(
-            FunctionSettings(address=addresses[before.index], pf=address, index=before.index, before=before)
+            FunctionSettings(
+                address=addresses[before.index],
+                pf=address,
+                index=before.index,
+                before=VF(index=before.index) if _user(addresses[before.index], site) else before,
+            )
             for before in vf.read(site.host, netdev.index)
             if before.index in addresses
         ),

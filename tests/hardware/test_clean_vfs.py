@@ -77,6 +77,23 @@ def test_a_vf_that_another_pod_has_is_left_to_it_and_restored_when_it_comes_back
     assert of_all(pf) == before
 
 
+def test_a_pod_that_shares_a_pf_does_not_give_a_vf_the_settings_of_another_pod_that_has_ended(
+    pfs: tuple[PF, ...], new_pod: Callable[[], Pod]
+) -> None:
+    """The VF had them when the pod got its share."""
+    pf = pfs[1]
+    before, user, sharer = of_all(pf), new_pod(), new_pod()
+    settings = {"vlan": 7, "trust": "on", "spoofchk": "off"}
+    user.attach(plan(step("vf", "sriov", "net1", settings, device=allocated(pf.vf(2)))))
+    sharer.attach(plan(step("lan", "macvlan", "net1", {"master": pf.name}, device=allocated(pf))))
+
+    assert user.detach().is_clean
+    assert of_all(pf) == before
+    assert sharer.detach().is_clean
+
+    assert of_all(pf) == before
+
+
 def test_a_vf_is_reset_if_a_pod_has_changed_it_and_only_then(pfs: tuple[PF, ...], new_pod: Callable[[], Pod]) -> None:
     vf = pfs[0].vf(3)
     before, index = node_state(), links()[vf.name]["ifindex"]

@@ -20,7 +20,7 @@ from netdra.model.plan import PlannedPort, PlannedStep
 from netdra.model.result import CNIDNS
 from netdra.model.topology import NeutronRequest
 from testbed.waiting import until
-from tests.hardware import killed
+from tests.hardware import killed, wire
 from tests.hardware.node import PATIENCE, PF, VF, Function, ip
 from tests.hardware.pods import Pod, allocated, assert_as_before, node_state, of_pf
 from tests.hardware.test_steps_bond import bond
@@ -96,6 +96,20 @@ def test_a_vf_takes_the_settings_of_its_port_and_is_restored_after_detach(vf: VF
 
     assert pod.detach().is_clean
     assert_as_before(before, pod.settings)
+
+
+def test_a_peer_with_a_stale_entry_reaches_the_addresses_of_a_port_at_once(
+    vf: VF, pod: Pod, new_netns: Callable[[], str]
+) -> None:
+    peer, hosts = new_netns(), {"10.77.0.12", "2001:db8:77::c"}
+    wire.put(peer, {SETTINGS.vlan: ("10.77.0.200/24", "2001:db8:77::200/64")})
+    wire.outdate(peer, hosts, SETTINGS.vlan)
+    made = plan(ported(vf))
+    pod.attach(made)
+    wire.wait_ok(pod, made)
+    with wire.Asker(peer) as asker:
+        assert asker.ask(hosts, wire.SOON).keys() == hosts
+    assert pod.detach().is_clean
 
 
 def test_a_port_setting_that_the_driver_rejects_is_noted_unless_it_isolates_the_vf(vf: VF, pod: Pod) -> None:

@@ -14,10 +14,11 @@ import contextvars
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -144,7 +145,7 @@ class Attachments:
     circuits: Circuits
     signals: Signals
     _background: dict[str, asyncio.Task[None]] = field(default_factory=dict)
-    _looking: set[asyncio.Task[None]] = field(default_factory=set)
+    _following: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _closing: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -231,7 +232,7 @@ class Attachments:
         # No more work is begun that may hang: checkpoints have it.
         self.threads.undoing.shutdown(wait=False, cancel_futures=True)
         self._closing.set()
-        await asyncio.gather(*self._looking, return_exceptions=True)
+        await asyncio.gather(*self._following.values(), return_exceptions=True)
         await self.table.at_rest()
         self.threads.shutdown()
         self.table.namespaces.close()
@@ -272,6 +273,7 @@ class Attachments:
             self.signals.held_changed.emit()
             raise
         self.writer.update(outcomes)
+        self.follow(sandbox, outcomes)
         self.events.forget(sandbox)
         self.events.report_topologies(sandbox, changed_topologies(self.table.prepared.of(claims), self.view))
         self.signals.held_changed.emit()
@@ -385,10 +387,36 @@ class Attachments:
         claims = [ClaimDevices.of_record(record) for record in records]
         with self.circuits.trying(plugins, deadline):
             outcomes = await self.in_thread(lambda: self.network.attach(sandbox, claims, plans, deadline))
-        task = asyncio.create_task(self._announce(sandbox, plans.plans, outcomes))
-        self._looking.add(task)
-        task.add_done_callback(self._looking.discard)
+        self._begin_following(sandbox, self._announce(sandbox, plans.plans, outcomes))
         return outcomes
+
+    def follow(self, sandbox: Sandbox, outcomes: Sequence[Outcome]) -> None:
+        """Follow the interfaces of a sandbox that have no carrier, as a former daemon did, until each has one.
+
+        Args:
+            sandbox: the pod's, which was attached before.
+            outcomes: of its claims.
+        """
+        silent = {name for outcome in outcomes for name in outcome.silent}
+        if silent and sandbox.id not in self._following:
+            self._begin_following(sandbox, self._announce_late(sandbox, silent, outcomes))
+
+    @property
+    def followed(self) -> Collection[str]:
+        """The sandboxes whose interfaces are still to be announced, or have no carrier yet."""
+        return self._following.keys()
+
+    def _begin_following(self, sandbox: Sandbox, work: Coroutine[None, None, None]) -> None:
+        """Do work for a sandbox in the background, in place of such work of its former attach."""
+        former = self._following.pop(sandbox.id, None)
+        if former is not None:
+            former.cancel()
+        task = self._following[sandbox.id] = asyncio.create_task(work)
+        task.add_done_callback(partial(self._end_following, sandbox.id))
+
+    def _end_following(self, sandbox: str, task: asyncio.Task[None]) -> None:
+        if self._following.get(sandbox) is task:
+            del self._following[sandbox]
 
     async def _announce(self, sandbox: Sandbox, plans: Sequence[Plan], outcomes: Sequence[Outcome]) -> None:
         """Ask the wire for a pod's addresses, and announce them, when its hook is over: it never takes longer for that.
@@ -401,13 +429,24 @@ class Attachments:
             if any(step.on_duplicate == REPORT for plan in plans for step in plan.steps):
                 found = await asyncio.to_thread(self.network.duplicates, sandbox, plans)
                 self.events.report_duplicates(sandbox, found)
-            waiting = dict.fromkeys(announcements.names_of(plans), "")
+            await self._announce_late(sandbox, announcements.names_of(plans), outcomes, found)
+
+    async def _announce_late(
+        self,
+        sandbox: Sandbox,
+        names: Collection[str],
+        outcomes: Sequence[Outcome],
+        without: Sequence[DuplicateAddress] = (),
+    ) -> None:
+        """Announce the addresses of interfaces once each has a carrier, and report those that have none."""
+        waiting = dict.fromkeys(names, "")
+        with suppress(NetdraError):  # the pod has ended
             for tries in itertools.count():
                 if not waiting or await self._closes_in(announcements.pause(tries)):
                     return
-                waiting = await asyncio.to_thread(self.network.announce, sandbox, waiting.keys(), outcomes, found)
-                if announcements.is_late(tries):
-                    self._report_silent(sandbox, {name: reason for name, reason in waiting.items() if reason})
+                waiting = await asyncio.to_thread(self.network.announce, sandbox, waiting.keys(), outcomes, without)
+                silent = {name: reason for name, reason in waiting.items() if reason}
+                self._report_silent(sandbox, silent, is_late=announcements.is_late(tries))
 
     async def _closes_in(self, seconds: float) -> bool:
         """Wait; whether the daemon ends meanwhile."""
@@ -415,9 +454,17 @@ class Attachments:
             await asyncio.wait_for(self._closing.wait(), seconds)
         return self._closing.is_set()
 
-    def _report_silent(self, sandbox: Sandbox, silent: Mapping[str, str]) -> None:
-        """Write which interfaces of a pod have no carrier into the statuses of its claims."""
+    def _report_silent(self, sandbox: Sandbox, silent: Mapping[str, str], *, is_late: bool) -> None:
+        """Write which interfaces of a pod have no carrier into the statuses of its claims.
+
+        Args:
+            sandbox: the pod's.
+            silent: the interfaces, with the reason.
+            is_late: whether they should have one by now; before that, they are only reported if some were before.
+        """
         present = self.writer.of_pod(sandbox.uid)
+        if not is_late and not any(outcome.silent for outcome in present):
+            return
         self.writer.update([
             msgspec.structs.replace(outcome, silent=silent)
             for outcome in present

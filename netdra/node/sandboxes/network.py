@@ -9,6 +9,7 @@ import ipaddress
 import os
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -230,9 +231,25 @@ class Network:
         """
         self.table.hold(sandbox)
         devices = [ClaimDevices.of_record(record) for record in records]
-        outcomes = attached(sandbox, devices, recorded_outcomes(saved))
+        outcomes = self.with_silent(attached(sandbox, devices, recorded_outcomes(saved)), saved)
         self.table.complete_attach(sandbox, outcomes)
         return outcomes
+
+    def with_silent(self, outcomes: Sequence[Outcome], saved: Saved) -> tuple[Outcome, ...]:
+        """Outcomes of a sandbox that was attached before, with its interfaces that have no carrier now.
+
+        Args:
+            outcomes: those of its claims.
+            saved: its checkpoint.
+        """
+        silent: dict[str, str] = {}
+        with suppress(NetdraError), open_pod(self._path(sandbox_of(saved))) as space:  # its namespace may end just now
+            silent = announcements.silent(announcements.names_of(saved.header.plans), space)
+        return tuple(msgspec.structs.replace(outcome, silent=silent) for outcome in outcomes)
+
+    def _path(self, sandbox: Sandbox) -> str:
+        """The path of a sandbox's namespace; that of a process if its own was removed."""
+        return self.table.namespaces.others_path(sandbox.id) or sandbox.netns
 
     def duplicates(self, sandbox: Sandbox, plans: Sequence[Plan]) -> tuple[DuplicateAddress, ...]:
         """The addresses of an attached sandbox that other machines on the wire have, too, as far as that is reported.
@@ -275,7 +292,7 @@ class Network:
         ips = (ip.address for device in devices for step in device.steps for ip in step.result.ips)
         given = {ipaddress.ip_interface(text).ip for text in ips}
         others = {WiredAddress(entry.if_name, ipaddress.ip_address(entry.address)) for entry in without}
-        with open_pod(sandbox.netns) as space:
+        with open_pod(self._path(sandbox)) as space:
             return announcements.announce(names, space, lambda place: place.address in given and place not in others)
 
     def drift(self, sandbox: Sandbox) -> tuple[str, ...]:

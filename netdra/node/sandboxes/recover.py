@@ -142,7 +142,7 @@ class Recovery:
         standing = await self.hooks.in_thread(self._hold_standing)
         claims = {plan.claim.uid for saved in standing for plan in saved.header.plans}
         await self.hooks.in_thread(lambda: self.table.withhold(claims))
-        recorded = await self.hooks.in_thread(lambda: _recorded(standing))
+        recorded = await self.hooks.in_thread(lambda: self._recorded(standing))
         for sandbox, outcomes in recorded.items():
             with contained(f"sandbox {sandbox.id}: its containers cannot be made again yet"):
                 await self.table.act(sandbox, partial(self._take_up, sandbox, outcomes))
@@ -215,6 +215,7 @@ class Recovery:
             records = await self.hooks.restore_records(claims, time.monotonic() + LOOKUP_SECONDS)
             confirmed = await self.hooks.in_thread(lambda: self._confirm(sandbox, records, saved))
             self.hooks.writer.update(confirmed.outcomes)
+            self.hooks.follow(sandbox, confirmed.outcomes)
             self._mark_seen(sandbox.id)
             self._report_drift(sandbox, records, confirmed)
             return unknown is None
@@ -236,6 +237,15 @@ class Recovery:
                 if self.network.hold_standing(saved):
                     standing.append(saved)
         return standing
+
+    def _recorded(self, standing: Sequence[Saved]) -> dict[Sandbox, tuple[Outcome, ...]]:
+        """The outcomes of sandboxes by their checkpoints and the carriers of their interfaces alone."""
+        recorded = {}
+        for saved in standing:
+            sandbox = sandbox_of(saved)
+            with contained(f"sandbox {sandbox.id}: its containers cannot be made again yet"):
+                recorded[sandbox] = self.network.with_silent(attached(sandbox, (), recorded_outcomes(saved)), saved)
+        return recorded
 
     async def _take_up(self, sandbox: Sandbox, outcomes: tuple[Outcome, ...]) -> None:
         self.table.take_up(sandbox, outcomes)
@@ -475,13 +485,3 @@ class Recovery:
             with contained(f"the record of claim {uid}"):
                 await self.claims.put_aside(uid)
         return unused - self._suspects
-
-
-def _recorded(standing: Sequence[Saved]) -> dict[Sandbox, tuple[Outcome, ...]]:
-    """The outcomes of sandboxes by their checkpoints alone."""
-    recorded = {}
-    for saved in standing:
-        sandbox = sandbox_of(saved)
-        with contained(f"sandbox {sandbox.id}: its containers cannot be made again yet"):
-            recorded[sandbox] = attached(sandbox, (), recorded_outcomes(saved))
-    return recorded

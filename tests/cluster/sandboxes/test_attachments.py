@@ -107,24 +107,60 @@ def test_an_interface_without_a_carrier_is_a_condition_of_its_claim_until_it_has
     monkeypatch.setattr(announcements, "SLOW", 0.1)
     claim, sandbox = scene.of_three()
 
-    def unhealthy() -> list[str]:
-        devices = scene.stored(claim)["status"].get("devices", [])
-        found = [condition for device in devices for condition in device["conditions"]]
-        assert all(each["status"] == "True" for each in found if each["type"] == "Ready")
-        return [each["message"] for each in found if (each["type"], each["reason"]) == ("Healthy", "NoCarrier")]
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            set_peer(scene, up=False)
+            await daemon.run(sandbox)
+            await until_async(lambda: unhealthy(scene, claim), "the condition", seconds=WITHIN)
+            assert unhealthy(scene, claim) == ['interface "net1" has no carrier (operstate lowerlayerdown)']
+            set_peer(scene, up=True)
+            await until_async(lambda: not unhealthy(scene, claim), "the condition to end", seconds=WITHIN)
 
-    def set_peer(*, up: bool) -> None:
-        with scene.machine.host.socket() as sock:
-            link.change(sock, "eth7p", up=up)
+    asyncio.run(story())
+
+
+def unhealthy(scene: Scene, claim: str) -> list[str]:
+    """The messages of a claim's conditions about a carrier; its devices are ready."""
+    devices = scene.stored(claim)["status"].get("devices", [])
+    found = [condition for device in devices for condition in device["conditions"]]
+    assert all(each["status"] == "True" for each in found if each["type"] == "Ready")
+    return [each["message"] for each in found if (each["type"], each["reason"]) == ("Healthy", "NoCarrier")]
+
+
+def set_peer(scene: Scene, *, up: bool) -> None:
+    """Set the other end of the wire of eth7 up or down."""
+    with scene.machine.host.socket() as sock:
+        link.change(sock, "eth7p", up=up)
+
+
+def test_the_condition_of_an_interface_without_a_carrier_outlives_the_daemon_and_ends_with_its_cause(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(announcements, "PAUSES", (0.1, 0.1))
+    monkeypatch.setattr(announcements, "SLOW", 0.1)
+    claim, sandbox = scene.of_three()
 
     async def story() -> None:
         async with scene.daemon() as daemon:
-            set_peer(up=False)
             await daemon.run(sandbox)
-            await until_async(unhealthy, "the condition", seconds=WITHIN)
-            assert unhealthy() == ['interface "net1" has no carrier (operstate lowerlayerdown)']
-            set_peer(up=True)
-            await until_async(lambda: not unhealthy(), "the condition to end", seconds=WITHIN)
+            await daemon.written()
+        set_peer(scene, up=False)
+        async with scene.daemon() as daemon:
+            await daemon.written()
+            assert unhealthy(scene, claim), "lost while no daemon ran"
+        monkeypatch.setattr(announcements, "PAUSES", (60.0,))
+        async with scene.daemon() as daemon:
+            await daemon.written()
+            assert unhealthy(scene, claim), "before the runtime has listed its sandboxes"
+            monkeypatch.setattr(announcements, "PAUSES", (0.1, 0.1))
+            await daemon.synchronize(sandbox)
+            await daemon.synchronize(sandbox)
+            await daemon.written()
+            assert unhealthy(scene, claim)
+            assert len(daemon.pods.hooks.followed) == 1
+            set_peer(scene, up=True)
+            await until_async(lambda: not unhealthy(scene, claim), "the condition to end", seconds=WITHIN)
+            await until_async(lambda: not daemon.pods.hooks.followed, "no more looks", seconds=WITHIN)
 
     asyncio.run(story())
 

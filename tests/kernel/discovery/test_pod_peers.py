@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
+import subprocess
 import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -19,7 +21,10 @@ from netdra.kernel.errors import KernelError, kernel_error
 from netdra.kernel.netlink import Socket
 from netdra.kernel.netns import Namespace
 from netdra.model.inventory import Inventory, InventoryNode
+from testbed.node import make_cgroups, remove_cgroups
+from testbed.waiting import until
 from tests.kernel.conftest import Machine, new_machine
+from tests.wires import named
 
 NODE = InventoryNode(name="worker-1")
 POD = ("pod-peer",)
@@ -64,6 +69,51 @@ def test_a_peer_in_an_unnamed_namespace_is_not_a_pod_peer(machine: Machine, pod:
         machine.veth("eth0", "outer", peer_in=outside)
         machine.veth("wire", "eth0", peer_in=pod.namespace)
         assert used(scanned(machine)) == {"wire": POD}
+
+
+@contextlib.contextmanager
+def container(namespace: Namespace, cgroup: str) -> Iterator[int]:
+    """A process in a namespace and in a cgroup of that name, as the kubelet's pods are in one below "kubepods"."""
+    path = f"/proc/self/fd/{namespace.fd}"
+    with subprocess.Popen(("nsenter", f"--net={path}", "sleep", "600"), pass_fds=(namespace.fd,)) as process:
+        groups = make_cgroups(f"{cgroup}-{os.getpid()}")
+        try:
+            inside = f"/proc/{process.pid}/ns/net"
+            until(lambda: netns.inode_at(inside) == namespace.inode, "the process to be inside")
+            for group in groups:
+                (group / "cgroup.procs").write_text(str(process.pid))
+            yield process.pid
+        finally:
+            process.kill()
+            process.wait()
+            remove_cgroups(groups)
+
+
+def test_the_wire_of_a_pod_whose_namespace_has_lost_its_name_stays_a_pods(
+    machine: Machine, other: Machine, watcher: Watcher
+) -> None:
+    with Namespace.anonymous() as pod, container(pod, "kubepods"):
+        with named(pod, f"cni-{uuid.uuid4()}"):
+            machine.veth("wire", "eth0", peer_in=pod)
+            watcher.handle()
+            assert used(watcher.inventory) == {"wire": POD}
+        machine.veth("next", "eth0", peer_in=other.namespace)
+        watcher.handle()
+        assert used(watcher.inventory) == used(scanned(machine)) == {"wire": POD}
+
+
+def test_a_namespace_without_a_name_is_a_pods_while_a_process_of_a_pod_is_in_it(machine: Machine) -> None:
+    with Namespace.anonymous() as space:
+        machine.veth("wire", "eth0", peer_in=space)
+        number, pods = pod_namespaces.id_of(machine.sock, space.fd), pod_namespaces.PodNamespaces()
+        with container(space, "machine"):
+            assert number not in pod_namespaces.ids(machine.sock)
+        with container(space, "kubepods"):
+            assert number in pods.ids(machine.sock)
+            with named(space, f"cni-{uuid.uuid4()}"):
+                assert number in pods.ids(machine.sock)
+            assert number in pods.ids(machine.sock)
+        assert number not in pods.ids(machine.sock)
 
 
 def _made_far(machine: Machine, pod: Machine) -> None:

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
 import msgspec
 import pytest
 
+from netdra.cni.plugins import PluginPath
+from netdra.kernel import vf
+from netdra.kernel.link import Link
+from netdra.kernel.netlink import Socket
+from netdra.kernel.netns import Namespace
+from netdra.kernel.sysfs import Sysfs
 from netdra.kernel.vf import VF
 from netdra.steps import functions
+from netdra.steps.contract import Site
 
 BEFORE = VF(
     index=3,
@@ -50,3 +62,35 @@ def test_unchanged_or_previously_unknown_vf_settings_yield_no_difference() -> No
     assert not list(functions.differences(BEFORE, BEFORE, "VF 3"))
     silent = VF(index=3)
     assert not list(functions.differences(silent, msgspec.structs.replace(BEFORE, qos=0), "VF 3"))
+
+
+def test_of_a_vf_that_another_sandbox_has_no_settings_are_recorded_with_its_pf(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That sandbox restores them, perhaps before the PF comes back: recorded, they would be given to the VF again."""
+    pf, vfs = "0000:81:00.0", ("0000:81:10.0", "0000:81:10.2")
+    folder = tmp_path / "bus/pci/devices" / pf
+    folder.mkdir(parents=True)
+    (folder / "sriov_numvfs").write_text("2")
+    for number, address in enumerate(vfs):
+        (folder / f"virtfn{number}").symlink_to(f"../{address}")
+    trusted = [VF(index=number, mac="02:00:00:00:00:01", trust=True) for number in range(2)]
+    monkeypatch.setattr(vf, "read", lambda *_: tuple(trusted))
+    site = Site(
+        host=cast("Socket", None),
+        host_namespace=cast("Namespace", None),
+        pod=None,
+        container_id="sb",
+        arguments={},
+        plugins=PluginPath(),
+        sysfs=Sysfs(str(tmp_path)),
+        deadline=time.monotonic() + 9,
+        lock=-1,
+        holder=lambda address: "other" if address == vfs[1] else "",
+        port_holder=lambda _: "",
+    )
+
+    found = functions.all_of(cast("Link", SimpleNamespace(index=7)), pf, site)
+
+    assert found is not None
+    assert [(entry.address, entry.before) for entry in found.vfs] == [(vfs[0], trusted[0]), (vfs[1], VF(index=1))]
