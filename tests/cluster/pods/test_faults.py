@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 import pytest
 
 from testbed.api import Object
@@ -16,6 +14,8 @@ from tests.cluster.pods import witness
 from tests.cluster.pods.stage import Stage, whole
 
 COMING = ("prepare-begun", "prepare-described", "prepare-done", "attach-begun", "attach-done", "attach-guarded")
+LONGER_SECONDS = 120
+"""How long a pod whose container does not end may take to end."""
 GOING = ("detach-begun", "detach-done", "unprepare-begun", "unprepare-removed")
 
 
@@ -124,17 +124,42 @@ def test_a_sandbox_that_is_made_anew_while_the_driver_is_away_gets_its_network_l
     assert len([path for path in stage.driver.left() if path.endswith(".jsonl")]) == 1
 
 
-def test_a_pod_created_again_with_its_claim_while_the_driver_is_away_has_its_network_in_the_end(stage: Stage) -> None:
-    """It begins without it, or waits for the driver: the kubelet may be about to unprepare the claim."""
+def test_a_pod_created_again_with_its_claim_while_the_driver_is_away_begins_early_and_its_network_comes_late(
+    stage: Stage,
+) -> None:
+    """The first pod has not ended yet, so the kubelet has not begun to unprepare the claim."""
+    claim, run = stage.claim("c"), stage.driver.node.run
+    witness.run(stage.pods, "pod", claim, terminationGracePeriodSeconds=LONGER_SECONDS)
+    former = str(stage.pods.pid("pod"))
+    stage.driver.kill()
+    run("kill", "-STOP", former)
+    try:
+        stage.pods.api.delete(POD, "pod", stage.pods.namespace)  # with force: the kubelet need not confirm its end
+        witness.run(stage.pods, "pod", claim)
+    finally:
+        run("kill", "-KILL", former)
+    assert "net1" not in witness.began_with(stage.pods, "pod")
+    stage.driver.start()
+    stage.pods.wait_event("pod", "NetworkAttachedLate")
+    assert len(witness.addresses(stage.pods, "pod")) == 1
+
+
+def test_a_pod_created_again_while_the_kubelet_unprepares_its_claim_waits_for_the_driver(stage: Stage) -> None:
     claim = stage.claim("c")
     witness.run(stage.pods, "pod", claim)
     stage.driver.kill()
-    stage.pods.api.delete(POD, "pod", stage.pods.namespace)  # with force: the kubelet need not confirm its end
+    stage.pods.api.delete(POD, "pod", stage.pods.namespace)
+    until(lambda: unprepares(stage, "pod"), "the kubelet to begin to unprepare the claim", seconds=witness.WITHIN)
     witness.add(stage.pods, "pod", claim)
-    with suppress(TimeoutError):
-        witness.hurry(stage.pods, "pod", is_running, within=20)
+    stage.pods.wait_event("pod", "FailedPrepareDynamicResources")
+    assert witness.never_began(stage.pods, "pod")
     stage.driver.start()
     witness.hurry(stage.pods, "pod", is_running)
-    if "net1" not in witness.began_with(stage.pods, "pod"):
-        stage.pods.wait_event("pod", "NetworkAttachedLate")
-    assert len(witness.addresses(stage.pods, "pod")) == 1
+    whole(stage.pods, "pod")
+
+
+def unprepares(stage: Stage, name: str) -> bool:
+    """Whether the kubelet has tried to unprepare the claims of a pod, and the driver did not answer."""
+    lines = stage.driver.node.processes["kubelet"].log.read_text(errors="replace").splitlines()
+    pod = f'pod="{stage.pods.namespace}/{name}"'
+    return any("unprepare dynamic resources" in line and pod in line for line in lines)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -10,14 +9,12 @@ import pytest
 from testbed.control_plane import ControlPlane
 from testbed.objects import POD
 from testbed.pods import is_running
-from testbed.waiting import waiting
+from testbed.waiting import until
 from tests.cluster.pods import witness
 from tests.cluster.pods.conftest import Machine
 from tests.cluster.pods.reboot import NEW, rebooted
 from tests.cluster.pods.running import publish
 from tests.cluster.pods.stage import SHARED, Stage, whole
-
-AWAY_SECONDS = 4.0  # twice as long as the runtime waits for a hook
 
 
 @pytest.mark.parametrize("program", ["kubelet", "runtime"])
@@ -50,11 +47,16 @@ def test_while_the_api_server_does_not_answer_no_pod_begins_without_its_network(
 ) -> None:
     witness.run(stage.pods, "old", stage.claim("c-old"))
     claim = stage.claim("c-new")
-    witness.add(stage.pods, "new", claim)
+    stage.driver.restart("prepare-done=hang")
+    unnamed = [{"name": claim, "resourceClaimName": claim}]  # no container of the pod names it: nothing holds them
+    witness.add(stage.pods, "new", resourceClaims=unnamed)
+    stage.driver.wait_stop()
     control_plane.apiserver.pause()
-    with waiting("no pod to begin"):
-        time.sleep(AWAY_SECONDS)
-    control_plane.apiserver.resume()
+    try:
+        stage.driver.process.resume()
+        until(lambda: sandbox_of("new", stage), "the sandbox to begin", seconds=witness.WITHIN)
+    finally:
+        control_plane.apiserver.resume()
     witness.hurry(stage.pods, "new", is_running)
     for name in ("old", "new"):
         whole(stage.pods, name)
@@ -141,6 +143,12 @@ def test_after_a_reboot_pods_come_up_anew_and_their_old_leases_are_free(
         witness.end(stage.pods, "pod")
         stage.driver.until_nothing_is_left()
     stage.driver.restart()
+
+
+def sandbox_of(name: str, stage: Stage) -> str:
+    """The id of a pod's sandbox that has begun, as the runtime states; "" for none."""
+    options = ("--quiet", "--state=ready", f"--label=io.kubernetes.pod.namespace={stage.pods.namespace}")
+    return stage.pods.containerd.crictl("pods", *options, f"--name={name}").strip()
 
 
 def checkpoints(stage: Stage) -> list[str]:

@@ -165,7 +165,7 @@ def test_a_device_of_a_userspace_driver_needs_no_interface(bed: Bed) -> None:
     """As sriov-cni reports it for vfio-pci: the machine has no such function here, so its driver cannot be asked."""
     plugin = recorder(bed, "userspace")
     plugin.succeeds("DEL")
-    reports(plugin, "true", result(mac=MAC))
+    reports(plugin, "true", result(address("10.1.0.9/24", None), mac=MAC))
     attach((plan(step("a", "userspace", "net1")),), bed.container, bed.pod.path, bed.settings)
     assert detach(bed.container.sandbox, bed.settings).is_clean
 
