@@ -13,7 +13,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from netdra.model.plan import ClaimReference, Plan, PlannedDevice, PlannedPort
 from netdra.model.resource import DeviceAttribute
 from netdra.model.topology import NetworkTopology
 from netdra.ops import files
-from netdra.rules.plans import CheckedPlans, restored
+from netdra.rules.plans import CheckedPlans, filled, restored
 from netdra.topology.devices import DeviceKey
 
 VERSION = 1
@@ -124,6 +124,14 @@ class PreparedPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
         """A claim's checked plans, bound from these topologies."""
         versions = {topology.name: TopologyVersion.of(topology) for topology in topologies}
         return cls(plans=checked.plans, schemas=checked.schemas, permits=checked.permits, topologies=versions)
+
+    def filled(self, plans: Sequence[Plan]) -> PreparedPlan:
+        """The claim's network with its ports and addresses.
+
+        Raises:
+            InvalidInputError: they do not fit together, or not to the other values of the plans.
+        """
+        return msgspec.structs.replace(self, plans=filled(self.checked, plans).plans)
 
     @property
     def checked(self) -> CheckedPlans:
