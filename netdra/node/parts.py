@@ -170,7 +170,11 @@ class Pods:
         # events that the hook causes, it would have it back only after 5 ms, each time.
         sys.setswitchinterval(_SWITCH_SECONDS)
         try:
-            with self.tracker.pods.following(self._on_pod_change):
+            with (
+                self.network.table.prepared.follow(),
+                checkpoint.follow(self.network.settings.state),
+                self.tracker.pods.following(self._on_pod_change),
+            ):
                 async with asyncio.TaskGroup() as tasks:
                     tasks.create_task(self.tracker.run())
                     tasks.create_task(self.writer.run())

@@ -13,18 +13,20 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import msgspec
 
+from netdra.kernel.inotify import changes_of
 from netdra.model import names
 from netdra.model.errors import UNREADABLE, InvalidInputError, TemporaryError
 from netdra.model.plan import ClaimReference, Plan, PlannedDevice, PlannedPort
 from netdra.model.resource import DeviceAttribute
 from netdra.model.topology import NetworkTopology
 from netdra.ops import files
+from netdra.ops.file_cache import FileCache
 from netdra.rules.plans import CheckedPlans, filled, restored
 from netdra.topology.devices import DeviceKey
 
@@ -220,7 +222,7 @@ def _read(text: bytes, path: Path) -> PreparedClaim:
     return _decoder.decode(text)
 
 
-_cache: files.FileCache[PreparedClaim] = files.FileCache(_read)
+_cache: FileCache[PreparedClaim] = FileCache(_read)
 _given_up: set[Path] = set()  # of this process
 
 
@@ -233,6 +235,13 @@ class ClaimStore(msgspec.Struct, frozen=True):
     def of_state(cls, state: Path) -> ClaimStore:
         """The claims of a daemon's state folder."""
         return cls(state / FOLDER)
+
+    def follow(self) -> AbstractContextManager[None]:
+        """Have the kernel report the changes of records until the context ends, so that they are not all inspected.
+
+        Those of another daemon are reported before its lock is free.
+        """
+        return _cache.follow(self.folder, changes_of)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -315,7 +324,6 @@ class ClaimStore(msgspec.Struct, frozen=True):
         file_names = sorted(
             name for name in self._names() if name.endswith(_SUFFIX) and name[0] != "." and name not in given_up
         )
-        _cache.forget_all_but(self.folder, file_names)
         unchanged = _cache.unchanged(self.folder, file_names)
         claims = []
         for name in file_names:
@@ -438,8 +446,8 @@ class ClaimStore(msgspec.Struct, frozen=True):
             raise TemporaryError(f"{path} cannot be removed: {problem.strerror}") from None
         _given_up.discard(path)
 
-    def _names(self) -> list[str]:
-        return files.listed(self.folder)
+    def _names(self) -> Collection[str]:
+        return _cache.listed(self.folder)
 
     def _path(self, uid: str) -> Path:
         if not names.is_label(uid):
