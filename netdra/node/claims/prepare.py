@@ -296,8 +296,7 @@ class Preparation:
         with self._store.saving(made) as save, self._store.locked():
             records = self._store.all()
             unreadable = self._store.uids() - {record.claim.uid for record in records}
-            recorded = {entry for record in records for entry, _ in beside.held_of(record)}
-            unrecorded = self._holder.unrecorded(recorded)
+            unrecorded = self._holder.unrecorded(frozenset().union(*(record.held for record in records)))
             beside.check(made, records, unreadable, self._hidden(unreadable), unrecorded, self._view.slices)
             if made.choosing:
                 save()

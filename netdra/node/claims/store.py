@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 
 import msgspec
@@ -25,6 +26,7 @@ from netdra.model.errors import UNREADABLE, InvalidInputError, TemporaryError
 from netdra.model.plan import ClaimReference, Plan, PlannedDevice, PlannedPort
 from netdra.model.resource import DeviceAttribute
 from netdra.model.topology import NetworkTopology
+from netdra.node.view import HeldKey, vf_of
 from netdra.ops import files
 from netdra.ops.file_cache import FileCache
 from netdra.rules.plans import CheckedPlans, filled, restored
@@ -156,7 +158,7 @@ class PodUser(msgspec.Struct, frozen=True):
     is_ending: bool
 
 
-class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, dict=True):
     """A claim that is prepared on this node.
 
     Attributes:
@@ -184,6 +186,26 @@ class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     def requests(self) -> tuple[str, ...]:
         """Its requests with devices of netdra, each once."""
         return tuple(dict.fromkeys(device.request for device in self.devices))
+
+    @cached_property
+    def owned(self) -> tuple[KeptDevice, ...]:
+        """Its devices but for those of a claim with admin access, which belong to another claim."""
+        return tuple(device for device in self.devices if not device.admin_access)
+
+    @cached_property
+    def held(self) -> frozenset[HeldKey]:
+        """The devices that it has. All records are compared for each claim, so this is kept with the record."""
+        return frozenset((device.key, self.claim.uid, vf_of(device.facts)) for device in self.owned)
+
+    @cached_property
+    def pools(self) -> frozenset[str]:
+        """The pools of the devices that it has."""
+        return frozenset(device.told.pool for device in self.owned)
+
+    @cached_property
+    def vfs(self) -> frozenset[str]:
+        """The PCI addresses of the VFs that it has."""
+        return frozenset(vf for device in self.owned if (vf := vf_of(device.facts)))
 
     @property
     def told(self) -> tuple[PreparedDevice, ...]:
@@ -322,7 +344,7 @@ class ClaimStore(msgspec.Struct, frozen=True):
         """
         given_up = {f"{uid}{_SUFFIX}" for uid in self.given_up()}
         file_names = sorted(
-            name for name in self._names() if name.endswith(_SUFFIX) and name[0] != "." and name not in given_up
+            [name for name in self._names() if name.endswith(_SUFFIX) and name[0] != "." and name not in given_up]
         )
         unchanged = _cache.unchanged(self.folder, file_names)
         claims = []
@@ -439,8 +461,9 @@ class ClaimStore(msgspec.Struct, frozen=True):
         path = self._path(uid)
         try:
             path.unlink(missing_ok=True)
+            renamed = f"{path.name}.bad-"
             for name in self._names():
-                if name.startswith(f"{path.name}.bad-"):
+                if name.startswith(renamed):
                     (self.folder / name).unlink(missing_ok=True)
         except OSError as problem:
             raise TemporaryError(f"{path} cannot be removed: {problem.strerror}") from None
