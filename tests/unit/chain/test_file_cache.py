@@ -221,3 +221,17 @@ def test_reports_that_the_kernel_dropped_are_made_up_for(tmp_path: Path, cache: 
         (tmp_path / "goes").unlink()
         (tmp_path / "new").write_text("new")
         assert set(cache.listed(tmp_path)) == {"stays", "new"}
+
+
+def test_another_folder_in_the_place_of_a_folder_whose_parent_was_moved_is_read(
+    tmp_path: Path, cache: FileCache[str]
+) -> None:
+    folder = tmp_path / "parent" / "folder"
+    folder.mkdir(parents=True)
+    (folder / "former").write_text("former")
+    with cache.follow(folder, changes_of):
+        assert set(cache.listed(folder)) == {"former"}
+        (tmp_path / "parent").rename(tmp_path / "moved")
+        folder.mkdir(parents=True)
+        (folder / "new").write_text("new")
+        assert set(cache.listed(folder)) == {"new"}
