@@ -343,7 +343,7 @@ def _pods(folder: Path, node: Namespace, claim: ResourceClaim) -> Pods:
             threads=Threads.made(lambda: libc.setns(node.fd, libc.CLONE_NEWNET)),
         )
     )
-    _, plan = pods.claims.bind(claim)
+    _, plan = pods.claims.preparation.bind(claim)
     store.put(PreparedClaim(boot_id=boot_id(), claim=claim.reference, devices=(kept,), plan=plan))
     tracker = _Known(pods.tracker.client, pods.tracker.reflector, store)
     tracker.claim = claim

@@ -23,17 +23,19 @@ import struct
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from netdra.cni.plugins import PluginPath
+from netdra.kernel.inotify import changes_of
 from netdra.model.errors import UNREADABLE, InvalidInputError, NetdraError, PermanentError, TemporaryError
 from netdra.model.plan import Plan
 from netdra.model.result import StepResult
 from netdra.ops import files
+from netdra.ops.file_cache import FileCache
 
 VERSION = 1
 
@@ -226,7 +228,7 @@ SUFFIX = ".jsonl"
 _FLOCK = struct.Struct("hhqqi4x")
 
 
-_cache: files.FileCache[Saved] = files.FileCache(lambda text, path: read(text, str(path)))
+_cache: FileCache[Saved] = FileCache(lambda text, path: read(text, str(path)))
 _unwritten: dict[Path, tuple[Entry, ...]] = {}  # what undoing could not write down, of this process
 
 
@@ -442,6 +444,11 @@ def open_existing(directory: Path, sandbox: str, timeout: float) -> CheckpointJo
             raise TemporaryError(f"sandbox {sandbox} is still being attached or detached after {timeout:.1f} s")
 
 
+def follow(directory: Path) -> AbstractContextManager[None]:
+    """Have the kernel report the changes of checkpoints until the context ends, so that they are not all inspected."""
+    return _cache.follow(directory, changes_of)
+
+
 def sandboxes(directory: Path) -> tuple[str, ...]:
     """The sandboxes that have a checkpoint, whether it can be read or not.
 
@@ -474,7 +481,6 @@ def load_all(directory: Path) -> tuple[list[Saved], list[tuple[Path, NetdraError
     good: list[Saved] = []
     bad: list[tuple[Path, NetdraError]] = []
     names = sorted(_names(directory))
-    _cache.forget_all_but(directory, names)
     unchanged = _cache.unchanged(directory, names)
     for name in names:
         saved = unchanged.get(name)
@@ -516,7 +522,7 @@ def path_of(directory: Path, sandbox: str) -> Path:
 
 
 def _names(directory: Path) -> list[str]:
-    return [name for name in files.listed(directory) if name.endswith(SUFFIX) and not name.startswith(".")]
+    return [name for name in _cache.listed(directory) if name.endswith(SUFFIX) and not name.startswith(".")]
 
 
 def _opened(path: Path, lock: int) -> CheckpointJournal | None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+import struct
 from collections.abc import Iterable
 from contextlib import suppress
+from pathlib import Path
 from typing import Self
 
 from netdra.kernel.errors import kernel_error
@@ -31,6 +33,9 @@ _CHANGES = (
     | _IN_MOVE_SELF
     | _IN_ONLYDIR
 )
+_IN_MODIFY, _IN_Q_OVERFLOW, _IN_IGNORED = 0x2, 0x4000, 0x8000
+_OF_FOLDER = _IN_DELETE_SELF | _IN_MOVE_SELF | _IN_Q_OVERFLOW | _IN_IGNORED
+_EVENT = struct.Struct("=iIII")  # watch, mask, cookie, length of the name
 _READ = 64 * 1024
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -54,21 +59,30 @@ class FolderChanges:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._descriptor)
+        self.close()
 
     def fileno(self) -> int:
         """The descriptor that an event loop waits for to be readable."""
         return self._descriptor
 
-    def watch(self, folders: Iterable[int]) -> bool:
+    def close(self) -> None:
+        """Watch nothing any longer."""
+        os.close(self._descriptor)
+
+    def watch(self, folders: Iterable[int], *, written: bool = False) -> bool:
         """Watch these folders, by open descriptors (O_PATH is enough), and no others.
+
+        Args:
+            folders: the folders.
+            written: each write to a file counts, and not only when the file is closed.
 
         Returns:
             Whether all of them are watched; the kernel may have no more watches.
         """
         # A folder that is watched already keeps its watch, and none of its changes is lost.
+        mask = _CHANGES | (_IN_MODIFY if written else 0)
         watches = [
-            _libc.inotify_add_watch(self._descriptor, os.fsencode(f"/proc/self/fd/{folder}"), _CHANGES)
+            _libc.inotify_add_watch(self._descriptor, os.fsencode(f"/proc/self/fd/{folder}"), mask)
             for folder in folders
         ]
         wanted = frozenset(watch for watch in watches if watch >= 0)
@@ -77,8 +91,40 @@ class FolderChanges:
         self._watches = wanted
         return len(wanted) > 0 and min(watches) >= 0
 
-    def take(self) -> None:
-        """Read all that is there and forget it: it only reports that something changed."""
+    def take(self) -> frozenset[str] | None:
+        """Read all that is there.
+
+        Returns:
+            The names of the entries that changed, in any of the folders; None if a folder itself did, or if the kernel
+            had no more room for its reports.
+        """
+        names: set[str] = set()
+        is_whole = True
         with suppress(BlockingIOError):
-            while os.read(self._descriptor, _READ):
-                pass
+            while text := os.read(self._descriptor, _READ):
+                at = 0
+                while at < len(text):
+                    _, mask, _, length = _EVENT.unpack_from(text, at)
+                    at += _EVENT.size + length
+                    name = text[at - length : at].rstrip(b"\0")
+                    is_whole = is_whole and bool(name) and not mask & _OF_FOLDER
+                    names.add(os.fsdecode(name))
+        return frozenset(names) if is_whole else None
+
+
+def changes_of(folder: Path) -> FolderChanges:
+    """The changes of a folder's files from now on, each write included.
+
+    Raises:
+        KernelError: the kernel does not report any more changes to this user.
+        OSError: the folder cannot be opened.
+    """
+    opened = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        changes = FolderChanges()
+        if not changes.watch([opened], written=True):
+            changes.close()
+            raise kernel_error(ctypes.get_errno(), f"cannot watch {folder} (inotify)")
+        return changes
+    finally:
+        os.close(opened)

@@ -21,7 +21,7 @@ from netdra.kube.store import Change
 from netdra.model import names
 from netdra.node import metrics
 from netdra.node.cdi.files import ClaimFiles
-from netdra.node.claims.prepare import Claims
+from netdra.node.claims.handler import Claims
 from netdra.node.claims.store import ClaimStore
 from netdra.node.kubelet.plugin import KubeletPlugin, sockets
 from netdra.node.kubelet.services import ClaimServices
@@ -144,7 +144,7 @@ class Pods:
             tracker=tracker,
             view=given.view,
             network=network,
-            claims=claims,
+            claims=claims.lookup,
             writer=writer,
             events=events,
             threads=given.threads,
@@ -158,7 +158,7 @@ class Pods:
             network=network,
             tracker=tracker,
             writer=writer,
-            recovery=Recovery(hooks, claims),
+            recovery=Recovery(hooks, claims.releases),
             examiner=examiner,
             specifications=Specifications(hooks),
             wait_addresses=given.wait_addresses,
@@ -170,7 +170,11 @@ class Pods:
         # events that the hook causes, it would have it back only after 5 ms, each time.
         sys.setswitchinterval(_SWITCH_SECONDS)
         try:
-            with self.tracker.pods.following(self._on_pod_change):
+            with (
+                self.network.table.prepared.follow(),
+                checkpoint.follow(self.network.settings.state),
+                self.tracker.pods.following(self._on_pod_change),
+            ):
                 async with asyncio.TaskGroup() as tasks:
                     tasks.create_task(self.tracker.run())
                     tasks.create_task(self.writer.run())
@@ -178,7 +182,7 @@ class Pods:
                     tasks.create_task(self.examiner.run())
                     tasks.create_task(self.specifications.run())
                     lost = self.hooks.signals.address_lost.emit
-                    tasks.create_task(self.claims.follow_addresses(self.wait_addresses, lost))
+                    tasks.create_task(self.claims.addresses.follow(self.wait_addresses, lost))
                     namespaces = self.network.table.namespaces
                     tasks.create_task(namespaces.follow(self.hooks.signals.ended_unseen.emit))
         finally:
@@ -244,7 +248,7 @@ class Parts:
                 pod_network_kind=settings.pod_network_kind,
             )
         )
-        publishing.addresses = pods.claims.report_addresses
+        publishing.addresses = pods.claims.addresses.report
         signals.address_lost.subscribe(publishing.report_soon)
         signals.held_changed.subscribe(publishing.report_unassigned)
         publishing.vf_troubles_changed.subscribe(lambda: pods.writer.note_troubles(publishing.vf_troubles))

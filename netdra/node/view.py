@@ -6,7 +6,7 @@ keeps pods and claims is a `Holder`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Protocol
 
@@ -137,7 +137,7 @@ class SandboxHolder(Holder, Protocol):
     def has_sandbox(self, claim: str) -> bool:
         """Whether a sandbox has a claim, by uid, or is just being attached with it."""
 
-    def unrecorded(self, recorded: Collection[HeldKey]) -> Sequence[HeldDevice]:
+    def unrecorded(self, recorded: frozenset[HeldKey]) -> Sequence[HeldDevice]:
         """The devices of sandboxes that no claim's record has.
 
         Args:

@@ -2,7 +2,7 @@
 
 Used by `checkpoint` and by other modules that keep state on a node's disk. A file gets its name once its bytes are on
 the disk, so a reader sees the old file or the new one, whole. That is so after a power failure too, if the caller asks
-for it. Files that are read for each claim and each pod are read again only when they have changed (`FileCache`).
+for it. Files that are read for each claim and each pod stay decoded in memory (`file_cache`).
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ import fcntl
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Generic, TypeVar
 
 import msgspec
 
@@ -501,11 +500,6 @@ def _written(path: Path, content: bytes, mode: int = MODE, *, lasting: bool = Tr
     return fd
 
 
-T = TypeVar("T")
-
-_State = tuple[int, int, int]
-
-
 class NewerStateError(TemporaryError):
     """A file of a newer netdra: it is left as it is, for the newer netdra to read when it is back."""
 
@@ -541,89 +535,3 @@ def refuse_newer(text: bytes, newest: int, what: str) -> None:
         return
     if version > newest:
         raise NewerStateError(what, version, newest)
-
-
-class FileCache(Generic[T]):
-    """The decoded content of files of one kind, read again only when they have changed. Any thread may ask.
-
-    A write of another process counts at once: a file counts as unchanged only as long as it is the same one, of the
-    same size, and last written at the same time.
-    """
-
-    def __init__(self, decode: Callable[[bytes, Path], T]) -> None:
-        """Begin with nothing.
-
-        Args:
-            decode: content and path -> the decoded content, which callers must not change.
-        """
-        self._decode = decode
-        self._cache: dict[str, tuple[_State, T]] = {}
-
-    def of(self, path: Path) -> T:
-        """The decoded content of a file as it is now.
-
-        Raises:
-            FileNotFoundError: it is not there.
-            IsADirectoryError: it is not a file.
-            TemporaryError: it cannot be read. Errors of decoding come through.
-        """
-        name = str(path)
-        cached = self._cache.get(name)
-        try:
-            if cached is not None and cached[0] == _state(os.stat(name)):  # noqa: PTH116 (for each file, each time)
-                return cached[1]
-            with path.open("rb") as opened:
-                # The status comes before the content: what is appended in between is found the next time.
-                state, text = _state(os.fstat(opened.fileno())), opened.read()
-        except (FileNotFoundError, IsADirectoryError):
-            raise
-        except OSError as problem:
-            raise unreadable(path, problem) from None
-        content = self._decode(text, path)
-        self._cache[name] = state, content
-        return content
-
-    def unchanged(self, folder: Path, names: Iterable[str]) -> dict[str, T]:
-        """The decoded content, by name, of those of a folder's files that have not changed since they were last read.
-
-        One system call for each: a node has hundreds of these files, and all are inspected for each claim.
-        """
-        unchanged = {}
-        cache, stat, prefix = self._cache, os.stat, f"{folder}/"
-        for name in names:
-            cached = cache.get(path := prefix + name)
-            if cached is None:
-                continue
-            try:
-                status = stat(path)
-            except OSError:  # `of` reports it
-                continue
-            if cached[0] == (status.st_ino, status.st_size, status.st_mtime_ns):
-                unchanged[name] = cached[1]
-        return unchanged
-
-    def last(self, path: Path) -> T | None:
-        """The decoded content of a file as it was last read, for a file that cannot be read any more."""
-        cached = self._cache.get(str(path))
-        return cached[1] if cached is not None else None
-
-    def remember(self, path: Path, status: os.stat_result, content: T) -> None:
-        """Take a file's content from the caller, which has just written it.
-
-        Args:
-            path: the file.
-            status: its status, as `replace` returned it.
-            content: its decoded content.
-        """
-        self._cache[str(path)] = _state(status), content
-
-    def forget_all_but(self, folder: Path, names: Iterable[str]) -> None:
-        """Forget the files of a folder but for these."""
-        prefix = f"{folder}/"
-        for path in self._cache.keys() - {prefix + name for name in names}:
-            if path.startswith(prefix) and "/" not in path[len(prefix) :]:
-                self._cache.pop(path, None)
-
-
-def _state(status: os.stat_result) -> _State:
-    return status.st_ino, status.st_size, status.st_mtime_ns

@@ -34,7 +34,7 @@ _RULES = object()
 
 @dataclass(frozen=True, slots=True)
 class CheckedPlans:
-    """Plans that `check`, `restored` or `combined` let through; nothing else makes one.
+    """Plans that `check`, `filled`, `restored` or `combined` let through; nothing else makes one.
 
     Attributes:
         plans: the plans, in the order in which they are run.
@@ -137,6 +137,23 @@ def restored(plans: Sequence[Plan], schemas: str, permits: str) -> CheckedPlans:
         permits: the record's `CheckedPlans.permits`.
     """
     return CheckedPlans(tuple(plans), schemas, permits, _RULES)
+
+
+def filled(checked: CheckedPlans, plans: Sequence[Plan]) -> CheckedPlans:
+    """Checked plans after the ports and addresses of their steps, which the controller provides, have been filled in.
+
+    Only the values within the pod are checked: an address that two steps have, an MTU, a VLAN. What the author wrote
+    has been checked, and neither a port nor an address names a plugin or a part of the node.
+
+    Args:
+        checked: the plans before.
+        plans: the same plans with ports and addresses.
+
+    Raises:
+        InvalidInputError: the values do not fit together.
+    """
+    refuse(check_plans(plans))
+    return CheckedPlans(tuple(plans), checked.schemas, checked.permits, _RULES)
 
 
 def combined(several: Sequence[CheckedPlans]) -> CheckedPlans:

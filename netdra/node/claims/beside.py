@@ -11,7 +11,7 @@ from netdra.model.errors import PermanentError, TemporaryError
 from netdra.model.resource import ResourceSlice
 from netdra.node.claims import checks
 from netdra.node.claims.store import KeptDevice, PreparedClaim
-from netdra.node.view import HeldDevice, HeldKey, vf_of
+from netdra.node.view import HeldDevice, vf_of
 from netdra.slices.exclusion import Holding, conflict
 from netdra.topology.devices import ShareKey
 
@@ -42,11 +42,12 @@ def check(
         VFTakenError: another claim has a VF that was chosen for this one.
         PermanentError: another claim has what this one was allocated.
     """
-    _check_vfs(made, records, hidden, unrecorded)
-    holdings = [*_recorded(records, made), *_stuck(records, unreadable, unrecorded, made.claim.uid)]
-    for device in made.devices:
-        if device.admin_access:
-            continue
+    # A claim that was prepared before the machine's last start is in no pod now.
+    uid, boot = made.claim.uid, made.boot_id
+    others = [record for record in records if record.boot_id == boot and record.claim.uid != uid]
+    _check_vfs(made, others, hidden, unrecorded)
+    holdings = [*_recorded(others, made), *_stuck(records, unreadable, unrecorded, made.claim.uid)]
+    for device in made.owned:
         wanted = _holding(device, made)
         problem = conflict(slices, wanted, holdings)
         if problem:
@@ -60,7 +61,7 @@ def check(
 
 def _check_vfs(
     made: PreparedClaim,
-    records: Sequence[PreparedClaim],
+    others: Sequence[PreparedClaim],
     hidden: Collection[str],
     unrecorded: Sequence[HeldDevice],
 ) -> None:
@@ -70,7 +71,7 @@ def _check_vfs(
 
     Args:
         made: the claim that is to be written down.
-        records: all records of the node; those of other boots and of the claim itself are skipped.
+        others: the records of this boot but for the claim's own.
         hidden: as of `check`.
         unrecorded: the held devices that these records do not have.
 
@@ -79,7 +80,7 @@ def _check_vfs(
         TemporaryError: which VFs are free is not known.
         PermanentError: another claim has a VF that this one was allocated by name.
     """
-    wanted = {vf_of(device.facts): device for device in made.devices if not device.admin_access}
+    wanted = {vf_of(device.facts): device for device in made.owned}
     if wanted.keys() <= {""}:
         return
     pooled = {(*device.key, device.told.share_id): vf for vf, device in wanted.items() if vf and device.facts.pooled}
@@ -87,10 +88,10 @@ def _check_vfs(
         _check_known(made, pooled, hidden, unrecorded)
     taken = [
         (vf_of(device.facts), device.facts.pooled, checks.named(record.claim))
-        for record in records
-        if record.claim.uid != made.claim.uid and record.boot_id == made.boot_id
-        for device in record.devices
-        if not device.admin_access and vf_of(device.facts) in wanted
+        for record in others
+        if not made.vfs.isdisjoint(record.vfs)
+        for device in record.owned
+        if vf_of(device.facts) in wanted
     ] + [
         (device.vf, device.facts.pooled, f"the claim with uid {device.claim}")
         for device in unrecorded
@@ -128,10 +129,10 @@ def _check_known(
 
 
 def _stuck(
-    records: Iterable[PreparedClaim], unreadable: Collection[str], unrecorded: Iterable[HeldDevice], uid: str
+    records: Iterable[PreparedClaim], unreadable: Collection[str], unrecorded: Collection[HeldDevice], uid: str
 ) -> Iterator[Holding]:
     """Devices of other claims that no readable record has: not returned yet, or their record is bad."""
-    readable = {record.claim.uid for record in records}
+    readable = {record.claim.uid for record in records} if unrecorded else set()
     for device in unrecorded:
         is_left = device.trouble or device.claim in unreadable
         if is_left and device.claim not in ("", uid) and device.claim not in readable:
@@ -139,25 +140,13 @@ def _stuck(
             yield Holding(key=device.key, holder=f"the claim with uid {device.claim}{trouble}")
 
 
-def _recorded(records: Iterable[PreparedClaim], made: PreparedClaim) -> Iterator[Holding]:
-    """The devices of other claims in this claim's pools: no device excludes one of another pool.
-
-    A claim that was prepared before the machine's last start is in no pod now.
-    """
-    pools = {device.told.pool for device in made.devices}
-    for claim in records:
-        if claim.claim.uid != made.claim.uid and claim.boot_id == made.boot_id:
-            for device in claim.devices:
-                if device.told.pool in pools and not device.admin_access:
+def _recorded(others: Iterable[PreparedClaim], made: PreparedClaim) -> Iterator[Holding]:
+    """The devices of other claims in this claim's pools: no device excludes one of another pool."""
+    for claim in others:
+        if not made.pools.isdisjoint(claim.pools):
+            for device in claim.owned:
+                if device.told.pool in made.pools:
                     yield _holding(device, claim)
-
-
-def held_of(record: PreparedClaim) -> Iterator[tuple[HeldKey, KeptDevice]]:
-    """The devices that a claim has by its record; a device of a claim with admin access belongs to another one."""
-    uid = record.claim.uid
-    for device in record.devices:
-        if not device.admin_access:
-            yield (device.key, uid, vf_of(device.facts)), device
 
 
 def _holding(device: KeptDevice, claim: PreparedClaim) -> Holding:

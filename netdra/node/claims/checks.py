@@ -27,6 +27,17 @@ def named(claim: ResourceClaim | ClaimReference) -> str:
     return f'ResourceClaim "{metadata.namespace}/{metadata.name}"'
 
 
+def check_claim(claim: ResourceClaim, wanted: ClaimReference, node: str) -> None:
+    """The claim is the wanted one, is allocated for this node, and its author brings only values of parameters.
+
+    Raises:
+        NetdraError: as of `check_identity`, `allocation_of` and `check_config`.
+    """
+    check_identity(claim, wanted)
+    allocation_of(claim, node)
+    check_config(claim)
+
+
 def check_identity(claim: ResourceClaim, wanted: ClaimReference) -> None:
     """The claim is the one that the kubelet means, and not another claim of that name.
 
@@ -89,6 +100,16 @@ def check_config(claim: ResourceClaim) -> None:
             for finding in check_own_configuration(named(claim), config.opaque, config.requests)
         ]
     )
+
+
+def check_binding(claim: ResourceClaim, binding: Binding) -> None:
+    """All that was allocated to the claim is of use to it.
+
+    Raises:
+        InvalidInputError: as of `check_steps` and `check_network_shares`.
+    """
+    check_steps(binding)
+    check_network_shares(claim, binding.plans)
 
 
 def check_steps(binding: Binding) -> None:

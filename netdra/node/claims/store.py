@@ -13,19 +13,23 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 
 import msgspec
 
+from netdra.kernel.inotify import changes_of
 from netdra.model import names
 from netdra.model.errors import UNREADABLE, InvalidInputError, TemporaryError
 from netdra.model.plan import ClaimReference, Plan, PlannedDevice, PlannedPort
 from netdra.model.resource import DeviceAttribute
 from netdra.model.topology import NetworkTopology
+from netdra.node.view import HeldKey, vf_of
 from netdra.ops import files
-from netdra.rules.plans import CheckedPlans, restored
+from netdra.ops.file_cache import FileCache
+from netdra.rules.plans import CheckedPlans, filled, restored
 from netdra.topology.devices import DeviceKey
 
 VERSION = 1
@@ -125,6 +129,14 @@ class PreparedPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
         versions = {topology.name: TopologyVersion.of(topology) for topology in topologies}
         return cls(plans=checked.plans, schemas=checked.schemas, permits=checked.permits, topologies=versions)
 
+    def filled(self, plans: Sequence[Plan]) -> PreparedPlan:
+        """The claim's network with its ports and addresses.
+
+        Raises:
+            InvalidInputError: they do not fit together, or not to the other values of the plans.
+        """
+        return msgspec.structs.replace(self, plans=filled(self.checked, plans).plans)
+
     @property
     def checked(self) -> CheckedPlans:
         """The plans as the rules let them through when the claim was prepared."""
@@ -146,7 +158,7 @@ class PodUser(msgspec.Struct, frozen=True):
     is_ending: bool
 
 
-class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, dict=True):
     """A claim that is prepared on this node.
 
     Attributes:
@@ -174,6 +186,26 @@ class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     def requests(self) -> tuple[str, ...]:
         """Its requests with devices of netdra, each once."""
         return tuple(dict.fromkeys(device.request for device in self.devices))
+
+    @cached_property
+    def owned(self) -> tuple[KeptDevice, ...]:
+        """Its devices but for those of a claim with admin access, which belong to another claim."""
+        return tuple(device for device in self.devices if not device.admin_access)
+
+    @cached_property
+    def held(self) -> frozenset[HeldKey]:
+        """The devices that it has. All records are compared for each claim, so this is kept with the record."""
+        return frozenset((device.key, self.claim.uid, vf_of(device.facts)) for device in self.owned)
+
+    @cached_property
+    def pools(self) -> frozenset[str]:
+        """The pools of the devices that it has."""
+        return frozenset(device.told.pool for device in self.owned)
+
+    @cached_property
+    def vfs(self) -> frozenset[str]:
+        """The PCI addresses of the VFs that it has."""
+        return frozenset(vf for device in self.owned if (vf := vf_of(device.facts)))
 
     @property
     def told(self) -> tuple[PreparedDevice, ...]:
@@ -212,7 +244,7 @@ def _read(text: bytes, path: Path) -> PreparedClaim:
     return _decoder.decode(text)
 
 
-_cache: files.FileCache[PreparedClaim] = files.FileCache(_read)
+_cache: FileCache[PreparedClaim] = FileCache(_read)
 _given_up: set[Path] = set()  # of this process
 
 
@@ -225,6 +257,13 @@ class ClaimStore(msgspec.Struct, frozen=True):
     def of_state(cls, state: Path) -> ClaimStore:
         """The claims of a daemon's state folder."""
         return cls(state / FOLDER)
+
+    def follow(self) -> AbstractContextManager[None]:
+        """Have the kernel report the changes of records until the context ends, so that they are not all inspected.
+
+        Those of another daemon are reported before its lock is free.
+        """
+        return _cache.follow(self.folder, changes_of)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -305,9 +344,8 @@ class ClaimStore(msgspec.Struct, frozen=True):
         """
         given_up = {f"{uid}{_SUFFIX}" for uid in self.given_up()}
         file_names = sorted(
-            name for name in self._names() if name.endswith(_SUFFIX) and name[0] != "." and name not in given_up
+            [name for name in self._names() if name.endswith(_SUFFIX) and name[0] != "." and name not in given_up]
         )
-        _cache.forget_all_but(self.folder, file_names)
         unchanged = _cache.unchanged(self.folder, file_names)
         claims = []
         for name in file_names:
@@ -423,15 +461,16 @@ class ClaimStore(msgspec.Struct, frozen=True):
         path = self._path(uid)
         try:
             path.unlink(missing_ok=True)
+            renamed = f"{path.name}.bad-"
             for name in self._names():
-                if name.startswith(f"{path.name}.bad-"):
+                if name.startswith(renamed):
                     (self.folder / name).unlink(missing_ok=True)
         except OSError as problem:
             raise TemporaryError(f"{path} cannot be removed: {problem.strerror}") from None
         _given_up.discard(path)
 
-    def _names(self) -> list[str]:
-        return files.listed(self.folder)
+    def _names(self) -> Collection[str]:
+        return _cache.listed(self.folder)
 
     def _path(self, uid: str) -> Path:
         if not names.is_label(uid):

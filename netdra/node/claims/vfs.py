@@ -27,7 +27,7 @@ class VFChooser:
     """
 
     def __init__(self, view: NodeView, holder: Holder, store: ClaimStore) -> None:
-        """Begin; see `netdra.node.claims.prepare.Claims`."""
+        """Begin; see `netdra.node.claims.handler.Claims`."""
         self._view, self._holder, self._store = view, holder, store
         self._known: dict[str, tuple[HeldDevice, ...]] | None = None
         self._reserved: dict[str, frozenset[str]] = {}

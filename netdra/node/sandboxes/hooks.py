@@ -58,7 +58,7 @@ UNDO_WORKERS = 2
 
 
 class PlannedClaims(Protocol):
-    """The prepared claims: `netdra.node.claims.prepare`."""
+    """The prepared claims: `netdra.node.claims.lookup`."""
 
     async def for_hook(self, claim: ClaimReference, until: float) -> PreparedClaim:
         """A claim's record with its plan; the claim is prepared again if none exists.

@@ -28,7 +28,6 @@ from netdra.kernel.probe import WiredAddress
 from netdra.model.errors import InvalidInputError, NetdraError, TemporaryError
 from netdra.model.plan import ClaimReference, Plan, PlannedDevice
 from netdra.node import faults, metrics
-from netdra.node.claims.beside import held_of
 from netdra.node.claims.store import PreparedClaim
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.sandboxes.circuits import hung_of
@@ -50,6 +49,7 @@ class Network:
 
     def __init__(self, settings: ChainSettings, table: Table) -> None:
         self.settings, self.table = settings, table
+        self._known: dict[str, tuple[Saved, frozenset[HeldKey]]] = {}
 
     @property
     def held(self) -> Sequence[HeldDevice]:
@@ -60,9 +60,11 @@ class Network:
         """
         held: dict[HeldKey, HeldDevice] = {}
         for record in self.table.prepared.all():
-            for entry, kept in held_of(record):
-                held[entry] = HeldDevice(key=entry[0], claim=entry[1], facts=kept.facts, reference=record.claim)
-        for entry, device, claim, trouble in self._of_sandboxes():
+            for kept in record.owned:
+                held[kept.key, record.claim.uid, vf_of(kept.facts)] = HeldDevice(
+                    key=kept.key, claim=record.claim.uid, facts=kept.facts, reference=record.claim
+                )
+        for entry, device, claim, trouble in self._of_sandboxes(self.checkpoints()):
             before = held.get(entry) or _unprepared(device, claim)
             held[entry] = _with_trouble(before, trouble)
         for key, text in self.changed().items():
@@ -75,19 +77,30 @@ class Network:
         """As `netdra.node.view.SandboxHolder`."""
         return bool(self.table.users(claim))
 
-    def unrecorded(self, recorded: Collection[HeldKey]) -> Sequence[HeldDevice]:
+    def unrecorded(self, recorded: frozenset[HeldKey]) -> Sequence[HeldDevice]:
         """Those of `held` that only a sandbox's checkpoint has, as `netdra.node.view.SandboxHolder`."""
         held: dict[HeldKey, HeldDevice] = {}
-        for entry, device, claim, trouble in self._of_sandboxes():
+        known: dict[str, tuple[Saved, frozenset[HeldKey]]] = {}
+        left = []
+        for saved in self.checkpoints():
+            sandbox = saved.header.pod.sandbox
+            before = self._known.get(sandbox)
+            known[sandbox] = before if before is not None and before[0] is saved else (saved, _keys_of(saved))
+            if not known[sandbox][1] <= recorded:
+                left.append(saved)
+        self._known = known
+        for entry, device, claim, trouble in self._of_sandboxes(left):
             if entry not in recorded:
                 held[entry] = _with_trouble(held.get(entry) or _unprepared(device, claim), trouble)
         changed = self.changed() if held else {}
         return tuple(_with_trouble(device, changed.get(device.key, "")) for device in held.values())
 
-    def _of_sandboxes(self) -> Iterator[tuple[HeldKey, PlannedDevice, ClaimReference, str]]:
-        """The devices of all checkpoints, each with its claim and its sandbox's trouble."""
+    def _of_sandboxes(
+        self, checkpoints: Iterable[Saved]
+    ) -> Iterator[tuple[HeldKey, PlannedDevice, ClaimReference, str]]:
+        """The devices of checkpoints, each with its claim and its sandbox's trouble."""
         troubles = self.table.troubles
-        for saved in self.checkpoints():
+        for saved in checkpoints:
             trouble = troubles.get(saved.header.pod.sandbox, "")
             for device, claim in _devices_of(saved):
                 yield ((device.pool, device.device), claim.uid, vf_of(device)), device, claim, trouble
@@ -462,6 +475,10 @@ def _devices_of(saved: Saved) -> Iterator[tuple[PlannedDevice, ClaimReference]]:
         for step in plan.steps:
             if step.device is not None:
                 yield step.device, plan.claim
+
+
+def _keys_of(saved: Saved) -> frozenset[HeldKey]:
+    return frozenset(((device.pool, device.device), claim.uid, vf_of(device)) for device, claim in _devices_of(saved))
 
 
 def _unprepared(device: PlannedDevice, claim: ClaimReference) -> HeldDevice:

@@ -30,7 +30,7 @@ from netdra.kube.queue import AGAIN, WorkQueue
 from netdra.model.errors import NetdraError, PermanentError
 from netdra.model.plan import ClaimReference, Plan
 from netdra.node.claims.checks import changed_topologies
-from netdra.node.claims.prepare import Claims
+from netdra.node.claims.release import Releases
 from netdra.node.claims.store import PreparedClaim
 from netdra.node.metrics import ORPHANS, REPAIRS, UNKNOWN
 from netdra.node.nri.hooks import Sandbox
@@ -92,7 +92,7 @@ class Recovery:
     """
 
     hooks: Attachments
-    claims: Claims
+    claims: Releases
     rounds: int = 0
     _unseen: set[str] | None = None
     _unknown: set[str] = field(default_factory=set)

@@ -8,7 +8,7 @@ from netdra.kube.client import Client
 from netdra.model.claim import ResourceClaim
 from netdra.model.plan import ClaimReference, PlannedDevice
 from netdra.node.cdi.files import ClaimFiles
-from netdra.node.claims.prepare import Claims
+from netdra.node.claims.handler import Claims
 from netdra.node.claims.store import ClaimStore, PodUser
 from netdra.node.permits import EVERYTHING
 from netdra.node.priority import PriorityGate, Turns

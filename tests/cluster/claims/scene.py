@@ -21,7 +21,7 @@ from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import ResourceSlice
 from netdra.model.topology import NetworkTopology
 from netdra.node.cdi.files import ClaimFiles
-from netdra.node.claims.prepare import Claims
+from netdra.node.claims.handler import Claims
 from netdra.node.claims.store import ClaimStore
 from netdra.node.hardware import HardwareTable
 from netdra.node.view import HeldDevice, HeldKey

@@ -183,7 +183,7 @@ def test_a_record_of_other_devices_than_the_claim_has_now_does_not_count(tell: A
 def test_claims_are_prepared_side_by_side_by_two_daemons(tell: Any) -> None:
     async def story(scene: Scene) -> None:
         another = handler(
-            scene.claims._client, scene.node, scene.view, scene.holders, ClaimStore(scene.store.folder), scene.files
+            scene.client, scene.node, scene.view, scene.holders, ClaimStore(scene.store.folder), scene.files
         )
         plain = scene.device_class(VF)
         wanted = [scene.allocated(f"c{number}", request("net", plain)) for number in range(5)]

@@ -129,7 +129,7 @@ def test_another_claim_of_the_name_and_one_that_is_gone_are_refused(tell: Any, m
 def test_a_claim_of_another_node_is_refused(tell: Any) -> None:
     async def story(scene: Scene) -> None:
         wanted = scene.allocated("c", request("net", scene.device_class(VF)))
-        elsewhere = handler(scene.claims._client, "elsewhere", scene.view, scene.holders, scene.store, scene.files)
+        elsewhere = handler(scene.client, "elsewhere", scene.view, scene.holders, scene.store, scene.files)
         with pytest.raises(PermanentError, match=f'is allocated for node {scene.node}, and this is "elsewhere"'):
             await elsewhere.prepare(wanted)
 

@@ -22,7 +22,7 @@ from netdra.model.errors import TemporaryError
 from netdra.model.plan import ClaimReference
 from netdra.model.topology import NetworkTopology
 from netdra.node.cdi.files import ClaimFiles
-from netdra.node.claims.prepare import Claims
+from netdra.node.claims.handler import Claims
 from netdra.node.claims.store import ClaimStore, PreparedDevice
 from netdra.slices.pack import layout
 from testbed.api import Api, Object

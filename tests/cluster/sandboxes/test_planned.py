@@ -232,7 +232,7 @@ def test_a_claim_is_given_back_only_when_the_thread_of_its_pod_has_ended(scene: 
                 return undo(*arguments, **named)
 
             daemon.pods.network.undo = slow  # type: ignore[method-assign]
-            turns = daemon.pods.claims._turns
+            turns = daemon.pods.claims.releases.turns
             first = asyncio.create_task(turns.run(wanted.uid, lambda: daemon.pods.claims.unprepare(wanted)))
             await awaited(stuck.wait(), "the thread to begin")
             first.cancel()  # the kubelet's deadline has passed

@@ -135,7 +135,7 @@ class Node:
         topology = _topology(pod, plugins)
         self.view.topologies[topology.metadata.name] = topology
         claim = _claim(pod, topology)
-        _, plan = self.pods.claims.bind(claim)
+        _, plan = self.pods.claims.preparation.bind(claim)
         told = PreparedDevice(requests=("nic",), pool=NODE, device=name, cdi_ids=(cdi_id(claim.metadata.uid, "nic"),))
         kept = KeptDevice(told=told, facts=device)
         self.pods.network.table.prepared.put(

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import shutil
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest import mock
 
 import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from netdra.kernel.inotify import changes_of
+from netdra.model.errors import TemporaryError
 from netdra.ops import files
-from netdra.ops.files import FileCache
+from netdra.ops.file_cache import Changes, FileCache
 
 
 @pytest.fixture
@@ -89,3 +99,139 @@ def test_of_many_files_those_that_have_not_changed_are_known_by_name(tmp_path: P
     (tmp_path / "changes").write_text("else")
     (tmp_path / "goes").unlink()
     assert list(cache.unchanged(tmp_path, ["stays", "changes", "goes", "new"])) == ["stays"]
+
+
+class Node(RuleBasedStateMachine):
+    """One process follows a folder, and others change it in every way; it is read as by a process that inspects all."""
+
+    NAMES = st.sampled_from(["a", "b", "c"])
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closing = ExitStack()
+        top = Path(self.closing.enter_context(TemporaryDirectory(prefix="netdra-")))
+        self.folder, self.elsewhere = top / "folder", top / "elsewhere"
+        self.elsewhere.mkdir()
+        self.followed, self.decoded, self.written = FileCache(self._decode), 0, itertools.count()
+        self.closing.enter_context(self.followed.follow(self.folder, changes_of))
+
+    def teardown(self) -> None:
+        self.closing.close()
+
+    def _decode(self, content: bytes, path: Path) -> bytes:
+        self.decoded += 1
+        return content
+
+    def _content(self) -> bytes:
+        return str(next(self.written) % 10).encode()
+
+    def _read(self, cache: FileCache[bytes]) -> dict[str, bytes]:
+        names = cache.listed(self.folder)
+        unchanged = cache.unchanged(self.folder, names)
+        return {name: unchanged[name] if name in unchanged else cache.of(self.folder / name) for name in names}
+
+    @rule(name=NAMES)
+    def another_process_replaces_a_file(self, name: str) -> None:
+        files.replace(self.folder / name, self._content(), 1.0, lasting=False)
+
+    @rule(name=NAMES)
+    def this_process_writes_a_file_and_remembers_it(self, name: str) -> None:
+        content = self._content()
+        status = files.replace(self.folder / name, content, 1.0, lasting=False)
+        self.followed.remember(self.folder / name, status, content)
+
+    @rule(name=NAMES)
+    def a_file_is_written_to_and_stays_open(self, name: str) -> None:
+        with suppress(FileNotFoundError):
+            opened = os.open(self.folder / name, os.O_WRONLY | os.O_APPEND)
+            self.closing.callback(os.close, opened)
+            os.write(opened, self._content())
+
+    @rule(name=NAMES)
+    def a_file_is_removed(self, name: str) -> None:
+        (self.folder / name).unlink(missing_ok=True)
+
+    @rule(name=NAMES, other=NAMES)
+    def a_file_is_renamed(self, name: str, other: str) -> None:
+        with suppress(FileNotFoundError):
+            (self.folder / name).rename(self.folder / other)
+
+    @rule()
+    def the_folder_is_removed(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @rule()
+    def the_folder_is_moved_and_comes_back_after_another_one(self) -> None:
+        with suppress(FileNotFoundError):
+            self.folder.rename(self.elsewhere / "moved")
+            self.folder.mkdir()
+            (self.folder / "a").write_bytes(self._content())
+            self._agree()
+            shutil.rmtree(self.folder)
+            (self.elsewhere / "moved").rename(self.folder)
+
+    @rule()
+    def nothing_is_decoded_or_inspected_again(self) -> None:
+        self._agree()
+        decoded = self.decoded
+        with mock.patch.object(os, "stat", side_effect=os.stat) as inspected:
+            self._read(self.followed)
+        assert self.decoded == decoded
+        assert inspected.call_count <= len(("listed", "unchanged"))
+
+    @invariant()
+    def _agree(self) -> None:
+        inspecting = FileCache(self._decode)
+        assert self._read(self.followed) == self._read(inspecting)
+
+
+Node.TestCase.settings = settings(max_examples=20, stateful_step_count=20)
+TestFollowedFolder = Node.TestCase
+
+
+def test_a_folder_is_read_file_by_file_where_the_kernel_reports_no_changes(
+    tmp_path: Path, cache: FileCache[str], decoded: list[bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(_folder: Path) -> Changes:
+        raise TemporaryError("no more watches")
+
+    (tmp_path / "a").write_text("one")
+    with cache.follow(tmp_path, refuse):
+        for text in ("one", "two", "two"):
+            (tmp_path / "a").write_text(text)
+            assert cache.listed(tmp_path) == ["a"]
+            cache.unchanged(tmp_path, ["a"])
+            assert cache.of(tmp_path / "a") == f"a: {text}"
+    assert [record.message for record in caplog.records] == [
+        f"{tmp_path}: its files are inspected one by one: no more watches"
+    ]
+
+
+def test_reports_that_the_kernel_dropped_are_made_up_for(tmp_path: Path, cache: FileCache[str]) -> None:
+    limit = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+    for name in ("stays", "goes"):
+        (tmp_path / name).write_text(name)
+        cache.of(tmp_path / name)
+    with cache.follow(tmp_path, changes_of):
+        assert set(cache.unchanged(tmp_path, cache.listed(tmp_path))) == {"stays", "goes"}
+        changed, other = tmp_path / "stays", tmp_path / "other"
+        for _ in range(limit // 2 + 1):  # a rename is reported twice, and equal reports in a row are one
+            changed.rename(other)
+            other.rename(changed)
+        (tmp_path / "goes").unlink()
+        (tmp_path / "new").write_text("new")
+        assert set(cache.listed(tmp_path)) == {"stays", "new"}
+
+
+def test_another_folder_in_the_place_of_a_folder_whose_parent_was_moved_is_read(
+    tmp_path: Path, cache: FileCache[str]
+) -> None:
+    folder = tmp_path / "parent" / "folder"
+    folder.mkdir(parents=True)
+    (folder / "former").write_text("former")
+    with cache.follow(folder, changes_of):
+        assert set(cache.listed(folder)) == {"former"}
+        (tmp_path / "parent").rename(tmp_path / "moved")
+        folder.mkdir(parents=True)
+        (folder / "new").write_text("new")
+        assert set(cache.listed(folder)) == {"new"}

@@ -36,7 +36,7 @@ from netdra.model.topology import NetworkTopology
 from netdra.node import faults
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims import prepare as preparing
-from netdra.node.claims.prepare import Claims
+from netdra.node.claims.handler import Claims
 from netdra.node.claims.store import ClaimStore, PodUser, PreparedClaim, PreparedDevice
 from netdra.node.hardware import HardwareTable
 from netdra.node.nri.hooks import Sandbox

@@ -26,7 +26,6 @@ from hypothesis.stateful import (
 from netdra.model.claim import ResourceClaim
 from netdra.model.errors import NetdraError
 from netdra.model.policy import DeviceExposurePolicy
-from netdra.node.claims.beside import held_of
 from tests.unit.node.claims.pooled_node import (
     SPEED,
     WHOLE,
@@ -300,7 +299,7 @@ class PooledVFs(RuleBasedStateMachine):
     @invariant()
     def what_no_record_has_is_known_without_the_devices_of_all_claims(self) -> None:
         network, store = self.world.daemon.network, self.world.daemon.store
-        recorded = {entry for record in store.all() for entry, _ in held_of(record)}
+        recorded = frozenset(entry for record in store.all() for entry in record.held)
         alone = [device for device in network.held if not device.is_prepared and device.claim]
         assert list(network.unrecorded(recorded)) == alone
 
