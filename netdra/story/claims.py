@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from netdra.model.claim import AllocatedDeviceStatus, DeviceRequestAllocationResult, ResourceClaim
+from netdra.model.errors import without_hint
 from netdra.model.names import DRIVER, network_of_class
 from netdra.model.neutron_port import NeutronPort
 from netdra.model.suggestions import hint, listed
@@ -239,8 +240,10 @@ def _of_port(port: NeutronPort) -> Iterator[Statement]:
         yield Statement(severity="warning", object=about, text=text, next_step=next_step, reason="NotAsked")
         return
     if bound.status != "True":
-        text = f'the port of device "{port.spec.device}" is not Bound in Neutron: {bound.reason}: {bound.message}'
-        next_step = 'see "When a port is not Bound" in docs/neutron.md'
+        hint = port.next_step
+        cause = without_hint(bound.message, hint)
+        text = f'the port of device "{port.spec.device}" is not Bound in Neutron: {bound.reason}: {cause}'
+        next_step = hint or 'see "When a port is not Bound" in docs/neutron.md'
         yield wrong(about, text, next_step, reason=bound.reason, time=bound.last_transition_time)
         return
     yield done(about, f"Bound: {bound.message}", reason=bound.reason, time=bound.last_transition_time)
@@ -270,8 +273,15 @@ def _of_device(claim: ResourceClaim, status: AllocatedDeviceStatus, pod: PlacedP
             what = "is not prepared" if reason == "NotPrepared" else "is not attached"
             what = what if condition.get("type") == "Ready" else f"is not {condition.get('type')}"
             cause, *others = message.splitlines() or [""]
-            text = f'device "{status.device}" {what}: {cause}'
-            yield wrong(about, text, _NEXT_OF.get(reason, ""), reason=reason, time=time, details=others)
+            hint = _hint(status.data) if condition.get("type") == "Ready" else ""
+            text = f'device "{status.device}" {what}: {without_hint(cause, hint)}'
+            yield wrong(about, text, hint or _NEXT_OF.get(reason, ""), reason=reason, time=time, details=others)
+
+
+def _hint(data: Any) -> str:
+    """The next step that the node's driver reports beside the condition `Ready`; "" if none."""
+    step = data.get("nextStep") if isinstance(data, Mapping) else None
+    return step if isinstance(step, str) else ""
 
 
 def _attached(status: AllocatedDeviceStatus) -> str:
