@@ -7,7 +7,7 @@ from typing import Any
 
 from netdra.model.claim import AllocatedDeviceStatus, DeviceRequestAllocationResult, ResourceClaim
 from netdra.model.errors import without_hint
-from netdra.model.names import DRIVER, network_of_class
+from netdra.model.names import DRIVER, network_class, network_of_class
 from netdra.model.neutron_port import NeutronPort
 from netdra.model.suggestions import hint, listed
 from netdra.model.topology import NetworkTopology
@@ -116,7 +116,8 @@ def _unknown_class(cluster: ClusterState, claim: ResourceClaim, name: str) -> St
             next_step = "netdra doctor --only cluster; without these gates, remove the request from the claim"
         else:
             text += f'; PodNetwork "{network}" does not exist'
-            next_step = hint(network, (entry.name for entry in cluster.networks), "PodNetworks:") or "create it"
+            there = [network_class(entry.name) for entry in cluster.networks]
+            next_step = hint(name, there, "the DeviceClasses of PodNetworks are") or "create it"
     elif of:
         topology = max(of, key=lambda entry: len(entry.name))
         steps = [f"{topology.name}-{step.name}" for step in topology.spec.steps if step.is_root]

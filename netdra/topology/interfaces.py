@@ -264,6 +264,15 @@ def _key(step: Step | PlannedStep) -> str:
     return next((key for key in _keys(step) if step.config.get(key) is not None), "")
 
 
+_KINDS: Mapping[type, str] = {
+    list: "a list",
+    dict: "an object",
+    int: "a number",
+    float: "a number",
+    bool: "true or false",
+}
+
+
 def _given(step: Step | PlannedStep, names: Mapping[str, str]) -> str:
     """The name that the config gives, or ""."""
     key = _key(step)
@@ -271,8 +280,10 @@ def _given(step: Step | PlannedStep, names: Mapping[str, str]) -> str:
         return ""
     text = step.config[key]
     if not isinstance(text, str):
-        hint = "put it in quotes, or write text beside the reference"
-        raise ConfigError(f"config.{key} is {type(text).__name__}, not an interface's name", hint=hint)
+        is_several = isinstance(text, list | tuple | dict)
+        hint = "write one name" if is_several else "put it in quotes, or write text beside the reference"
+        kind = _KINDS.get(type(text), type(text).__name__)
+        raise ConfigError(f"config.{key} is {kind}, not an interface's name", hint=hint)
     name = text_with_names(text, names)
     if not name:
         raise ConfigError(
