@@ -123,8 +123,11 @@ def examine(graphs: Sequence[Steps]) -> tuple[tuple[dict[str, str], ...], tuple[
                     if open_ := _open(step):
                         names[step.name], problem = _apart(open_, step, named), _never_fits(open_)
                     else:
-                        names[step.name] = _given(step, names) or _default(step, names) or next(numbers)
-                        problem = "" if is_open(names[step.name]) else unfit(names[step.name])
+                        given_name = _given(step, names)
+                        names[step.name] = given_name or _default(step, names) or next(numbers)
+                        # The name of another step is an error of that step, and is not reported again.
+                        is_own = bool(given_name) and "{{" not in step.config[_key(step)]
+                        problem = unfit(given_name) if is_own and not is_open(given_name) else ""
                 except ConfigError as error:
                     names[step.name], problem, hint = next(numbers), error.what, error.hint
                 if problem:
