@@ -45,6 +45,10 @@ _KINDS: dict[str, Kind] = {
     "Histogram": "metric",
     "Family": "metric",
 }
+_HINT_PLACES = {"Finding": 1, "sentence": 1, "_Remark": 1, "wrong": 2}
+"""The functions of which an argument is a hint, and its place."""
+_HINTS = {"hint", "next_step"}
+"""The names of variables and arguments that are hints."""
 _EVENT_MODULES = re.compile(r"(^|/)(events|reports|announce|writing)\.py$")
 _NOT_FOR_PEOPLE = ("cni/types/", "node/wire/", "drawing/")
 _PROSE = re.compile(r"[A-Za-z]{2,}[,;:]? [A-Za-z(\"'{]|\} [a-z]{2,}|[a-z]{2,} \{")
@@ -105,6 +109,9 @@ class Reader:
             if _PROSE.search(text):
                 yield Message(self._path, function, kind, text)
             yield from self._inserted(node, function, kind)
+        elif isinstance(node, ast.Call) and (place := _HINT_PLACES.get(_called(node))) is not None:
+            for at, child in enumerate([node.func, *node.args, *node.keywords]):
+                yield from self._node(child, function, "hint" if at == place + 1 else _kind(node, kind))
         else:
             yield from self._below(node, function, _kind(node, kind))
 
@@ -128,7 +135,10 @@ def _is_docstring(node: ast.AST) -> bool:
 def _kind(node: ast.AST, outer: Kind) -> Kind:
     """The kind of the texts below a node."""
     if isinstance(node, ast.keyword):
-        return "hint" if node.arg == "hint" else "help" if node.arg == "help" and outer == "text" else outer
+        return "hint" if node.arg in _HINTS else "help" if node.arg == "help" and outer == "text" else outer
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    if any(isinstance(target, ast.Name) and target.id in _HINTS for target in targets):
+        return "hint"
     name = _called(node) if isinstance(node, ast.Call) else ""
     return "error" if name.endswith("Error") else _KINDS.get(name, outer)
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from netdra.cni.errors import PluginError, coded, stderr_lines
-from netdra.model.errors import NetdraError, PermanentError, TemporaryError
+from netdra.model.errors import NetdraError, PermanentError, TemporaryError, sentence
 from netdra.model.plan import PlannedStep, called
 from netdra.model.result import StepResult
 
@@ -160,10 +160,16 @@ class FailedAttachReport(msgspec.Struct, frozen=True, kw_only=True, rename="came
         """Whether nothing is left to undo."""
         return all(step.outcome == "undone" for step in self.undone)
 
+    @property
+    def with_hints(self) -> str:
+        """The report in lines: each failure with its next step, then the outcome of other steps."""
+        return "\n".join(
+            [*(_failure_lines(failure, failure.hint) for failure in self.failures), *_undo_lines(self.undone)]
+        )
+
     def __str__(self) -> str:
-        """The report in lines."""
-        failures = [f"{failure}: {failure.message}{_with_code(failure)}" for failure in self.failures]
-        return "\n".join([*failures, *_undo_lines(self.undone)])
+        """The report in lines, without next steps."""
+        return "\n".join([*(_failure_lines(failure) for failure in self.failures), *_undo_lines(self.undone)])
 
 
 class DetachReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -299,6 +305,10 @@ class AttachError(NetdraError):
         super().__init__(f"sandbox {report.sandbox}: {report}", hint=hint)
         self.report = report
 
+    def __str__(self) -> str:
+        """The report; the next step is beside its failure, not after the outcome of other steps."""
+        return f"sandbox {self.report.sandbox}: {self.report.with_hints}"
+
 
 class AttachPermanentError(AttachError, PermanentError):
     """Trying again changes nothing."""
@@ -347,6 +357,11 @@ def failure_of(topology: str, step: PlannedStep, problem: Exception) -> StepFail
 def _without_name(named: dict[str, Any], what: str) -> str:
     """A message without the step's name at its beginning, which the report gives by itself."""
     return what.removeprefix(str(StepName(**named))).lstrip(":, ")
+
+
+def _failure_lines(failure: StepFailure, hint: str = "") -> str:
+    first, *others = f"{failure}: {failure.message}{_with_code(failure)}".split("\n")
+    return "\n".join([sentence(first, hint), *others])
 
 
 def _with_code(failure: StepFailure) -> str:

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from netdra.model import names
-from netdra.model.device import Decision, ExposedDevice, Hidden, Problem
+from netdra.model.device import Decision, ExposedDevice, ExposureResult, Hidden, PolicyVerdict, Problem
 from netdra.model.errors import sentence
+from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import MAX_ATTRIBUTES_AND_CAPACITIES, DeviceCapacity
 from netdra.model.suggestions import listed
 
@@ -100,6 +101,35 @@ def nothing_offered(decisions: Sequence[Decision]) -> str:
     rest = sum(reasons.values()) - sum(count for _, count in reasons.most_common(_NAMED))
     more = [f"{rest} more for other reasons, see `netdra explain`"] if rest else []
     return "\n  ".join(["no devices are offered:", *lines, *more])
+
+
+def without_devices(policies: Iterable[DeviceExposurePolicy], result: ExposureResult) -> Iterator[str]:
+    """Why policies make no devices of a node that offers others; those with a problem of their own are reported."""
+    used = {problem.policy for problem in result.problems}
+    found: dict[str, list[PolicyVerdict]] = {}
+    for decision in result.decisions:
+        for verdict in decision.verdicts:
+            found.setdefault(verdict.policy, []).append(verdict)
+    for policy in policies:
+        verdicts = found.get(policy.name, [])
+        outcomes = Counter(verdict.outcome for verdict in verdicts)
+        if policy.name in used or not outcomes or outcomes.keys() & {"wins", "excludes", "failed", "invalid"}:
+            continue
+        if outcomes["overruled"]:
+            first = next(verdict for verdict in verdicts if verdict.outcome == "overruled")
+            why = f"{_interfaces(outcomes['overruled'])} matched, but not offered: {first.detail}"
+        elif outcomes["outranked"]:
+            first = next(verdict for verdict in verdicts if verdict.outcome == "outranked")
+            why = f'{_interfaces(outcomes["outranked"])} matched, but policy "{first.by}" has a higher rank'
+        elif outcomes["other-node"]:
+            why = "its nodeSelector does not match the node"
+        else:
+            why = f"it does not match any of the {_interfaces(len(verdicts))}"
+        yield f'policy "{policy.name}": no devices: {why}'
+
+
+def _interfaces(count: int) -> str:
+    return f"{count} interface{'s' * (count != 1)}"
 
 
 def _short(name: str) -> str:

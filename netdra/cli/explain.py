@@ -27,7 +27,7 @@ OUTCOMES = {
     "wins": "matches and is used",
     "excludes": "matches and excludes it",
     "outranked": "matches, but another policy has a higher rank",
-    "overruled": "matches, but another policy is used instead",
+    "overruled": "matches, but does not apply",
     "no-match": "does not match",
     "other-node": "selects other nodes",
     "failed": "fails on it",

@@ -59,7 +59,10 @@ def command(
         return
     read = given.read((), *policy_paths, recorded.inventory_path)
     read.require(DeviceExposurePolicy)
-    inventories = recorded.choose(read.inventories(recorded.inventory_path))
+    there = read.inventories(recorded.inventory_path)
+    if not there:
+        terminal.tell("PATHs contain no inventory (netdra capture): the interfaces of this machine are used")
+    inventories = recorded.choose(there)
     _print([_planned(read, inventory, inputs.features(gates)) for inventory in inventories], output or "yaml")
 
 
@@ -112,6 +115,9 @@ def _planned(read: objects.InputObjects, inventory: Inventory, features: Feature
             terminal.tell(f'policy "{policy.name}": {text}')
     if not packed.slices:
         terminal.tell(devices.nothing_offered(result.decisions))
+    else:
+        for text in devices.without_devices(policies, result):
+            terminal.tell(text)
     return packed, result
 
 

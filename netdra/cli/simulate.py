@@ -22,15 +22,19 @@ from netdra.model.claim import (
     ResourceClaimTemplate,
 )
 from netdra.model.core import ClusterNode
+from netdra.model.custom_device import CustomDevice
 from netdra.model.errors import InvalidInputError
 from netdra.model.meta import ObjectMeta
 from netdra.model.pod_network import PodNetwork
+from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import ResourceSlice, newest
+from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.slices.allocator import Allocation, Allocator, NodeExplanation, claim_key, named, shown
 from netdra.slices.nodes import SchedulerNode
 from netdra.slices.written import faults
 from netdra.topology.classes import known_classes
+from netdra.topology.selectors import choices, device_claim
 
 _LEFT = ("DEVICE", "POOL", "CAPACITY", "CONSUMED", "LEFT", "OF")
 _KINDS = (ResourceSlice, ResourceClaim, DeviceClass, NetworkTopology, ClusterNode, PodNetwork)
@@ -47,6 +51,7 @@ class ClaimOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         reason: why it was refused, in one sentence; `why` in several, with the claims that are in the way.
         nodes: the same as data, node by node.
         warnings: why the scheduler may leave the pod Pending although devices are free.
+        errors: why netdra rejects the claim, although the scheduler allocates it: its pod does not start.
     """
 
     claim: str
@@ -56,6 +61,7 @@ class ClaimOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     reason: str = ""
     why: tuple[str, ...] = ()
     nodes: tuple[NodeExplanation, ...] = ()
+    errors: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
@@ -93,7 +99,8 @@ def command(
     Nodes, or, without Nodes, of the nodes in slices. For a NetworkTopology, the DeviceClasses of the controller are
     used, and for a PodNetwork its DeviceClass and its addresses. Warnings on stderr list claims for which the scheduler
     may time out, claims that request one shared device twice, slices that the API server would reject, and fields that
-    are ignored. The exit code is 1 if a claim cannot be allocated.
+    are ignored. Claims that are allocated, but that netdra would reject on the node, are listed with the reason, which
+    `netdra validate` shows as well. The exit code is 1 if a claim cannot be allocated or is rejected.
 
     With --cluster, the claims of the cluster keep their devices, and the claims of the PATHs are allocated; without
     claims in PATHs, those of the cluster.
@@ -116,7 +123,11 @@ def command(
         admin_namespaces=admin_namespaces,
     )
     problems = (*read.misread(), *planning, *_refused_slices(slices), *_unlabelled(slices, known or recorded))
-    outcomes = tuple(_play(allocator, claims, nodes or None))
+    rejections = _rejections(read)
+    outcomes = tuple(
+        msgspec.structs.replace(outcome, errors=rejections.get(outcome.claim, ()))
+        for outcome in _play(allocator, claims, nodes or None)
+    )
     refused = sum(outcome.result == "refused" for outcome in outcomes)
     if output == "table":
         _print_table(outcomes, refused)
@@ -125,7 +136,7 @@ def command(
             terminal.tell(text)
     else:
         terminal.print_data({"claims": outcomes, "refused": refused, "problems": problems}, output)
-    context.exit(1 if refused else 0)
+    context.exit(1 if refused or any(outcome.errors for outcome in outcomes) else 0)
 
 
 def _claims(read: objects.InputObjects) -> tuple[list[ResourceClaim], list[ResourceClaim]]:
@@ -142,6 +153,38 @@ def _claims(read: objects.InputObjects) -> tuple[list[ResourceClaim], list[Resou
     keys = set(map(claim_key, written))
     others = [claim for claim in there if claim_key(claim) not in keys]
     return (written, others) if written else (others, [])
+
+
+def _rejections(read: objects.InputObjects) -> dict[str, tuple[str, ...]]:
+    """The errors of the claims and templates of the files, and of their topologies: netdra rejects them on the node."""
+    from netdra.review import objects as reviews
+    from netdra.review.world import World, topologies_of_class
+    from netdra.vocabulary import added
+
+    topologies = {topology.name: topology for topology in read.of(NetworkTopology)}
+    written = read.claims(read.files)
+    policies, customs = read.of(DeviceExposurePolicy), read.of(CustomDevice)
+    world = World(
+        topologies=topologies,
+        schemas={schema.metadata.name: schema for schema in read.of(CNIPluginSchema)},
+        classes=known_classes(topologies.values(), node_slices.classes(read)),
+        added=added(policies, customs),
+        pod_networks={network.name: network for network in read.of(PodNetwork)},
+        offline=True,
+    )
+    found: dict[int, list[str]] = {}
+    for value, finding in reviews.errors([*topologies.values(), *written], world):
+        found.setdefault(id(value), []).append(finding.text)
+    wrong: dict[str, tuple[str, ...]] = {}
+    for claim in written:
+        wanted = device_claim(claim)[0]
+        named = (choice.device_class_name for request in wanted.requests for choice in choices(request))
+        classes = (world.classes[name] for name in named if name in world.classes)
+        asked = dict.fromkeys(name for each in classes for name in topologies_of_class(each) if name in topologies)
+        texts = (text for value in (claim, *map(topologies.__getitem__, asked)) for text in found.get(id(value), ()))
+        key = claim_key(claim if isinstance(claim, ResourceClaim) else _claim_of(claim))
+        wrong[key] = tuple(dict.fromkeys(texts))
+    return wrong
 
 
 def _check_once(claims: Sequence[ResourceClaim]) -> None:
@@ -248,6 +291,10 @@ def _print_table(outcomes: Sequence[ClaimOutcome], refused: int) -> None:
         if outcome.result == "refused":
             lines = (f"\n{shown(outcome.claim)} cannot be allocated:", *(f"  {line}" for line in outcome.why))
             click.echo(terminal.printable("\n".join(lines)))
+    for outcome in outcomes:
+        if outcome.errors and outcome.result != "refused":
+            lines = (f"\n{shown(outcome.claim)} is allocated, but rejected on the node:", *outcome.errors)
+            click.echo(terminal.printable("\n  ".join(lines)))
     if refused:
         click.echo(f"\n{refused} claim{'s' * (refused != 1)} rejected")
 

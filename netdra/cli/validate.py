@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 import click
@@ -35,14 +35,19 @@ if TYPE_CHECKING:
 
 Kind = TypeVar("Kind")
 Written = ResourceClaim | ResourceClaimTemplate | DeviceClass
+_MANY = 200
+"""Files or objects from which on progress is shown."""
 _CLUSTER = "the cluster"
 """The file of its objects, in problems."""
-_KINDS: tuple[type[Document], ...] = (
+_OWN_KINDS: tuple[type[Document], ...] = (
     NetworkTopology,
     DeviceExposurePolicy,
     CNIPluginSchema,
     CustomDevice,
     PodNetwork,
+)
+_KINDS: tuple[type[Document], ...] = (
+    *_OWN_KINDS,
     DeviceClass,
     ResourceClaimTemplate,
     ResourceClaim,
@@ -140,7 +145,7 @@ def command(context: click.Context, given: objects.InputOptions, output: str, st
     claims and classes. Services are validated if they name a PodNetwork. Other objects of other API groups are ignored.
 
     With --cluster, the objects of the PATHs are validated together with those of the cluster, as if they were applied;
-    without PATHs, those of the cluster are validated.
+    without PATHs, those of the cluster are validated. Kinds that you cannot read are listed.
 
     The exit code is 1 if there is a problem, and 2 if a file cannot be read. Warnings, which are those of the webhook,
     do not change it without --strict.
@@ -148,12 +153,17 @@ def command(context: click.Context, given: objects.InputOptions, output: str, st
     given.check()
     checked = _Checked([], [], [], [], [], [], [], "" if given.of_cluster else IN_FILES)
     unknown = objects.UnknownKinds()
-    for path in inputs.once(given.paths):
-        checked.take(path, unknown)
+    paths = list(inputs.once(given.paths))
+    with _progress("Reading", len(paths), "files") as advance:
+        for path in paths:
+            checked.take(path, unknown)
+            advance()
     files = list(checked.files)
     slices = [value for _, value in _of(checked.items, ResourceSlice)]
+    unread: tuple[str, ...] = ()
     if given.of_cluster:
         cluster = _of_cluster(given)
+        unread = tuple(sorted(cluster.refused()))
         checked.items.extend([*_not_overridden(cluster, checked.items)])
         checked = checked._replace(where=IN_FILES if cluster.refusals else "")
         if _of(checked.items, PodNetwork):
@@ -173,9 +183,9 @@ def command(context: click.Context, given: objects.InputOptions, output: str, st
     makers = {id(item.marked) for item in checked.workloads}  # a JobSet has several pod specs, and is one object
     count = sum(item.file in files for item in checked.items) + len(makers) + len(checked.services)
     if output == "table":
-        _print(problems, count)
+        _print(problems, count, unread)
     else:
-        terminal.print_data({"problems": problems, "objects": count}, output)
+        terminal.print_data({"problems": problems, "objects": count} | ({"unread": unread} if unread else {}), output)
     context.exit(1 if any(problem.severity == "error" for problem in problems) else 0)
 
 
@@ -211,6 +221,16 @@ class _Checked(NamedTuple):
                 self.items.append(item)
 
 
+@contextlib.contextmanager
+def _progress(label: str, total: int, unit: str) -> Iterator[Callable[[], None]]:
+    """The progress of work that takes long; a few objects take a moment, and have none."""
+    if total < _MANY:
+        yield lambda: None
+        return
+    with terminal.progress(label, total, unit) as advance:
+        yield advance
+
+
 def _problems(checked: _Checked) -> Iterator[FileProblem]:
     """All that is wrong with the objects, each by itself and all together."""
     from netdra.review import objects as reviews
@@ -219,13 +239,16 @@ def _problems(checked: _Checked) -> Iterator[FileProblem]:
     yield from checked.problems
     yield from _duplicates(items)
     of = {id(item.value): item for item in items}
-    errors = reviews.errors([item.value for item in items], world)
-    wrong = [(of[id(value)], _placed(of[id(value)], finding)) for value, finding in errors]
+    with _progress("Checking for errors", len(items), "objects") as advance:
+        errors = reviews.errors([item.value for item in items], world, advance)
+        wrong = [(of[id(value)], _placed(of[id(value)], finding)) for value, finding in errors]
     wrong += [*_by_definition(items, wrong)]
     yield from (item.problem(finding) for item, finding in wrong)
     refused = {id(item) for item, _ in wrong}
-    for value, finding in reviews.warnings([item.value for item in items if id(item) not in refused], world):
-        yield of[id(value)].problem(_placed(of[id(value)], finding), "warning")
+    accepted = [item.value for item in items if id(item) not in refused]
+    with _progress("Checking for warnings", len(accepted), "objects") as advance:
+        for value, finding in reviews.warnings(accepted, world, advance):
+            yield of[id(value)].problem(_placed(of[id(value)], finding), "warning")
     yield from _slices(items)
     yield from _scoped(items)
     yield from _workloads(items, checked.workloads, checked.where)
@@ -266,12 +289,12 @@ def _of_cluster(given: objects.InputOptions) -> ClusterObjects:
     """The cluster's objects.
 
     Raises:
-        InvalidInputError: the user may read no kind of them.
+        InvalidInputError: the user may read no kind of them, or without PATHs no kind of netdra.
     """
     from netdra.cli import cluster_objects
 
     cluster = cluster_objects.read(given.access(), _KINDS)
-    if not cluster.objects:
+    if not cluster.objects or not (given.paths or any(kind in cluster.objects for kind in _OWN_KINDS)):
         raise InvalidInputError(
             "no objects of netdra in the cluster can be read",
             hint='request a ClusterRoleBinding to the ClusterRole "netdra-reader", or install netdra',
@@ -505,7 +528,7 @@ def _about_field(field: str | int, what: str) -> str:
     return f"{field}: {what}" if what.startswith(_STATEMENTS) or rest.startswith("is more than") else what
 
 
-def _print(problems: Sequence[FileProblem], objects: int) -> None:
+def _print(problems: Sequence[FileProblem], objects: int, unread: Sequence[str]) -> None:
     for problem in problems:
         click.echo(terminal.printable(problem.text))
     checked = f"{objects} object{'s' * (objects != 1)} checked"
@@ -516,4 +539,5 @@ def _print(problems: Sequence[FileProblem], objects: int) -> None:
         wrong += f", {warnings} warning{'s' * (warnings != 1)}"
     if not objects and not problems:
         wrong = "the files do not contain objects of netdra's kinds"
-    terminal.tell(f"{checked}, {wrong}")
+    without = f"; could not be read, and not checked: {', '.join(unread)}" if unread else ""
+    terminal.tell(f"{checked}, {wrong}{without}")

@@ -480,6 +480,7 @@ class PodAddresses:
                         reason=problem.reason,
                         action="AssignAddress",
                         note=str(problem),
+                        next_step=problem.hint,
                     )
                 )
 

@@ -58,6 +58,9 @@ def attached(claim: ResourceClaim) -> tuple[str, ...]:
     return tuple(text for text in plain if ip.is_address(text))
 
 
+_EXCLUDE = "Exclude the address, or configure that machine with another one."
+
+
 def occurrence(network: PodNetwork, address: PodAddress) -> Occurrence:
     """The event of a PodNetwork of which another machine has an address."""
     regarding = ObjectReference(
@@ -69,7 +72,8 @@ def occurrence(network: PodNetwork, address: PodAddress) -> Occurrence:
         reason="DuplicateAddress",
         action="AssignAddress",
         note=f"node {address.spec.node_name} found another machine that uses {_plain(address)}: it is not assigned for "
-        f"{CONFLICT_SECONDS // 60} minutes. Exclude the address, or configure that machine with another one.",
+        f"{CONFLICT_SECONDS // 60} minutes. {_EXCLUDE}",
+        next_step=_EXCLUDE,
     )
 
 

@@ -276,9 +276,7 @@ class NetworkShares:
             if reminders.is_due(key, (entry.metadata.uid, problem)):
                 reminders.note(key, (entry.metadata.uid, problem))
                 what = f'PodNetwork "{name}" is not for namespace "{entry.metadata.namespace}"'
-                self._warn(
-                    entry, problem, sentence(what, f"its spec.namespaces has {', '.join(network.spec.namespaces)}")
-                )
+                self._warn(entry, problem, what, f"its spec.namespaces has {', '.join(network.spec.namespaces)}")
         free = "no free address" if not most else f"free addresses for {most} more steps"
         hint = "the pod stays Pending until addresses are released, or a range is added to the PodNetwork"
         for key, entry in waiting.items():
@@ -286,13 +284,20 @@ class NetworkShares:
                 continue
             reminders.note(key, (entry.metadata.uid, NoFreeAddressError.reason))
             wanted = f", and the claim requests {entry.steps}" if entry.steps > 1 else ""
-            self._warn(entry, NoFreeAddressError.reason, sentence(f'PodNetwork "{name}" has {free}{wanted}', hint))
+            self._warn(entry, NoFreeAddressError.reason, f'PodNetwork "{name}" has {free}{wanted}', hint)
         self.work.add(name, REPORT_SECONDS)
 
-    def _warn(self, request: _Request, reason: str, note: str) -> None:
+    def _warn(self, request: _Request, reason: str, what: str, hint: str) -> None:
         for regarding in claim_references(request.metadata):
             self._recorder.emit(
-                Occurrence(regarding=regarding, type="Warning", reason=reason, action=ACTION, note=note)
+                Occurrence(
+                    regarding=regarding,
+                    type="Warning",
+                    reason=reason,
+                    action=ACTION,
+                    note=sentence(what, hint),
+                    next_step=hint,
+                )
             )
 
 

@@ -183,13 +183,13 @@ class Inspection:
                     network = await self._neutron.network(answer.network_id)
                     vf_settings = await self._neutron.describe(answer, network)
                 except (NoNetworkError, OtherProjectError, UnknownProjectError) as problem:
-                    elsewhere = neutron_ports.text_of(problem)
+                    elsewhere = str(problem)
             what = neutron_changes.difference(port, answer, vf_settings)
             status = neutron_ports.changed(port, what, now, elsewhere, vf_settings)
         except LostError as problem:
             status = neutron_ports.failed(port, problem, now)
         except OtherProjectError as problem:
-            status = neutron_ports.changed(port, "", now, neutron_ports.text_of(problem))
+            status = neutron_ports.changed(port, "", now, str(problem))
         if self._cluster.ports().get(key_of(port.metadata.namespace, port.name)) is not port:
             return  # its node has chosen another VF meanwhile
         with suppress(ConflictError, NotFoundError):

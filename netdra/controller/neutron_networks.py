@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from netdra.controller import neutron_ports
+from netdra.model.errors import sentence
 from netdra.model.neutron_port import NeutronPort
 from netdra.neutron.answers import NeutronNetwork
 from netdra.neutron.client import Neutron
@@ -98,10 +98,10 @@ def _check_same_network(port: NeutronPort, network: NeutronNetwork, others: Iter
 def _problem(port: NeutronPort, wanted: str, now: NeutronNetwork | NeutronError) -> str:
     assert port.status is not None
     if isinstance(now, NeutronError):
-        return neutron_ports.text_of(now)
+        return str(now)
     if is_id(wanted) or now.id == port.status.network_id or now.name != port.status.network_name:
         return ""
-    return f"{_moved(now, port.status.network_id, 'this port')}\n{_HINT}"
+    return sentence(_moved(now, port.status.network_id, "this port"), _HINT)
 
 
 def _moved(network: NeutronNetwork, former: str, of: str) -> str:

@@ -235,20 +235,18 @@ def bound(
         network_name=network.name,
         settings=port_settings(vf_settings),
         conditions=conditions(desired, _conditions(port), port.metadata.generation, now),
+        next_step="",
     )
 
 
 def failed(port: NeutronPort, problem: NeutronError | CloudsError, now: datetime) -> NeutronPortStatus:
     """The status of a port that is not as it should be; its former facts stay."""
-    desired = [Desired(BOUND, holds=False, reason=problem.reason, message=text_of(problem))]
-    return replace(_about(port), conditions=conditions(desired, _conditions(port), port.metadata.generation, now))
-
-
-def text_of(problem: NeutronError | CloudsError) -> str:
-    """A problem and the next step, as a condition's message: the step is on its own line, where doctor reads it."""
-    if not problem.hint:
-        return problem.what
-    return f"{problem.what}{'' if problem.what.endswith('.') else ';'}\n{problem.hint}"
+    desired = [Desired(BOUND, holds=False, reason=problem.reason, message=str(problem))]
+    return replace(
+        _about(port),
+        conditions=conditions(desired, _conditions(port), port.metadata.generation, now),
+        next_step=problem.hint,
+    )
 
 
 def changed(

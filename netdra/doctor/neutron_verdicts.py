@@ -14,6 +14,7 @@ import msgspec
 
 from netdra.doctor.cluster_verdicts import AS_ADMINISTRATOR, NAMED
 from netdra.doctor.diagnosis import Diagnosis, Level, Unseen
+from netdra.model.errors import without_hint
 from netdra.model.neutron_port import HOST_ANNOTATION, NeutronPort
 from netdra.model.suggestions import hint, listed
 from netdra.neutron.answers import HARDWARE_SWITCH, ROLE, Agent, NeutronNetwork, Port, Subnet
@@ -200,7 +201,7 @@ def _troubles(port: NeutronPort, is_running: str, now: datetime) -> Iterator[_Po
     bound, current, deleted = port.bound, port.current, port.metadata.deletion_timestamp
     if deleted:
         if _age(deleted, now) >= PATIENCE:
-            why = _parts(bound.message)[0] if bound is not None and bound.status == "False" else ""
+            why = without_hint(bound.message, port.next_step) if bound is not None and bound.status == "False" else ""
             yield _PortTrouble("warning", "remain in Terminating", deleted, why or _UNSAID, _TERMINATING)
         return
     created = port.metadata.creation_timestamp or ""
@@ -218,21 +219,17 @@ def _troubles(port: NeutronPort, is_running: str, now: datetime) -> Iterator[_Po
     if bound is None and _age(created, now) >= PATIENCE:
         yield _PortTrouble("error", "NeutronPorts not processed by the controller", created, fix=is_running)
     if bound is not None and bound.status != "True":
-        what, step = _parts(bound.message)
-        fix = " ".join(step.split()) or f"kubectl -n {port.metadata.namespace} describe neutronport {port.name}"
+        what = without_hint(bound.message, port.next_step)
+        fix = (
+            " ".join(port.next_step.split()) or f"kubectl -n {port.metadata.namespace} describe neutronport {port.name}"
+        )
         yield _PortTrouble("warning", f"not Bound, {bound.reason}", bound.last_transition_time, what, fix)
     if current is not None and current.status == "False":
-        what = _parts(current.message)[0]
+        what = current.message.partition("\n")[0]
         yield _PortTrouble("warning", "changed in Neutron", current.last_transition_time, what, _CHANGED)
     if (enforced := port.enforced) is not None and enforced.status == "False":
-        what = _parts(enforced.message)[0]
+        what = enforced.message
         yield _PortTrouble("warning", "not enforced", enforced.last_transition_time, what, _NOT_ENFORCED)
-
-
-def _parts(message: str) -> tuple[str, str]:
-    """The problem and the next step of a condition's message; former versions wrote no punctuation between them."""
-    what, _, step = message.partition("\n")
-    return what.removesuffix(";"), step
 
 
 def _troubled(ports: Iterable[NeutronPort], is_running: str, now: datetime) -> Iterator[Diagnosis]:

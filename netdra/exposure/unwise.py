@@ -17,6 +17,7 @@ from netdra.model import names, quantity
 from netdra.model.device import ExposedDevice, ExposureResult
 from netdra.model.kept import KEEPING_TYPES
 from netdra.model.policy import DeviceExposurePolicy, Exposure
+from netdra.model.quantity import BITS_PER_MBIT, MOST_MBITS
 from netdra.model.resource import MAX_STRING, CapacityRequestPolicy, DeviceCapacity, QuantityText
 from netdra.model.suggestions import closest
 from netdra.model.topology import MOVING_TYPES
@@ -53,11 +54,34 @@ def warnings(policy: DeviceExposurePolicy, rivals: Rivals = NO_RIVALS) -> Iterat
         yield "spec.exposure.allowHostUplink: true, so a pod can get the interface through which the node is reached"
     if exposure.allow_host_use:
         yield "spec.exposure.allowHostUse: true, so a pod can get an interface that the node is using"
+    yield from _in_bits(exposure)
     yield from _lost(exposure)
     yield from _pooled(policy.spec.selector.cel, exposure)
     yield from _moved(exposure)
     yield from _never_had(exposure)
     yield from _shadows(policy, rivals)
+
+
+def _in_bits(exposure: Exposure) -> Iterator[str]:
+    """Amounts of bandwidth that are written in bits: more than any link has, so no device is offered."""
+    amounts_of = [
+        (f"capacity.{name}.value", capacity.value)
+        for name, capacity in exposure.capacity.items()
+        if names.qualified(name) == BANDWIDTH and capacity.value is not None
+    ]
+    amounts_of += [
+        (f"supportedCNIPlugins[{at}].consumePerAllocation.{name}", amount)
+        for at, plugin in enumerate(exposure.supported_cni_plugins)
+        for name, amount in plugin.consume_per_allocation.items()
+        if names.qualified(name) == BANDWIDTH
+    ]
+    for place, amount in amounts_of:
+        mbits = quantity.parse(str(amount))
+        if mbits > MOST_MBITS:
+            yield (
+                f"spec.exposure.{place}: bandwidth {amount} is {quantity.render(mbits)} Mbit/s; write it in Mbit/s, "
+                f"e.g. {int(mbits / BITS_PER_MBIT) or 1}"
+            )
 
 
 def _lost(exposure: Exposure) -> Iterator[str]:

@@ -81,13 +81,23 @@ EVENTS = Resource("events.k8s.io/v1", "events", Event, namespaced=True)
 
 
 class Occurrence(msgspec.Struct, frozen=True, kw_only=True):
-    """An occurrence; equal ones are one event."""
+    """An occurrence; equal ones are one event.
+
+    Attributes:
+        regarding: the object that it is about.
+        type: whether it is a problem.
+        reason: one word for programs.
+        action: another one, for what was done or tried.
+        note: the text for people, with the next step.
+        next_step: the next step alone, for programs; "" if none.
+    """
 
     regarding: ObjectReference
     type: Literal["Normal", "Warning"]
     reason: str
     action: str
     note: str
+    next_step: str = ""
 
 
 @dataclass
@@ -228,7 +238,8 @@ class Recorder:
         """Note an occurrence; it is written soon."""
         # A name from the kernel may have bytes that are no text, which JSON has no place for.
         note = _short(occurrence.note.encode(errors="replace"))
-        short = msgspec.structs.replace(occurrence, note=note)
+        next_step = _short(occurrence.next_step.encode(errors="replace"))
+        short = msgspec.structs.replace(occurrence, note=note, next_step=next_step)
         now = self.clock()
         entry = self.book.note(short, now, _now())
         self._count_drops()
@@ -297,7 +308,11 @@ class Recorder:
         name = names.subdomain(occurrence.regarding.name)[: names.MAX_SUBDOMAIN - 17]
         series = EventSeries(count=entry.count, last_observed_time=entry.last) if entry.count > 1 else None
         return Event(
-            metadata=ObjectMeta(name=f"{name}.{secrets.token_hex(8)}", namespace=_home(occurrence.regarding)),
+            metadata=ObjectMeta(
+                name=f"{name}.{secrets.token_hex(8)}",
+                namespace=_home(occurrence.regarding),
+                annotations={names.NEXT_STEP: occurrence.next_step} if occurrence.next_step else {},
+            ),
             event_time=entry.first,
             reporting_controller=self.controller,
             reporting_instance=self.instance,

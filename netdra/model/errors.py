@@ -22,6 +22,12 @@ def sentence(what: str, hint: str) -> str:
     return f"{what} {hint}" if what.endswith((".", "!", "?")) else f"{what.rstrip(';:,')}; {hint}"
 
 
+def without_hint(text: str, hint: str) -> str:
+    """A text without the hint that `sentence` put at its end, for readers that show the hint apart."""
+    cause = text.removesuffix(hint) if hint else text
+    return text if cause == text else cause.rstrip("; ")
+
+
 class NetdraError(Exception):
     """An error of an object, and the next step.
 

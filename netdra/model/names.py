@@ -16,6 +16,8 @@ SCHEMA_GROUP_VERSION = "cni.networking.k8s.io/v1alpha1"
 TOPOLOGY_LABEL = f"{GROUP}/topology"
 STEP_LABEL = f"{GROUP}/step"
 SHIPPED_LABEL = f"{GROUP}/shipped"
+NEXT_STEP = f"{GROUP}/next-step"
+"""The annotation of an event that has the next step of its problem."""
 
 SEED_PCIE_ROOT = "device.k8s.io/pcieRoot"
 STANDARD_PCIE_ROOT = "resource.kubernetes.io/pcieRoot"

@@ -158,6 +158,8 @@ class NeutronPortStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel
             VF. `Current`, if False: the port was changed in Neutron after the VF got its settings. `Enforced`, if
             False: the VF cannot be configured as the port requires. If absent, the controller has not requested the
             port yet.
+        next_step: What to do if the port is not bound, e.g. `openstack quota set --ports …`. If absent, the port is
+            bound, or the condition `Bound` states all that is known.
     """
 
     port_id: str = msgspec.field(default="", name="portID")
@@ -165,6 +167,7 @@ class NeutronPortStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     network_name: str = ""
     settings: PortSettings | None = None
     conditions: tuple[Condition, ...] = ()
+    next_step: str = ""
 
 
 class NeutronPort(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -193,6 +196,11 @@ class NeutronPort(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     def pci_address(self) -> str:
         """The PCI address of its VF; "" as long as the node has not chosen one of pooled VFs."""
         return self.chosen_vf.pci_address if self.chosen_vf is not None else self.spec.pci_address
+
+    @property
+    def next_step(self) -> str:
+        """What to do if it is not bound, "" if that is not known."""
+        return self.status.next_step if self.status is not None else ""
 
     @property
     def bound(self) -> Condition | None:

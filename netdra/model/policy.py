@@ -42,7 +42,7 @@ class CapacityCounter(
 
     Attributes:
         value: The total amount of the device, which the claims that have the device at the same time share, e.g. `8` or
-            `10G`. If absent, `valueFrom` is required.
+            `10000`, which is 10 Gbit/s of `bandwidth`. If absent, `valueFrom` is required.
         value_from: The source of the amount on each node, in place of `value`, e.g. `{nodeAllocatable: pods}`. If
             absent, `value` is required.
         request_policy: The amounts that a claim can request, and the default for claims that do not request an amount,

@@ -33,6 +33,10 @@ _DECIMAL = {
 _SCALES = {"": Decimal(1)} | _BINARY | _DECIMAL
 _MAX_TEXT = 64
 
+BITS_PER_MBIT = 1_000_000
+MOST_MBITS = 1_000_000
+"""A larger bandwidth is most likely in bit/s: 1 Tbit/s, in Mbit/s."""
+
 
 @lru_cache(maxsize=4096)
 def parse(text: str | int) -> Decimal:

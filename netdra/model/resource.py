@@ -41,9 +41,9 @@ class CapacityRequestPolicyRange(Wire, frozen=True):
     """The least and the most that a claim may consume, and the step between.
 
     Attributes:
-        min: The minimum amount, e.g. `100M`; a claim that requests less gets this amount.
-        max: The maximum amount, e.g. `10G`. If absent, the whole capacity.
-        step: A request is rounded up to `min` plus a multiple of this amount, e.g. `100M`. If absent, it is not
+        min: The minimum amount, e.g. `100`; a claim that requests less gets this amount.
+        max: The maximum amount, e.g. `10000`. If absent, the whole capacity.
+        step: A request is rounded up to `min` plus a multiple of this amount, e.g. `100`. If absent, it is not
             rounded.
     """
 
@@ -57,9 +57,9 @@ class CapacityRequestPolicy(Wire, frozen=True):
 
     Attributes:
         default: The amount for claims that do not request an amount, e.g. `1`. If absent, the whole capacity.
-        valid_values: The amounts that a claim can consume, in ascending order, e.g. `[1G, 10G]`. A request is rounded
-            up to the next of these amounts. If absent, `validRange` applies; if that is absent, too, a claim can
-            consume any amount.
+        valid_values: The amounts that a claim can consume, in ascending order, e.g. `[1000, 10000]`. A request is
+            rounded up to the next of these amounts. If absent, `validRange` applies; if that is absent, too, a claim
+            can consume any amount.
         valid_range: The amounts that a claim can consume, as a range, e.g. `{min: "1", max: "8"}`. If absent,
             `validValues` applies; if that is absent, too, a claim can consume any amount.
     """

@@ -23,6 +23,13 @@ def closest(word: str, words: Iterable[str], cutoff: float = 0.65) -> str:
     return flat[close[0]] if close else ""
 
 
+def alike(word: str, words: Iterable[str]) -> str:
+    """The only one of some words that is similar to a word, numbers included; "" if none or several are."""
+    flat = {_flat(entry): entry for entry in words}
+    close = difflib.get_close_matches(_flat(word), flat, n=2, cutoff=0.65) if len(word) <= MAX_WORD else []
+    return flat[close[0]] if len(close) == 1 else ""
+
+
 def hint(word: str, words: Iterable[str], there_are: str = "known:", *, others: Mapping[str, str] | None = None) -> str:
     """`did you mean "…"?` for an unknown word, or the known ones where none is similar.
 

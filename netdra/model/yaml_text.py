@@ -29,6 +29,9 @@ MAX_VALUES = 1_000_000
 MAX_MERGED = 1_000
 SYNTAX = "the mistake may also be on a line before"
 TWICE = "remove one of the two"
+APART = 'write "---" on a line between the two objects'
+_HEAD = ("apiVersion", "kind", "metadata")
+"""The keys that an object begins with: twice at the left margin, they are those of two objects."""
 _NUMERIC = re.compile(r"[-+.]?\d\S*\Z")
 _BaseLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BaseDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -340,7 +343,8 @@ class StrictLoader(Loader):
             if key.tag == _MERGE or not isinstance(name, str):
                 continue
             if name in lines:
-                raise KeyProblem(f"the key {_quoted(name)} is already on line {lines[name]}", line, TWICE)
+                hint = APART if name in _HEAD and key.start_mark.column == 0 and line - lines[name] > 1 else TWICE
+                raise KeyProblem(f"the key {_quoted(name)} is already on line {lines[name]}", line, hint)
             lines[name] = line
 
 

@@ -54,6 +54,7 @@ class Fields(TypedDict, total=False):
     kind: str
     name: str
     seconds: float
+    hint: str
 
 
 _about: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar("about", default=MappingProxyType({}))

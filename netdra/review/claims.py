@@ -122,6 +122,7 @@ def _guesses(claim: Claim, world: World) -> Iterator[Finding]:
         place = next(_places(wanted, name, path))
         missing = f'{claim.kind} "{claim.metadata.name}": DeviceClass "{name}" not found'
         derived = False
+        near = ""
         for topology in (name[:at] for at, letter in enumerate(name) if letter == "-"):
             written = world.topologies.get(topology)
             made = [f"{topology}-{step.name}" for step in written.spec.steps if step.is_root] if written else []
@@ -132,12 +133,14 @@ def _guesses(claim: Claim, world: World) -> Iterator[Finding]:
                 what = f'{missing}: this step of NetworkTopology "{topology}" is not a device'
                 yield Finding(what=what, hint=f"request {roots}", path=place)
                 derived = True
+            elif written is not None:
+                near = near or suggestions.alike(name, made)
         if not derived and name in world.topologies:
             steps = world.topologies[name].spec.steps
             roots = ", ".join(f"{name}-{step.name}" for step in steps if step.is_root)
             what = f"{missing}: this is the name of a NetworkTopology"
             yield Finding(what=what, hint=f"request the classes of its root steps: {roots}", path=place)
-        elif not derived and (meant := _meant(name, world)):
+        elif not derived and (meant := _meant(name, world) or near):
             yield Finding(what=missing, hint=f'did you mean "{meant}"?', path=place)
 
 

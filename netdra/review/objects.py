@@ -55,24 +55,31 @@ def review(value: object, world: World, old: object = None, in_time: Clock = lam
     return ObjectFindings((), (*_warnings(value, world, old, in_time), *_beside(beside.warnings, value, world)))
 
 
-def errors(values: Sequence[object], world: World) -> beside.Beside:
-    """The errors of objects that are written together; `world` has them all."""
+def _nothing() -> None:
+    pass
+
+
+def errors(values: Sequence[object], world: World, advance: Callable[[], None] = _nothing) -> beside.Beside:
+    """The errors of objects that are written together; `world` has them all. `advance` is called after each object."""
     for value in values:
         yield from ((value, finding) for finding in _errors(value, world, None))
+        advance()
     yield from beside.errors(values)
 
 
-def warnings(values: Sequence[object], world: World) -> beside.Beside:
+def warnings(values: Sequence[object], world: World, advance: Callable[[], None] = _nothing) -> beside.Beside:
     """The warnings for authors of objects that are written together, of those without errors.
 
     Args:
         values: the objects without errors.
         world: all of them.
+        advance: called after each object.
     """
     ranks = RankIndex(world.policies.values())
     for value in values:
         its = replace(world, rivals=ranks.of(value)) if isinstance(value, DeviceExposurePolicy) else world
         yield from ((value, finding) for finding in _warnings(value, its, None, lambda: True))
+        advance()
     yield from beside.warnings(values)
     yield from beside.hiding(values)
 

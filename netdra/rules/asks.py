@@ -14,11 +14,9 @@ from netdra.model import names, quantity, suggestions
 from netdra.model.claim import DeviceClaim, DeviceClass, DeviceSubRequest, ExactDeviceRequest
 from netdra.model.errors import InvalidInputError
 from netdra.model.findings import Finding, Path
+from netdra.model.quantity import BITS_PER_MBIT, MOST_MBITS
 from netdra.topology.selectors import Written, check_selector, device_claim, expressions
 
-MOST_MBITS = 1_000_000
-"""A larger bandwidth is most likely in bit/s: 1 Tbit/s, in Mbit/s."""
-_BITS_PER_MBIT = 1_000_000
 _TAINTS = (names.LINK_DOWN, names.GONE, names.WITHDRAWN, names.TROUBLE, names.OF_NETWORK)
 _TEXT = re.compile(r"""(["'])((?:(?!\1)[^\\\n])*)\1""")
 _NEAR = 0.8
@@ -136,7 +134,7 @@ def _bandwidth(called: str, amount: str, place: Path) -> Iterator[_Judged]:
         return  # the API server says so
     if mbits > MOST_MBITS:
         what = f', request "{called}": bandwidth {amount} is {quantity.render(mbits)} Mbit/s'
-        yield Finding(what, f'write it in Mbit/s, e.g. "{int(mbits / _BITS_PER_MBIT) or 1}"', place), False
+        yield Finding(what, f'write it in Mbit/s, e.g. "{int(mbits / BITS_PER_MBIT) or 1}"', place), False
 
 
 def _tolerations(called: str, keys: Iterable[str], path: Path) -> Iterator[_Judged]:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from netdra.model import names
+from netdra.model import device_parameters, names, suggestions
 from netdra.model.claim import (
     DeviceClaim,
     DeviceClass,
@@ -32,9 +32,10 @@ from netdra.rules.pod import check_plans
 from netdra.topology import interfaces, mismatches
 from netdra.topology import parameters as parameters_of
 from netdra.topology.bind import is_for_extended_resources, planned
-from netdra.topology.classes import parameters
+from netdra.topology.classes import class_name, parameters
 from netdra.topology.graph import Graph, examine
 from netdra.topology.selectors import device_claim
+from netdra.topology.values import quoted
 
 
 class _Wish(msgspec.Struct, frozen=True):
@@ -77,10 +78,11 @@ def check_claim(
     for wish in _wishes(wanted, classes, path):
         wishes.setdefault(wish.topology, []).append(wish)
     given, wrong = _given(named, wanted, path)
+    misspelled = any(is_misspelled(_keys(config.opaque)) for config in wanted.config)
     for name, group in wishes.items():
-        against = [*_against(named, name, group, topologies, (*path, "requests"))]
+        against = [*_against(named, name, group, topologies, wanted, classes, (*path, "requests"))]
         findings += against
-        if not against and not wrong:
+        if not against and not wrong and not misspelled:
             findings += _values(claim, topologies[name], [entry for entry in given if entry.is_for(group)])
     findings += network_requests.check(named, wanted, path, topologies, classes)
     findings += [*wrong, *_for_nothing(named, wanted, given, wishes, classes)]
@@ -204,6 +206,15 @@ def _for_nothing(
             yield replace(mismatches.for_nothing(named, entry.requests), path=entry.path)
 
 
+def is_misspelled(parameters: Mapping[str, Any]) -> bool:
+    """Whether the kind of a claim's configuration is likely meant to be `ParameterValues`."""
+    kind = parameters.get("kind")
+    if kind in (VALUES_KIND, device_parameters.KIND):
+        return False
+    is_near = isinstance(kind, str) and bool(suggestions.closest(kind, [VALUES_KIND]))
+    return is_near or not parameters.keys().isdisjoint(("values", "perPod"))
+
+
 def check_own_configuration(
     named: str, opaque: OpaqueDeviceConfiguration | None, requests: Sequence[str], path: Path = ()
 ) -> Iterator[Finding]:
@@ -219,8 +230,16 @@ def check_own_configuration(
     """
     if opaque is None or opaque.driver != names.DRIVER:
         return
-    keys = opaque.parameters if isinstance(opaque.parameters, dict) else {}
+    keys = _keys(opaque)
     if keys.get("kind") == VALUES_KIND:
+        return
+    if is_misspelled(keys):
+        yield Finding(
+            f"{named}: the kind of its configuration for {names.DRIVER} is {quoted(str(keys.get('kind', '')))}, not "
+            f"{VALUES_KIND}",
+            f"write kind: {VALUES_KIND}",
+            (*path, "opaque", "parameters", *(["kind"] if "kind" in keys else [])),
+        )
         return
     meant = f"requests {', '.join(requests)}" if requests else "all its requests"
     instead = "the topology's DeviceClasses" if "networkTopologyRef" in keys else "a DeviceClass of an administrator"
@@ -230,6 +249,13 @@ def check_own_configuration(
         f"remove it from spec.devices.config, and request {instead}",
         path,
     )
+
+
+def _keys(opaque: OpaqueDeviceConfiguration | None) -> Mapping[str, Any]:
+    """The parameters of a configuration for netdra."""
+    if opaque is None or opaque.driver != names.DRIVER or not isinstance(opaque.parameters, dict):
+        return {}
+    return opaque.parameters
 
 
 def _wishes(wanted: DeviceClaim, classes: Mapping[str, DeviceClass], path: Path) -> Iterator[_Wish]:
@@ -256,7 +282,13 @@ def _choices(request: DeviceRequest, path: Path) -> Iterator[tuple[ExactDeviceRe
 
 
 def _against(
-    named: str, name: str, wishes: Sequence[_Wish], topologies: Mapping[str, NetworkTopology], path: Path
+    named: str,
+    name: str,
+    wishes: Sequence[_Wish],
+    topologies: Mapping[str, NetworkTopology],
+    wanted: DeviceClaim,
+    classes: Mapping[str, DeviceClass],
+    path: Path,
 ) -> Iterator[Finding]:
     """The errors in all wishes for one topology."""
     if name not in topologies:
@@ -278,12 +310,20 @@ def _against(
         yield Finding(
             what=f'NetworkTopology "{name}" requires root step requests {_list(roots)}, '
             f"but {named} only provides requests {_list(provided)}.",
-            hint=f"Missing: {_list(missing)}",
+            hint=_of_missing(name, missing, wanted, classes),
             path=path,
         )
         return
     for wish in wishes:
         yield from _of_wish(named, graph, wish)
+
+
+def _of_missing(topology: str, missing: Sequence[str], wanted: DeviceClaim, classes: Mapping[str, DeviceClass]) -> str:
+    """The next step for root steps that no request is for: the class of a request with that name, if it is unknown."""
+    for request in wanted.requests:
+        if request.name in missing and request.exactly is not None and request.exactly.device_class_name not in classes:
+            return f'set deviceClassName of request "{request.name}" to "{class_name(topology, request.name)}"'
+    return f"Missing: {_list(missing)}"
 
 
 def _of_wish(named: str, graph: Graph, wish: _Wish) -> Iterator[Finding]:

@@ -364,6 +364,9 @@ class _Checks:
                 _, _, at, _, *place = finding.path
                 assert isinstance(at, int)
                 hint = finding.hint or references.made_of(self._facts[at], tuple(place))
+                if "put it in quotes" in hint:  # it is in quotes: the reference's value has its own type
+                    reference = next(reference for path, reference in self._facts[at] if path == tuple(place))
+                    hint = f'write text beside it: "net{reference}"'
                 yield msgspec.structs.replace(finding, hint=hint), fails
 
     def _all(self, graph: Graph) -> Iterator[tuple[Finding, bool]]:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from msgspec.structs import replace
 
-from netdra.model import names
+from netdra.model import names, suggestions
 from netdra.model.claim import (
     DeviceClaim,
     DeviceClass,
@@ -79,6 +79,9 @@ def check(
             what = f'{named}, request "{request.name}" requests addresses of PodNetwork "{network}", but none of the '
             what += "claim's steps is on this network"
             hint = "remove the request, or request a NetworkTopology with a step on the network"
+            requested = {_network(other) for other in wanted.requests}
+            if near := suggestions.closest(network, sorted({*used} - requested)):
+                hint = f'did you mean "{names.network_class(near)}"?'
             yield Finding(what, hint, (*path, "requests", at))
 
 
@@ -196,6 +199,8 @@ def missing(
         ):
             if network and network not in networks:
                 what, hint = pod_networks.absent(network, networks, where)
+                if near := suggestions.closest(network, networks):
+                    hint = f'did you mean "{names.network_class(near)}"?'
                 place = (*path, "requests", at)
                 yield Finding(f'{named}, request "{request.name}" requests addresses: {what}', hint, place)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from netdra.model import suggestions
 from netdra.model.findings import Finding, Path, within
 from netdra.model.policy import DeviceExposurePolicy, Exposure
 from netdra.model.schema import CNIPluginSchema
@@ -83,6 +84,12 @@ def is_allowed(kind: str, contracts: Contracts, listed: Collection[str], named: 
 def why_not(kind: str, contracts: Contracts, listed: Collection[str]) -> Finding:
     """Why the program of a type may not be run, and the setting that allows it."""
     what = f'plugin "{kind}" is not allowed'
+    if (
+        meant := ""
+        if any(_described(kind, contracts))
+        else suggestions.closest(kind, sorted(BUILTIN_TYPES | IPAM_TYPES))
+    ):
+        return Finding(f"{what}: it does not have a CNIPluginSchema", f'did you mean "{meant}"?')
     others = sorted(set(listed) or {DEFAULT}, key=lambda name: (name != DEFAULT, name))
     options = " ".join(f"--allow-plugin {name}" for name in (*others, kind))
     hint = f"set the chart's value node.allowPlugins to [{', '.join((*others, kind))}] (netdra node {options})"

@@ -129,7 +129,7 @@ def _ipam(ipam: Any, contracts: Mapping[str, Contract]) -> Iterator[Finding]:
         return
     plugin = ipam.get("type")
     if not isinstance(plugin, str):
-        if ipam:
+        if ipam and "type" not in ipam:
             yield Finding("config.ipam does not have a type.", "Set an IPAM plugin, e.g. host-local.")
         return
     if not is_plugin_name(plugin):

@@ -239,7 +239,9 @@ def _claim(workload: Workload, entry: PodClaim, place: Path, objects: Objects) -
     if found is not None or not objects.has_claims:
         return found, ()
     elsewhere = sorted(place for other, place, named in objects.claims if (other, named) == (kind, name))
-    others = [named for other, _, named in objects.claims if other == kind]
+    others = [
+        named for other, place, named in objects.claims if other == kind and (place in (namespace, "") or not namespace)
+    ]
     swapped = objects.find(_TEMPLATE if kind == _CLAIM else _CLAIM, namespace, name)
     if elsewhere:
         hint = f'it exists in namespace "{elsewhere[0]}", but a pod can only use claims of its own namespace'

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from netdra.model.claim import AllocatedDeviceStatus, DeviceRequestAllocationResult, ResourceClaim
-from netdra.model.names import DRIVER, network_of_class
+from netdra.model.errors import without_hint
+from netdra.model.names import DRIVER, network_class, network_of_class
 from netdra.model.neutron_port import NeutronPort
 from netdra.model.suggestions import hint, listed
 from netdra.model.topology import NetworkTopology
@@ -115,7 +116,8 @@ def _unknown_class(cluster: ClusterState, claim: ResourceClaim, name: str) -> St
             next_step = "netdra doctor --only cluster; without these gates, remove the request from the claim"
         else:
             text += f'; PodNetwork "{network}" does not exist'
-            next_step = hint(network, (entry.name for entry in cluster.networks), "PodNetworks:") or "create it"
+            there = [network_class(entry.name) for entry in cluster.networks]
+            next_step = hint(name, there, "the DeviceClasses of PodNetworks are") or "create it"
     elif of:
         topology = max(of, key=lambda entry: len(entry.name))
         steps = [f"{topology.name}-{step.name}" for step in topology.spec.steps if step.is_root]
@@ -239,8 +241,10 @@ def _of_port(port: NeutronPort) -> Iterator[Statement]:
         yield Statement(severity="warning", object=about, text=text, next_step=next_step, reason="NotAsked")
         return
     if bound.status != "True":
-        text = f'the port of device "{port.spec.device}" is not Bound in Neutron: {bound.reason}: {bound.message}'
-        next_step = 'see "When a port is not Bound" in docs/neutron.md'
+        hint = port.next_step
+        cause = without_hint(bound.message, hint)
+        text = f'the port of device "{port.spec.device}" is not Bound in Neutron: {bound.reason}: {cause}'
+        next_step = hint or 'see "When a port is not Bound" in docs/neutron.md'
         yield wrong(about, text, next_step, reason=bound.reason, time=bound.last_transition_time)
         return
     yield done(about, f"Bound: {bound.message}", reason=bound.reason, time=bound.last_transition_time)
@@ -270,8 +274,15 @@ def _of_device(claim: ResourceClaim, status: AllocatedDeviceStatus, pod: PlacedP
             what = "is not prepared" if reason == "NotPrepared" else "is not attached"
             what = what if condition.get("type") == "Ready" else f"is not {condition.get('type')}"
             cause, *others = message.splitlines() or [""]
-            text = f'device "{status.device}" {what}: {cause}'
-            yield wrong(about, text, _NEXT_OF.get(reason, ""), reason=reason, time=time, details=others)
+            hint = _hint(status.data) if condition.get("type") == "Ready" else ""
+            text = f'device "{status.device}" {what}: {without_hint(cause, hint)}'
+            yield wrong(about, text, hint or _NEXT_OF.get(reason, ""), reason=reason, time=time, details=others)
+
+
+def _hint(data: Any) -> str:
+    """The next step that the node's driver reports beside the condition `Ready`; "" if none."""
+    step = data.get("nextStep") if isinstance(data, Mapping) else None
+    return step if isinstance(step, str) else ""
 
 
 def _attached(status: AllocatedDeviceStatus) -> str:

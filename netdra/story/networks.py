@@ -8,7 +8,7 @@ from itertools import islice
 
 from netdra.model import names as names_of
 from netdra.model.claim import ResourceClaim, selected_node
-from netdra.model.errors import NetdraError
+from netdra.model.errors import NetdraError, without_hint
 from netdra.model.pod_address import PodAddress, family_of
 from netdra.model.pod_network import AVAILABLE, NEARLY_FULL, READY, REQUIRED, PodNetwork, is_problem
 from netdra.model.suggestions import hint, listed
@@ -207,8 +207,8 @@ def _of_step(cluster: ClusterState, claim: ResourceClaim, wanted: WantedAddresse
     elif (problem := _problem(cluster, claim, wanted, network)) is not None:
         yield wrong(about, f"{what}: {problem.what}", problem.hint, reason=problem.reason)
     elif event is not None:
-        cause, _, next_step = event.message.rpartition("; ")
-        text, next_step = (cause, next_step) if cause else (event.message, f"kubectl describe pnet {name}")
+        text = without_hint(event.message, event.next_step)
+        next_step = event.next_step or f"kubectl describe pnet {name}"
         yield wrong(about, f"{what}: {text}", next_step, reason=event.reason, time=event.time)
     else:
         yield _unexplained(network, what, about)

@@ -11,7 +11,7 @@ import msgspec
 from netdra.model import quantity
 from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.core import BareObject, ExtendedClaim, NodeTaint, PodClaim
-from netdra.model.names import BANDWIDTH, DRIVER, network_of
+from netdra.model.names import BANDWIDTH, DRIVER, NEXT_STEP, network_of
 from netdra.model.neutron_port import NeutronPort
 from netdra.model.node_network import NodeNetwork
 from netdra.model.pod_address import PodAddress
@@ -273,6 +273,13 @@ class ClusterEvent(Wire, frozen=True):
         """When it occurred last, in RFC 3339, "" if that is unknown."""
         last = self.series.last_observed_time if self.series is not None else None
         return _seconds(last or self.last_timestamp or self.event_time or self.first_timestamp or "")
+
+    @property
+    def next_step(self) -> str:
+        """The next step, which netdra writes as an annotation; "" if none."""
+        annotations = self.metadata.get("annotations") if isinstance(self.metadata, Mapping) else None
+        step = annotations.get(NEXT_STEP) if isinstance(annotations, Mapping) else None
+        return step if isinstance(step, str) else ""
 
     @property
     def times(self) -> int:

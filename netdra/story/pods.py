@@ -15,6 +15,7 @@ from netdra.model.claim import (
     is_reserved_for,
 )
 from netdra.model.core import PodClaim
+from netdra.model.errors import without_hint
 from netdra.model.meta import ObjectMeta
 from netdra.model.names import DRIVER, IMPLICIT_RESOURCE
 from netdra.model.suggestions import hint, listed
@@ -318,7 +319,8 @@ def _events(cluster: ClusterState, pod: PlacedPod, reason: str) -> list[ClusterE
 def _of_event(pod: PlacedPod, event: ClusterEvent, text: str) -> Statement:
     """The failure is in the first line; the others state the outcome of other steps."""
     cause, *others = text.splitlines() or [""]
-    next_step = _STEPS.get(event.reason, "")
+    next_step = event.next_step or _STEPS.get(event.reason, "")
+    cause = without_hint(cause, event.next_step)
     return wrong(pod.called, cause, next_step, reason=event.reason, time=event.time, details=others)
 
 

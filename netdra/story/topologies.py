@@ -105,6 +105,7 @@ def _usage(cluster: ClusterState, topology: NetworkTopology) -> Iterator[Stateme
         yield fact(about, f"used by {status.users} claim{'s' * (status.users != 1)}: {listed(status.used_by, 4)}")
     for condition in status.conditions:
         if (condition.type, condition.status) == ("Degraded", "True"):
-            next_step = "netdra why claim NAMESPACE/NAME"
+            failing = status.failing_claims.claims
+            next_step = f"netdra why claim {failing[0]}" if failing else "netdra why --all-namespaces"
             time = condition.last_transition_time
             yield wrong(about, f"Degraded: {condition.message}", next_step, reason=condition.reason, time=time)

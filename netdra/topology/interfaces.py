@@ -120,8 +120,11 @@ def examine(graphs: Sequence[Steps]) -> tuple[tuple[dict[str, str], ...], tuple[
                     if open_ := _open(step):
                         names[step.name], problem = _apart(open_, step, named), _never_fits(open_)
                     else:
-                        names[step.name] = _given(step, names) or _default(step, names) or next(numbers)
-                        problem = "" if is_open(names[step.name]) else unfit(names[step.name])
+                        given_name = _given(step, names)
+                        names[step.name] = given_name or _default(step, names) or next(numbers)
+                        # The name of another step is an error of that step, and is not reported again.
+                        is_own = bool(given_name) and "{{" not in step.config[_key(step)]
+                        problem = unfit(given_name) if is_own and not is_open(given_name) else ""
                 except ConfigError as error:
                     names[step.name], problem, hint = next(numbers), error.what, error.hint
                 if problem:
@@ -261,6 +264,15 @@ def _key(step: Step | PlannedStep) -> str:
     return next((key for key in _keys(step) if step.config.get(key) is not None), "")
 
 
+_KINDS: Mapping[type, str] = {
+    list: "a list",
+    dict: "an object",
+    int: "a number",
+    float: "a number",
+    bool: "true or false",
+}
+
+
 def _given(step: Step | PlannedStep, names: Mapping[str, str]) -> str:
     """The name that the config gives, or ""."""
     key = _key(step)
@@ -268,8 +280,10 @@ def _given(step: Step | PlannedStep, names: Mapping[str, str]) -> str:
         return ""
     text = step.config[key]
     if not isinstance(text, str):
-        hint = "put it in quotes, or write text beside the reference"
-        raise ConfigError(f"config.{key} is {type(text).__name__}, not an interface's name", hint=hint)
+        is_several = isinstance(text, list | tuple | dict)
+        hint = "write one name" if is_several else "put it in quotes, or write text beside the reference"
+        kind = _KINDS.get(type(text), type(text).__name__)
+        raise ConfigError(f"config.{key} is {kind}, not an interface's name", hint=hint)
     name = text_with_names(text, names)
     if not name:
         raise ConfigError(

@@ -280,7 +280,8 @@ def _most(parameter: DeclaredParameter) -> int:
 
 def _text(parameter: DeclaredParameter, value: Any) -> str:
     if not isinstance(value, str):
-        raise InvalidInputError(f"{_shown(value)} is not text", hint="put it in quotes")
+        hint = "write one text" if isinstance(value, list | tuple | dict) else "put it in quotes"
+        raise InvalidInputError(f"{_shown(value)} is not text", hint=hint)
     if parameter.enum:
         if value not in parameter.enum:
             raise InvalidInputError(f"{quoted(value)} is not one of {', '.join(parameter.enum)}")

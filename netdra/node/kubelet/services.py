@@ -90,7 +90,7 @@ class ClaimServices:
         changed: Callable[[], None],
         prepared: Callable[[], None],
         turns: Turns,
-        note: Callable[[ClaimReference, str], None],
+        note: Callable[[ClaimReference, str, str], None],
     ) -> None:
         """Begin.
 
@@ -99,7 +99,8 @@ class ClaimServices:
             changed: called after each call: the held devices may have changed.
             prepared: called after a claim has been prepared.
             turns: the claims that are worked on.
-            note: called with a claim and why it could not be prepared, "" once it is prepared or released.
+            note: called with a claim, why it could not be prepared, and the next step alone; with "" once it is
+                prepared or released.
         """
         self._claims, self._changed, self._turns, self._note = claims, changed, turns, note
         self._prepared = prepared
@@ -118,8 +119,8 @@ class ClaimServices:
     def _preparing(self, *, with_shares: bool) -> Call:
         async def prepare(request: wire.PrepareRequest) -> wire.PrepareResponse:
             async def one(claim: ClaimReference) -> wire.PreparedClaim:
-                devices, error = await self._outcome("prepare", claim, self._claims.prepare)
-                self._note(claim, _SEE_LOG if error == INTERNAL else error)
+                devices, error, hint = await self._outcome("prepare", claim, self._claims.prepare)
+                self._note(claim, _SEE_LOG if error == INTERNAL else error, hint)
                 if not error:
                     self._prepared()
                 listed = [_device(device, with_shares=with_shares) for device in devices or ()]
@@ -131,17 +132,17 @@ class ClaimServices:
 
     async def _unprepare(self, request: wire.UnprepareRequest) -> wire.UnprepareResponse:
         async def one(claim: ClaimReference) -> wire.UnpreparedClaim:
-            _, error = await self._outcome("unprepare", claim, self._claims.unprepare)
+            _, error, _ = await self._outcome("unprepare", claim, self._claims.unprepare)
             if not error:
-                self._note(claim, "")
+                self._note(claim, "", "")
             return wire.UnpreparedClaim(error=error)
 
         return wire.UnprepareResponse(claims=await _all_at_once(request.claims, one))
 
     async def _outcome(
         self, what: str, claim: ClaimReference, act: Callable[[ClaimReference], Awaitable[T]]
-    ) -> tuple[T | None, str]:
-        """The outcome of a claim: the result, or the error for the kubelet.
+    ) -> tuple[T | None, str, str]:
+        """The outcome of a claim: the result, or the error for the kubelet; and the next step alone.
 
         Work that has begun continues when the call's time is over or its connection ends, and no other work on the
         claim begins before its end.
@@ -159,15 +160,15 @@ class ClaimServices:
                 result = await self._turns.run(claim.uid, work)
         except NetdraError as problem:
             log.warning("%s %s (%s): %s", what, named, claim.uid, problem)
-            return None, str(problem)
+            return None, str(problem), problem.hint
         except TimeoutError:
             log.warning("%s %s (%s): not done in %.0f s", what, named, claim.uid, CLAIM_SECONDS)
-            return None, f"{what} was not done in {CLAIM_SECONDS:.0f} s; it is tried again"
+            return None, f"{what} was not done in {CLAIM_SECONDS:.0f} s; it is tried again", ""
         except Exception:
             log.exception("%s %s (%s)", what, named, claim.uid)
-            return None, INTERNAL
+            return None, INTERNAL, ""
         else:
-            return result, ""
+            return result, "", ""
 
 
 async def _all_at_once(claims: Iterable[wire.Claim], one: Callable[[ClaimReference], Awaitable[T]]) -> dict[str, T]:

@@ -13,7 +13,7 @@ from typing import Literal
 
 from netdra.chain.report import AttachError, DuplicateAddress
 from netdra.kube.events import ObjectReference, Occurrence
-from netdra.model.errors import NetdraError, TemporaryError
+from netdra.model.errors import NetdraError, TemporaryError, sentence
 from netdra.model.plan import ClaimReference
 from netdra.node.nri.hooks import Sandbox
 from netdra.ops.logs import Fields, fields
@@ -41,7 +41,7 @@ class PodEvents:
         text = message_of(problem)
         if self._is_new(sandbox, text):
             log.warning("%s", text, extra=_about(sandbox, problem))
-            self._emit_of(sandbox, "Warning", "NetworkNotAttached", "Attach", text)
+            self._emit_of(sandbox, "Warning", "NetworkNotAttached", "Attach", text, problem.hint)
 
     def report_not_undone(self, sandbox: Sandbox, trouble: str) -> None:
         """A sandbox's network could not be returned yet, or not whole."""
@@ -67,23 +67,28 @@ class PodEvents:
 
     def report_nameless(self, sandbox: Sandbox) -> None:
         """A running sandbox's namespace has lost its path; the caller reports that once."""
-        text = (
+        hint = (
+            "Find the program that removes names of network namespaces on the node, then recreate the pod; until then "
+            "its containers may fail to restart."
+        )
+        text = sentence(
             f"{sandbox.netns} no longer leads to the pod's network namespace, which a process still uses: the network "
-            "is left as it is. Find the program that removes names of network namespaces on the node, then recreate "
-            "the pod; until then its containers may fail to restart."
+            "is left as it is.",
+            hint,
         )
         log.warning("%s", text, extra=_about(sandbox))
-        self._emit_of(sandbox, "Warning", "NetworkNamespaceUnnamed", "Check", text)
+        self._emit_of(sandbox, "Warning", "NetworkNamespaceUnnamed", "Check", text, hint)
 
     def report_specified(self, sandbox: Sandbox, claim: ClaimReference, path: Path) -> None:
         """The CDI specification of a running pod's claim was removed, and is written again."""
-        text = (
+        hint = f"Find the program that removes files from {path.parent} or from netdra's state directory on the node."
+        text = sentence(
             f'{path}, the CDI specification of ResourceClaim "{claim.name}", was removed while the pod runs; netdra '
-            "has written it again. Until then, containers of the pod could not start (unresolvable CDI devices). Find "
-            f"the program that removes files from {path.parent} or from netdra's state directory on the node."
+            "has written it again. Until then, containers of the pod could not start (unresolvable CDI devices).",
+            hint,
         )
         log.warning("%s", text, extra=_about(sandbox))
-        self._emit_of(sandbox, "Warning", "SpecificationRestored", "Check", text)
+        self._emit_of(sandbox, "Warning", "SpecificationRestored", "Check", text, hint)
 
     def report_given_up(self, sandbox: Sandbox, trouble: str) -> None:
         """A network that could not be returned is tried no more, and left for a person."""
@@ -110,9 +115,10 @@ class PodEvents:
         """A pod starts with addresses that another machine on the wire has, too."""
         if not duplicates:
             return
-        text = f"{'; '.join(map(str, duplicates))}. Find that machine, or exclude the address from the PodNetwork."
+        hint = "Find that machine, or exclude the address from the PodNetwork."
+        text = sentence(f"{'; '.join(map(str, duplicates))}.", hint)
         log.warning("%s", text, extra=_about(sandbox))
-        self._emit_of(sandbox, "Warning", "DuplicateAddress", "Attach", text)
+        self._emit_of(sandbox, "Warning", "DuplicateAddress", "Attach", text, hint)
 
     def report_late(self, sandbox: Sandbox) -> None:
         """A pod that had begun without its network has it now."""
@@ -149,17 +155,17 @@ class PodEvents:
         return True
 
     def _emit_of(
-        self, sandbox: Sandbox, kind: Literal["Normal", "Warning"], reason: str, action: str, note: str
+        self, sandbox: Sandbox, kind: Literal["Normal", "Warning"], reason: str, action: str, note: str, hint: str = ""
     ) -> None:
         pod = ObjectReference(
             api_version="v1", kind="Pod", name=sandbox.name, namespace=sandbox.namespace, uid=sandbox.uid
         )
-        self._emit(Occurrence(regarding=pod, type=kind, reason=reason, action=action, note=note))
+        self._emit(Occurrence(regarding=pod, type=kind, reason=reason, action=action, note=note, next_step=hint))
 
 
 def message_of(problem: NetdraError) -> str:
     """A problem's text for people: of a chain, the step that failed and the outcome of the other steps."""
-    return str(problem.report) if isinstance(problem, AttachError) else str(problem)
+    return problem.report.with_hints if isinstance(problem, AttachError) else str(problem)
 
 
 def reason_of(problem: NetdraError) -> str:
@@ -175,4 +181,6 @@ def _about(sandbox: Sandbox, problem: NetdraError | None = None) -> dict[str, ob
     if isinstance(problem, AttachError) and problem.report.failures:
         first = problem.report.failures[0]
         about |= Fields(topology=first.topology, step=first.step)
+    if problem is not None and problem.hint:
+        about |= Fields(hint=problem.hint)
     return fields(**about)

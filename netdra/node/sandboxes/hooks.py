@@ -266,7 +266,9 @@ class Attachments:
             devices = self.devices_of(claims)
             await self._refuse_addresses(sandbox, claims, problem)
             duplicates = [entry for claim in claims for entry in self.claims.refused_addresses(claim)]
-            self.writer.update(failed(sandbox, devices, reason_of(problem), message_of(problem), duplicates))
+            self.writer.update(
+                failed(sandbox, devices, reason_of(problem), message_of(problem), problem.hint, duplicates)
+            )
             if self.network.has_checkpoint(sandbox.id):
                 self.table.set_trouble(sandbox.id, message_of(problem))
             self.events.report_failure(sandbox, problem)

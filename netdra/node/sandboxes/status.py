@@ -32,6 +32,8 @@ MAX_DATA = 10 * 1024
 MAX_IPS = 16
 MAX_MESSAGE = 32 * 1024
 READY = "Ready"
+NEXT_STEP = "nextStep"
+"""The key of the next step in an entry's `data`: Kubernetes' conditions have no field for it."""
 NOT_PREPARED = "NotPrepared"
 HEALTHY = "Healthy"
 NO_CARRIER = "NoCarrier"
@@ -58,6 +60,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         devices: the outcomes of its devices of netdra, those without a step too.
         reason: one word for programs: `Attached`, or why it is not; `NotPrepared` comes before there is a sandbox.
         message: the same for people; of a failure, the step that failed.
+        hint: the next step after a failure, which `message` has as well; "" if none.
         duplicates: the claim's addresses with which no pod may start: another machine on the wire has them.
         silent: why interfaces of the pod have no carrier, by name.
     """
@@ -67,6 +70,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     devices: tuple[DeviceOutcome, ...]
     reason: str = "Attached"
     message: str = ""
+    hint: str = ""
     duplicates: tuple[DuplicateAddress, ...] = ()
     silent: Mapping[str, str] = {}
 
@@ -171,6 +175,7 @@ def failed(
     claims: Sequence[ClaimDevices],
     reason: str,
     message: str,
+    hint: str = "",
     duplicates: Sequence[DuplicateAddress] = (),
 ) -> tuple[Outcome, ...]:
     """The outcomes of the claims of a sandbox that was refused."""
@@ -181,16 +186,18 @@ def failed(
             devices=entry.outcomes,
             reason=reason,
             message=message,
+            hint=hint,
             duplicates=tuple(duplicate for duplicate in duplicates if duplicate.claim == entry.claim.uid),
         )
         for entry in claims
     )
 
 
-def unprepared(entry: ClaimDevices, message: str) -> Outcome:
+def unprepared(entry: ClaimDevices, message: str, hint: str = "") -> Outcome:
     """The outcome of a claim that could not be prepared: the kubelet does not state for which of its pods."""
     nowhere = Sandbox(id="", name="", namespace=entry.claim.namespace, uid="")
-    return Outcome(claim=entry.claim, sandbox=nowhere, devices=entry.outcomes, reason=NOT_PREPARED, message=message)
+    devices = entry.outcomes
+    return Outcome(claim=entry.claim, sandbox=nowhere, devices=devices, reason=NOT_PREPARED, message=message, hint=hint)
 
 
 def _id(device: PlannedDevice) -> DeviceId:
@@ -323,6 +330,7 @@ def _data(uses: Sequence[Use], pod_network_kind: str) -> dict[str, Any] | None:
     """The results by step, as many details as fit: all steps, else the device's own step alone, else names."""
     offered = _offered(next((device.device.policy for _, device in uses if device.device.policy), ""))
     offered |= _refused(outcome for outcome, _ in uses)
+    offered |= _next_step(outcome for outcome, _ in uses)
     uses = [use for use in uses if not use[0].is_unprepared]
     offered |= _pod_network(uses, pod_network_kind)
     if not uses:
@@ -352,6 +360,12 @@ def _refused(outcomes: Iterable[Outcome]) -> dict[str, Any]:
     refused = {entry.address: entry.mac for outcome in outcomes for entry in outcome.duplicates}
     listed = [{"address": address, "hardwareAddress": mac} for address, mac in refused.items()]
     return {"duplicates": listed[:MAX_IPS]} if listed else {}
+
+
+def _next_step(outcomes: Iterable[Outcome]) -> dict[str, Any]:
+    """The next step of the first failure that has one, of those that the condition `Ready` reports."""
+    hint = next((outcome.hint for outcome in outcomes if outcome.hint and not outcome.is_attached), "")
+    return {NEXT_STEP: _short(hint)} if hint else {}
 
 
 def _pod(outcome: Outcome, device: DeviceOutcome, steps: list[dict[str, Any]]) -> dict[str, Any]:

@@ -87,7 +87,7 @@ class StatusWriter:
     failures: int = 0
     _outcomes: dict[str, dict[str, Outcome]] = field(default_factory=dict)
     _claims: dict[str, set[str]] = field(default_factory=dict)  # of each sandbox, those with an outcome
-    _unprepared: dict[str, str] = field(default_factory=dict)
+    _unprepared: dict[str, tuple[str, str]] = field(default_factory=dict)
     _refused: set[str] = field(default_factory=set)
     _troubles: dict[tuple[ClaimReference, str], VFTrouble] = field(default_factory=dict)
     _queue: WorkQueue[ClaimReference] = field(init=False)
@@ -118,7 +118,7 @@ class StatusWriter:
             if former is None or uid in self._refused or not former.reports_as(outcome):
                 self._queue.add(outcome.claim)
 
-    def note_prepare(self, claim: ClaimReference, problem: str = "") -> None:
+    def note_prepare(self, claim: ClaimReference, problem: str = "", hint: str = "") -> None:
         """Note whether a claim could be prepared; written soon.
 
         It is noted until the claim is prepared or released, both at the kubelet's request.
@@ -126,14 +126,15 @@ class StatusWriter:
         Args:
             claim: the claim.
             problem: why it could not be prepared, "" once it is prepared or released.
+            hint: the next step, which `problem` has as well; "" if none.
         """
-        if self._unprepared.get(claim.uid, "") == problem:
+        if self._unprepared.get(claim.uid, ("", "")) == (problem, hint):
             return
         self._unprepared.pop(claim.uid, None)
         if problem:
             while len(self._unprepared) >= MOST_UNPREPARED:
                 del self._unprepared[next(iter(self._unprepared))]
-            self._unprepared[claim.uid] = problem
+            self._unprepared[claim.uid] = problem, hint
         self._queue.add(claim)
 
     def note_troubles(self, troubles: Iterable[VFTrouble]) -> None:
@@ -232,7 +233,7 @@ class StatusWriter:
         if problem := self._unprepared.get(claim.uid):
             allocation = _allocation.decode(stored.status[_ALLOCATION])
             entry = ClaimDevices.of_allocation(claim, allocation, self.policy_of)
-            outcomes = [*outcomes, unprepared(entry, problem)]
+            outcomes = [*outcomes, unprepared(entry, *problem)]
         entries = _parts.decode(stored.status[_DEVICES]) if _DEVICES in stored.status else ()
         drivers = _heads.decode(stored.status[_DEVICES]) if _DEVICES in stored.status else ()
         pairs = list(zip(entries, drivers, strict=True))

@@ -77,7 +77,9 @@ async def main(kubeconfig: Path, node: str, instance: str) -> None:
         turns = Turns(PriorityGate())
         claims = handler(client, node, view, view, store, ClaimFiles(plugin=paths.plugin), turns)
         plugin = KubeletPlugin(
-            paths, ClaimServices(claims, lambda: None, lambda: None, turns, lambda _claim, _problem: None), view.health
+            paths,
+            ClaimServices(claims, lambda: None, lambda: None, turns, lambda _claim, _problem, _hint: None),
+            view.health,
         )
         serving = asyncio.create_task(plugin.run())
         while not stopped.is_set():

@@ -23,6 +23,10 @@ def test_the_page_is_that_of_the_code() -> None:
     [
         ('def f(x):\n    raise OtherError(f"{x.name} is not a socket")', "f", "error", "{name} is not a socket"),
         ('def f():\n    raise OtherError("x", hint="remove the file")', "f", "hint", "remove the file"),
+        ('def f():\n    return Finding("x is wrong", "remove the file")', "f", "hint", "remove the file"),
+        ('def f():\n    return Finding("x is wrong", "remove the file")', "f", "error", "x is wrong"),
+        ('def f():\n    hint = "remove the file"', "f", "hint", "remove the file"),
+        ('def f(x):\n    return wrong(x, "x is wrong", "remove the file")', "f", "hint", "remove the file"),
         ('def f(x):\n    log.warning("%s is late", x)', "f", "log", "%s is late"),
         ('class A:\n    def f(self):\n        return "not found" " here"', "A.f", "text", "not found here"),
         ("def f(x):\n    return f\"step {x} {'is unknown' if x else ''}\"", "f", "text", "is unknown"),

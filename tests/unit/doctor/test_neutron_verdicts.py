@@ -38,7 +38,7 @@ def condition(kind: str, status: Any, reason: str, message: str = "") -> Conditi
 BOUND = condition("Bound", "True", "Bound")
 
 
-def port(name: str, *conditions: Condition, since: str = LONG_AGO, deleted: str = "") -> NeutronPort:
+def port(name: str, *conditions: Condition, since: str = LONG_AGO, deleted: str = "", step: str = "") -> NeutronPort:
     """A NeutronPort `n/<name>`."""
     metadata = {"name": name, "namespace": "n", "creationTimestamp": since}
     spec = {
@@ -58,7 +58,7 @@ def port(name: str, *conditions: Condition, since: str = LONG_AGO, deleted: str 
         "kind": "NeutronPort",
         "metadata": metadata | ({"deletionTimestamp": deleted} if deleted else {}),
         "spec": spec,
-        "status": {"conditions": msgspec.to_builtins(conditions)},
+        "status": {"conditions": msgspec.to_builtins(conditions), "nextStep": step},
     }
     return msgspec.convert(plain, NeutronPort)
 
@@ -108,7 +108,7 @@ def told(facts: PortFacts) -> list[Diagnosis]:
             "deploy/net-con",
         ),
         (
-            {"ports": (port("a", condition("Bound", "False", "Quota", "used up\nquota set")),)},
+            {"ports": (port("a", condition("Bound", "False", "Quota", "used up; quota set"), step="quota set"),)},
             "warning",
             "1 not Bound, Quota: n/a for 3 h: used up",
             "quota set",
@@ -126,7 +126,11 @@ def told(facts: PortFacts) -> list[Diagnosis]:
             "docs/neutron.md",
         ),
         (
-            {"ports": (port("a", condition("Bound", "False", "Unreachable", "away\nup?"), deleted=LONG_AGO),)},
+            {
+                "ports": (
+                    port("a", condition("Bound", "False", "Unreachable", "away; up?"), deleted=LONG_AGO, step="up?"),
+                )
+            },
             "warning",
             "1 remain in Terminating: n/a for 3 h: away",
             "docs/neutron.md",

@@ -9,6 +9,7 @@ import msgspec
 import yaml
 
 from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
+from netdra.model.names import NEXT_STEP
 from netdra.model.neutron_port import NeutronPort
 from netdra.model.node_network import NodeNetwork
 from netdra.model.pod_address import PodAddress
@@ -128,12 +129,20 @@ status:
 """
 
 
-def event(reason: str, message: str, *, uid: str = "uid-of-db-0", time: str = "2026-11-27T10:00:09Z") -> str:
+def event(
+    reason: str,
+    message: str,
+    *,
+    uid: str = "uid-of-db-0",
+    time: str = "2026-11-27T10:00:09Z",
+    next_step: str = "",
+) -> str:
     """An event of the pod db-0."""
+    metadata = {"annotations": {NEXT_STEP: next_step}} if next_step else {}
     about = f"{{kind: Pod, namespace: apps, name: db-0, uid: {uid}}}"
     return yaml.safe_dump(
         {"kind": "Event", "involvedObject": yaml.safe_load(about), "reason": reason, "message": message}
-        | {"type": "Warning", "lastTimestamp": time}
+        | {"metadata": metadata, "type": "Warning", "lastTimestamp": time}
     )
 
 

@@ -118,7 +118,11 @@ def address(text: str, uid: str = "uid-of-net", node: str = "worker-1", pod: str
         (
             [
                 network(),
-                event("AddressHeld", 'PodAddress "x" still belongs to ResourceClaim "y"; it is assigned later'),
+                event(
+                    "AddressHeld",
+                    'PodAddress "x" still belongs to ResourceClaim "y"; it is assigned later',
+                    next_step="it is assigned later",
+                ),
             ],
             'PodAddress "x" still belongs to ResourceClaim "y"',
             "it is assigned later",

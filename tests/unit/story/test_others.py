@@ -106,16 +106,19 @@ def test_a_topology_counts_its_devices() -> None:
     assert 'did you mean "fast"?' in cause(topology_story(state, "fst"))
 
 
-def test_a_topology_with_failing_claims_reports_them_as_its_cause() -> None:
-    usage = """
+@pytest.mark.parametrize(
+    ("failing", "next_step"), [("", "netdra why --all-namespaces"), ("apps/a", "netdra why claim apps/a")]
+)
+def test_a_topology_with_failing_claims_reports_them_as_its_cause(failing: str, next_step: str) -> None:
+    usage = f"""
 apiVersion: networking.dra.io/v1alpha1
 kind: NetworkTopologyUsage
-metadata: {name: fast}
-status: {users: 2, usedBy: [apps/a], conditions: [
-  {type: Degraded, status: 'True', reason: ClaimsFailed, message: 1 claim fails}]}
+metadata: {{name: fast}}
+status: {{users: 2, usedBy: [apps/a], failingClaims: {{number: 1, claims: [{failing}]}}, conditions: [
+  {{type: Degraded, status: 'True', reason: ClaimsFailed, message: 1 claim fails}}]}}
 """
     story = topology_story(cluster(TOPOLOGY, NODES, slices("eth0"), usage), "fast")
-    assert cause(story) == "Degraded: 1 claim fails; netdra why claim NAMESPACE/NAME"
+    assert cause(story) == f"Degraded: 1 claim fails; {next_step}"
 
 
 def test_a_bond_whose_frames_the_nic_may_drop_is_a_warning_of_its_topology() -> None:

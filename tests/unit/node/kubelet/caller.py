@@ -66,7 +66,7 @@ class Handler:
         self.asked.append(f"unprepare {claim.uid}")
         self._fail(claim)
 
-    def note(self, claim: ClaimReference, problem: str) -> None:
+    def note(self, claim: ClaimReference, problem: str, _hint: str) -> None:
         self.noted.append((claim.name, problem))
 
     async def until_asked(self, times: int) -> None:
