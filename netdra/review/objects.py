@@ -55,11 +55,11 @@ def review(value: object, world: World, old: object = None, in_time: Clock = lam
     return ObjectFindings((), (*_warnings(value, world, old, in_time), *_beside(beside.warnings, value, world)))
 
 
-def _nothing() -> None:
+def _show_no_progress() -> None:
     pass
 
 
-def errors(values: Sequence[object], world: World, advance: Callable[[], None] = _nothing) -> beside.Beside:
+def errors(values: Sequence[object], world: World, advance: Callable[[], None] = _show_no_progress) -> beside.Beside:
     """The errors of objects that are written together; `world` has them all. `advance` is called after each object."""
     for value in values:
         yield from ((value, finding) for finding in _errors(value, world, None))
@@ -67,7 +67,7 @@ def errors(values: Sequence[object], world: World, advance: Callable[[], None] =
     yield from beside.errors(values)
 
 
-def warnings(values: Sequence[object], world: World, advance: Callable[[], None] = _nothing) -> beside.Beside:
+def warnings(values: Sequence[object], world: World, advance: Callable[[], None] = _show_no_progress) -> beside.Beside:
     """The warnings for authors of objects that are written together, of those without errors.
 
     Args:

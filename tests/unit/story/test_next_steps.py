@@ -94,7 +94,7 @@ def test_an_error_without_a_next_step_gets_a_general_one(problem: NetdraError) -
         assert found.next_step.startswith("correct what the text names")
 
 
-def test_people_who_read_the_event_see_the_next_step_beside_its_failure() -> None:
+def test_readers_of_the_event_see_the_next_step_beside_the_failure() -> None:
     assert message_of(of_chain("use mode 1")).splitlines() == [
         'NetworkTopology "fast", step "bond0" (bond): mode 7 is unknown; use mode 1',
         "undone: lan",

@@ -24,6 +24,7 @@ READINGS = frozenset(
 FIELD = "a time in an object's fields, or compared with one"
 ALLOWED = {
     "cli/networks.py: _release_kept": FIELD,
+    "cli/support_bundle.py: _write": "the time of a bundle, for its readers",
     "controller/controller.py: now": FIELD,
     "controller/neutron.py: _now": FIELD,
     "controller/neutron_inspection.py: Inspection._check": FIELD,
