@@ -1,4 +1,4 @@
-"""Does what a hint of `netdra validate` says, to the object and the place that its line names."""
+"""Follows a hint of `netdra validate`, on the object and the place that its line names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Place = tuple[str | int, ...]
 
 
 def followed(text: str, line: str) -> str | None:
-    """The text of a file after its author did what a line's hint says; None if no rule covers the hint."""
+    """The text of a file after its author followed a line's hint; None if no rule covers the hint."""
     if (between := _BETWEEN.match(line)) is not None:
         lines = text.splitlines()
         return "\n".join([*lines[: int(between["line"]) - 1], "---", *lines[int(between["line"]) - 1 :], ""])
@@ -60,7 +60,7 @@ def _name(value: Value) -> str:
 
 
 def holder(value: Value, path: Place) -> Value:
-    """What holds the last part of a path; None if the object does not have it. A key may have dots."""
+    """The container of the last part of a path; None if the object does not have it. A key may have dots."""
     for at, part in enumerate(path[:-1]):
         if isinstance(value, dict) and part not in value:
             rest = ".".join(map(str, path[at:]))

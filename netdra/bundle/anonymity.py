@@ -281,7 +281,7 @@ class Anonymizer:
         self._made[original] = made
 
     def _pseudonyms(self) -> Iterator[str]:
-        """Words in their order that neither netdra nor anybody else uses."""
+        """Words in their order that netdra and other programs do not use."""
         made = ("x" + "".join(letters) for size in (3, 4, 5) for letters in itertools.product(_ALPHABET, repeat=size))
         last = max(
             (word for word in self.mapping.originals if word.isalpha()), key=lambda word: (len(word), word), default=""
@@ -299,7 +299,7 @@ def _fields(kind: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]
 
 
 def _default(field: msgspec.structs.FieldInfo) -> Any:
-    """What a field of a structure is if nothing is given; NODEFAULT if it must be given."""
+    """The default of a structure's field; NODEFAULT if a value must be given."""
     factory = field.default_factory
     return field.default if factory is msgspec.NODEFAULT else factory()
 

@@ -162,7 +162,7 @@ class _Version(msgspec.Struct):
 
 
 class _Unzipped:
-    """Reads a number of bytes of what is compressed."""
+    """Reads a number of bytes of the uncompressed data."""
 
     def __init__(self, file: BinaryIO, most: int) -> None:
         self._file = file

@@ -1,4 +1,4 @@
-"""The content of a bundle, from what was collected: reduced, anonymous if that is wanted, and cut to its size. Pure."""
+"""The content of a bundle, from the collected objects: reduced, maybe anonymous, and cut to its size. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SUFFIX = re.compile(r"(.*?)((?:\.previous)?\.(?:log|jsonl?|txt)|)", re.DOTALL)
 
 
 class Collected(msgspec.Struct, kw_only=True):
-    """What was read, the most important first in each: the last is left out first.
+    """The collected parts, the most important first in each: the last is left out first.
 
     Attributes:
         objects: by the plurals of their kinds.
@@ -42,7 +42,7 @@ class Collected(msgspec.Struct, kw_only=True):
 
 
 class Content(msgspec.Struct, frozen=True, kw_only=True):
-    """The files of a bundle, and what is not in it."""
+    """The files of a bundle, and the parts that it does not contain."""
 
     files: dict[str, bytes]
     left_out: tuple[LeftOut, ...]

@@ -54,7 +54,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "support-bundle": (
         "netdra.cli.support_bundle",
-        "Write what netdra knows of a cluster or a node to one file, anonymous if you want.",
+        "Write netdra's view of a cluster or a node to one file, anonymous if you want.",
     ),
     "networks": ("netdra.cli.networks", "Import addresses of whereabouts and host-local into PodNetworks."),
     "uninstall": (

@@ -25,7 +25,7 @@ class StorySource:
         self._access = access
 
     def namespace(self) -> str:
-        """The namespace of names that have none.
+        """The namespace of names without one.
 
         Raises:
             InvalidInputError: the cluster cannot be found.

@@ -1,4 +1,4 @@
-"""`netdra support-bundle`: what netdra knows of a cluster or of a node in one file, for those who help."""
+"""`netdra support-bundle`: netdra's view of a cluster or of a node in one file, for people who help."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads for a support bundle what netdra knows of a cluster or a node. Called by `netdra support-bundle`.
+"""Reads the objects of a cluster or a node for a support bundle. Called by `netdra support-bundle`.
 
 A right that the user lacks is noted, and the rest is read.
 """
@@ -194,7 +194,7 @@ def _refusal(problem: ApiError) -> str:
 
 
 def _rank(entry: Any) -> Any:
-    """What of a kind is kept first if not all fits: pods with claims, and the latest events."""
+    """The order in which objects of a kind are kept if not all fit: pods with claims, and the latest events, first."""
     if isinstance(entry, PlacedPod):
         return not entry.spec.resource_claims, entry.is_ready
     return _Backwards(entry.time) if isinstance(entry, ClusterEvent) else 0
@@ -230,7 +230,7 @@ def _has_restarted(pod: PlacedPod, container: str) -> bool:
 
 
 def read_cluster(client: Client, namespace: str, done: Callable[[], object]) -> Collected:
-    """What netdra knows of a cluster.
+    """Read netdra's view of a cluster.
 
     Raises:
         ApiError: the API server does not answer.

@@ -87,7 +87,7 @@ class Occurrence(msgspec.Struct, frozen=True, kw_only=True):
         regarding: the object that it is about.
         type: whether it is a problem.
         reason: one word for programs.
-        action: another one, for what was done or tried.
+        action: another one, for the action that was done or tried.
         note: the text for people, with the next step.
         next_step: the next step alone, for programs; "" if none.
     """

@@ -46,7 +46,7 @@ LEADS = KUBE.gauge("netdra_leader", "1 while this process holds the lease, other
 LEADERSHIPS = KUBE.counter("netdra_leader_elections_total", "Number of times that this process was elected.", "lease")
 UNDONE = KUBE.counter(
     "netdra_api_writes_undone_total",
-    "Writes that were repeated because another client had undone them; if it goes on, they are delayed.",
+    "Writes that were repeated because another client had undone them; if it continues, they are delayed.",
     "resource",
 )
 EVENTS_WRITTEN = KUBE.counter("netdra_kubernetes_events_total", "Kubernetes events written.", "outcome")

@@ -229,7 +229,7 @@ def head(body: bytes) -> ObjectHead:
 
 
 def digest(body: bytes, drawn: Iterable[str] = ()) -> bytes:
-    """A short stand-in for what a request's body sets, without versions, times, and what others may have added.
+    """A short stand-in for the fields that a request's body sets, without versions, times, and the additions of others.
 
     Args:
         body: the object, or a part of it.

@@ -104,7 +104,7 @@ class UndoneReports:
 
 
 def undone_text(written: WrittenObject, way: str) -> str:
-    """The report of an object; it is the same for each wait, so that there is one event."""
+    """The report of an object; it is the same for each wait, so that they are one event."""
     name = f"{written.namespace}/{written.name}" if written.namespace else written.name
     return (
         f'{written.kind} "{name}": {way} each time that netdra writes it; netdra writes it again later and later, at '

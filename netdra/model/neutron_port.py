@@ -158,7 +158,7 @@ class NeutronPortStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel
             VF. `Current`, if False: the port was changed in Neutron after the VF got its settings. `Enforced`, if
             False: the VF cannot be configured as the port requires. If absent, the controller has not requested the
             port yet.
-        next_step: What to do if the port is not bound, e.g. `openstack quota set --ports …`. If absent, the port is
+        next_step: The next step if the port is not bound, e.g. `openstack quota set --ports …`. If absent, the port is
             bound, or the condition `Bound` states all that is known.
     """
 
@@ -199,7 +199,7 @@ class NeutronPort(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
     @property
     def next_step(self) -> str:
-        """What to do if it is not bound, "" if that is not known."""
+        """The next step if it is not bound, "" if that is not known."""
         return self.status.next_step if self.status is not None else ""
 
     @property

@@ -142,7 +142,7 @@ def restored(plans: Sequence[Plan], schemas: str, permits: str) -> CheckedPlans:
 def filled(checked: CheckedPlans, plans: Sequence[Plan]) -> CheckedPlans:
     """Checked plans after the ports and addresses of their steps, which the controller provides, have been filled in.
 
-    Only the values within the pod are checked: an address that two steps have, an MTU, a VLAN. What the author wrote
+    Only the values within the pod are checked: an address that two steps have, an MTU, a VLAN. The author's own part
     has been checked, and neither a port nor an address names a plugin or a part of the node.
 
     Args:

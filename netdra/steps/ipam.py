@@ -39,7 +39,7 @@ class IpamLease(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 
 
 def wanted(order: Order) -> IpamLease | None:
-    """The lease that a step's config asks for, or None; addresses of routers are no lease (`slaac`).
+    """The lease that a step's config asks for, or None; addresses of routers are not leased (`slaac`).
 
     Raises:
         InvalidInputError: `ipam` names no plugin.

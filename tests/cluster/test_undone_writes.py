@@ -290,7 +290,7 @@ class Stage:
 
 
 def build(workspace: Workspace) -> Stage:
-    """Objects of each kind that the controller follows, and the attacks on what it writes for them."""
+    """Objects of each kind that the controller follows, and the attacks on the objects that it writes for them."""
     stage, create = Stage(workspace), workspace.create
     stage.attack("DEVICE_CLASSES", CLASS, f"{stage.topology('gone')}-vf0", delete)
     stage.attack("DEVICE_CLASSES", CLASS, f"{stage.topology('edited')}-vf0", change_selector, has_selector)

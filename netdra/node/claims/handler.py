@@ -1,4 +1,4 @@
-"""The claims of one node, put together: the `ClaimHandler` of the kubelet's services, and what others ask of claims.
+"""The claims of one node: the `ClaimHandler` of the kubelet's services, and the questions of others about claims.
 
 `prepare` makes a claim ready, `lookup` gives its plan to a pod's hook, `release` forgets it, and `assigned` follows its
 addresses.

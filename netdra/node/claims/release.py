@@ -45,7 +45,7 @@ class Releases:
     """Releases the claims of one node.
 
     Attributes:
-        vfs: learns which VFs were given back.
+        vfs: learns which VFs were returned.
         refused: forgets the addresses of a claim.
     """
 

@@ -440,7 +440,7 @@ class Attachments:
         outcomes: Sequence[Outcome],
         without: Sequence[DuplicateAddress] = (),
     ) -> None:
-        """Announce the addresses of interfaces once each has a carrier, and report those that have none."""
+        """Announce the addresses of interfaces once each has a carrier, and report those without."""
         waiting = dict.fromkeys(names, "")
         with suppress(NetdraError):  # the pod has ended
             for tries in itertools.count():

@@ -20,7 +20,7 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "first-pod"
 
 
 def warnings(api: Api) -> list[str]:
-    """The warnings of netdra's processes, about any object: where nothing is wrong, there are none."""
+    """The warnings of netdra's processes, about any object. A cluster without faults has no warnings."""
     return sorted(
         f"{each['regarding']['kind']} {each['regarding']['name']}: {each['reason']}: {each['note']}"
         for each in api.list(EVENT)

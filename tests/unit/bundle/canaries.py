@@ -1,4 +1,4 @@
-"""Objects of a type with a canary in every text, whatever the type's rules."""
+"""Objects of a type with a canary in every text, against the type's rules, too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bundle comes from strangers: whatever its bytes are, the reader returns files of a bounded size, or bad input."""
+"""A bundle comes from strangers: for any bytes, the reader returns files of a bounded size, or bad input."""
 
 from __future__ import annotations
 
@@ -80,6 +80,7 @@ def test_other_programs_can_unpack_it(tmp_path: Path) -> None:
         (tar((entry(MANIFEST), b'{"bundle": 2, "new": []}')), "version 2 of a bundle is not supported"),
         (tar((entry(MANIFEST), b'{"bundle": 1}')), "manifest.json cannot be read"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_file_that_is_not_a_bundle_is_bad_input(data: bytes, text: str) -> None:
     with pytest.raises(InvalidInputError, match=r"bundle\.tar\.gz: ") as problem:

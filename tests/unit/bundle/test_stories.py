@@ -1,4 +1,4 @@
-"""A story that is read from a bundle is that of the cluster, also by way of an anonymous one and its mapping."""
+"""A story that is read from a bundle is that of the cluster, also through an anonymous one and its mapping."""
 
 from __future__ import annotations
 

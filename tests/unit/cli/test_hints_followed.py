@@ -1,4 +1,4 @@
-"""A hint is true: after a mistake was corrected as the hint says, its error is gone.
+"""A hint is true: after a mistake was corrected by its hint, the error is gone.
 
 `tests/following.py` follows hints on the mistakes of `tests/mistakes`. The hints of docs/messages.md that it does not
 follow are listed in tests/unfollowed.yaml by reason and file; the list may only become shorter. A hint counts as

@@ -1,4 +1,4 @@
-"""`netdra support-bundle` reads logs and metrics of netdra's pods alone, and goes on without a right."""
+"""`netdra support-bundle` reads logs and metrics of netdra's pods alone, and continues without a right."""
 
 from __future__ import annotations
 
