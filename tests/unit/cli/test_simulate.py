@@ -183,6 +183,7 @@ def test_slices_of_another_layout_are_reported_with_the_reason_they_are_skipped(
 
 def test_classes_of_topologies_exist_and_a_written_class_overrides_them(run: Any) -> None:
     wanted = claim("x", "net-nic")
+    wanted["spec"]["devices"]["requests"][0]["name"] = "nic"
     code, out, _ = run(topology("sriov"), wanted)
     assert code == 0
     assert "enp3s0f0v0" in out
