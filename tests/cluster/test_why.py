@@ -7,6 +7,7 @@ and the scheduler are real. Faults that need a kubelet are in `pods/test_why.py`
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import os
 import re
@@ -384,6 +385,62 @@ def test_the_cause_of_a_fault_is_in_the_first_three_lines(scene: Scene, fault: F
         assert told.exit_code == (0 if fault is unlisted else 1), told.output
         as_data = json.loads(scene.why(*arguments, "-o", "json").stdout)
         assert as_data["cause"]["text"].splitlines()[0] in first
+
+
+TOGETHER = (
+    *(no_policy, in_use, constrained, no_claim, excluded_nodes, no_plugin, not_allowed, no_cpu, tainted_device),
+    *(forbidden_topology, unbound_port),
+)
+"""Faults that can be prepared at one time; each leads to a cause, which may be another one than alone."""
+
+
+def test_from_a_support_bundle_the_answers_are_those_of_the_cluster(scene: Scene, tmp_path: Path) -> None:
+    """Also from an anonymous one with its mapping. An event may come in between, then it is written again."""
+    bundle, anonymous, names = (tmp_path / name for name in ("bundle.tar.gz", "anonymous.tar.gz", "names.json"))
+
+    def write(path: Path, *options: str) -> None:
+        access = f"--kubeconfig={scene.plane.kubeconfig()}"
+        written = CliRunner().invoke(cli, ["support-bundle", str(path), access, *options])
+        assert written.exit_code == 0, written.output
+
+    def ask(subject: Sequence[str], *options: str) -> str:
+        namespace = ["-n", scene.workspace.namespace] if not subject or subject[0] == "pod" else []
+        return CliRunner().invoke(cli, ["why", *subject, *namespace, *options]).stdout
+
+    def written_at_rest() -> list[str] | None:
+        before = [ask(subject, *access) for subject in subjects]
+        write(bundle)
+        write(anonymous, "--anonymize", "--mapping", str(names))
+        return before if [ask(subject, *access) for subject in subjects] == before else None
+
+    def prepare(scene: Scene) -> Sequence[str]:
+        subjects.extend(tuple(fault(scene)) for fault in TOGETHER)
+        return ()
+
+    access = [f"--kubeconfig={scene.plane.kubeconfig()}"]
+    subjects: list[tuple[str, ...]] = [()]
+    with prepared(scene, prepare):
+        answers = until(written_at_rest, "the answers to be the same before and after")
+        for subject, answer in zip(subjects, answers, strict=True):
+            assert ask(subject, "--bundle", str(bundle)) == answer, subject
+            restored = ask(subject, "--bundle", str(anonymous), "--mapping", str(names))
+            # The first object of a group, whose cause is printed, is the first by its pseudonym; and pseudonyms are
+            # similar to others than the names.
+            assert restored == answer or not subject or "did you mean" in restored, subject
+    bare = gzip.decompress(anonymous.read_bytes())
+    for name in (scene.workspace.namespace, *scene.nodes.values(), *scene.topologies.values()):
+        assert name.encode() not in bare
+
+
+def test_a_support_bundle_without_rights_names_what_it_lacks(scene: Scene, tmp_path: Path) -> None:
+    account = scene.plane.kubeconfig(scene.workspace.name("outsider"), ())
+    bundle = str(tmp_path / "bundle.tar.gz")
+    written = CliRunner().invoke(cli, ["support-bundle", bundle, f"--kubeconfig={account}"])
+    assert written.exit_code == 0, written.output
+    for part in ("objects/pods.json", "objects/nodes.json", "objects/podnetworks.json", "logs and metrics"):
+        assert f"netdra: left out: {part}: you are not allowed to read this part" in written.stderr
+    told = CliRunner().invoke(cli, ["why", "device", f"{scene.nodes['nics']}/eth0", "--bundle", bundle])
+    assert told.stdout == scene.why("device", f"{scene.nodes['nics']}/eth0", kubeconfig=account).stdout
 
 
 def test_pods_in_trouble_are_shown_by_their_cause_the_most_frequent_first(scene: Scene) -> None:
