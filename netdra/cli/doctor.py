@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
@@ -149,7 +148,7 @@ def _cluster(
         return [*findings, *neutron_verdicts.of_ports(ports, *where, now)], beside
 
     try:
-        return asyncio.run(look())
+        return shared.run(look())
     except TemporaryError as problem:
         return cluster_verdicts.unreachable(problem.what), _Beside(Unseen(problem.what))
 
@@ -177,4 +176,4 @@ def _cloud(cloud: shared.CloudAccess, defaults: Mapping[str, PhysnetDefault], be
             findings = neutron_verdicts.of_cloud(facts, beside.nodes)
             return [*findings, *subnet_verdicts.verdicts(beside.networks, facts, beside.taken)]
 
-    return asyncio.run(look())
+    return shared.run(look())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import click
 
 from netdra.cli import shared, terminal
@@ -25,7 +23,7 @@ def command(nodes: tuple[str, ...], used: bool, cluster: ClusterAccess, output: 
     Read from ResourceSlices, ResourceClaims and NodeNetworks, with your rights; kinds that you cannot read are reported
     on stderr. Nothing is written.
     """
-    found = asyncio.run(read_cluster(cluster, nodes))
+    found = shared.run(read_cluster(cluster, nodes))
     uses = [use for use in device_uses(found, nodes) if use.claims or not used]
     if output == "table":
         terminal.print_table(_COLUMNS, map(_row, uses))

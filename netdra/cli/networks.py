@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections import Counter
 from collections.abc import Callable, Coroutine
@@ -148,7 +147,7 @@ def release_kept(
     if bool(networks) == is_all:
         raise click.UsageError("name the PodNetworks, or use --all")
     selection = KeptSelection(networks, namespace, owner, shared.duration("--older-than", older_than))
-    done = asyncio.run(_release_kept(cluster, selection, is_applied=is_applied))
+    done = shared.run(_release_kept(cluster, selection, is_applied=is_applied))
     shown = [entry.shown for entry in done]
     if output == "table":
         rows = [
@@ -208,7 +207,7 @@ def _run(
             with terminal.progress("Writing", total, "PodAddresses") as advance:
                 return LeasePlan(await write(client, found.changes, advance), found.outside)
 
-    done = asyncio.run(work())
+    done = shared.run(work())
     shown = [change.shown for change in done.changes]
     if output == "table":
         rows = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 
 import click
@@ -99,7 +98,7 @@ def command(
     else:
         policy = pooled_vfs(name, chosen, bandwidth=bandwidth, lanes=lanes)
     if create:
-        made = asyncio.run(_create(policy, cluster))
+        made = shared_options.run(_create(policy, cluster))
         stays = "already exists and is not changed; print the preset's policy without --create to compare"
         terminal.tell(f'DeviceExposurePolicy "{name}" {"was made" if made else stays}')
         return
@@ -114,6 +113,8 @@ async def _create(policy: DeviceExposurePolicy, cluster: shared_options.ClusterA
     Raises:
         ApiError: the API server refuses the policy, or cannot take it for two minutes.
     """
+    import asyncio
+
     from netdra.kube.backoff import Backoff
     from netdra.kube.errors import AlreadyExistsError, NotFoundError
     from netdra.kube.resources import POLICIES

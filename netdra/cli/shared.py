@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from netdra.neutron.physnets import PhysnetDefault
     from netdra.neutron.tenancy import AllowedIds
 
+T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -32,6 +33,13 @@ class Decorator(Protocol):
 PATH = click.Path(path_type=Path)
 _DURATION = re.compile(r"(\d+)([smhd]?)\Z")
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on an event loop; only here is asyncio imported, which takes as long as the help of a command."""
+    import asyncio
+
+    return asyncio.run(work)
 
 
 def option(flag: str, metavar: str | None, text: str, name: str | None = None, **rest: Any) -> Decorator:

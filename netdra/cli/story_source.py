@@ -10,10 +10,10 @@ import msgspec
 
 from netdra.cli.shared import ClusterAccess
 from netdra.model.errors import InvalidInputError
-from netdra.story.objects import ClusterState
 
 if TYPE_CHECKING:
     from netdra.kube.client import Client
+    from netdra.story.objects import ClusterState
 
 T = TypeVar("T")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 
 import click
@@ -28,7 +27,7 @@ def command(by: tuple[str, ...], nodes: tuple[str, ...], cluster: ClusterAccess,
     A shared device counts as allocated if a claim consumes a part of it. Tainted devices are not free. The bandwidth of
     a PF is that of its link. The cluster is read with your rights; nothing is written.
     """
-    found = asyncio.run(read_cluster(cluster, nodes))
+    found = shared.run(read_cluster(cluster, nodes))
     tables = by or BY
     data: dict[str, Sequence[UseCount] | Sequence[ClassUse]] = {}
     if "node" in tables:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
@@ -123,7 +122,7 @@ def _ask(cluster: shared.ClusterAccess, work: Callable[[Client], Awaitable[T]]) 
         async with cluster.client() as client:
             return await work(client)
 
-    return asyncio.run(ask())
+    return shared.run(ask())
 
 
 def line_of(left: Holders, *, force: bool) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,12 +15,12 @@ from netdra.cli.shared import ClusterAccess
 from netdra.cli.story_source import StorySource, story_source
 from netdra.model import suggestions
 from netdra.model.errors import InvalidInputError
-from netdra.story.objects import ClusterState
-from netdra.story.statement import Statement, Story
-from netdra.story.subjects import CLUSTER_WIDE, KINDS, object_story
+from netdra.story.kinds import CLUSTER_WIDE, KINDS
 
 if TYPE_CHECKING:
+    from netdra.story.objects import ClusterState
     from netdra.story.overview import Overview
+    from netdra.story.statement import Statement, Story
 
 _MARKS = {"ok": "✓", "info": "·", "warning": "!", "error": "✗"}
 _SHOWN = 10
@@ -80,6 +79,8 @@ class Subject(msgspec.Struct, frozen=True):
 
     def story(self, cluster: ClusterState) -> Story:
         """Its story."""
+        from netdra.story.subjects import object_story
+
         return object_story(cluster, self.kind, self.place, self.name)
 
 
@@ -148,7 +149,7 @@ def command(
         _show_overview(source, subject, output)
         return
     try:
-        story = asyncio.run(_follow(source, subject, output, watch=watch))
+        story = shared.run(_follow(source, subject, output, watch=watch))
     except KeyboardInterrupt:
         if not watch:
             raise
@@ -197,7 +198,7 @@ def _show_overview(source: StorySource, of: Subject, output: str) -> None:
             pods = await why_objects.pods_of(client, of.kind, scope.namespace, source.translate(of.name), cluster)
             return overview(cluster, f"{of.kind.capitalize()} {of.place}/{of.name}", pods, whole=False)
 
-    found = source.restore(asyncio.run(read()))
+    found = source.restore(shared.run(read()))
     if output == "text":
         click.echo(terminal.printable("\n".join(_overview_lines(found))))
     else:

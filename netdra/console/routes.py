@@ -7,7 +7,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qs, unquote
 
 from netdra.model.names import MAX_SUBDOMAIN, is_subdomain
-from netdra.story.subjects import CLUSTER_WIDE, KINDS
+from netdra.story.kinds import CLUSTER_WIDE, KINDS
 
 MAX_QUERY = 4096
 MAX_PAGE = 10_000

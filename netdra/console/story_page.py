@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from netdra.console.frame import field, note, notes, page
 from netdra.console.markup import Markup, PageAddress, element
+from netdra.story.kinds import KINDS
 from netdra.story.statement import Statement, Story
-from netdra.story.subjects import KINDS
 
 _WORDS = {"ok": "done", "info": "fact", "warning": "warning", "error": "error"}
 MAX_DETAILS = 200

@@ -10,11 +10,6 @@ from netdra.story.pods import pod_story
 from netdra.story.statement import Story
 from netdra.story.topologies import topology_story
 
-KINDS = ("pod", "claim", "device", "topology", "network")
-"""The kinds that have a story."""
-CLUSTER_WIDE = {"topology": "NetworkTopology", "network": "PodNetwork"}
-"""Those whose objects have no namespace and no node, with their names in Kubernetes."""
-
 
 def object_story(cluster: ClusterState, kind: str, place: str, name: str) -> Story:
     """The story of an object of one of `KINDS`; `place` is its namespace, or its node, or ""."""

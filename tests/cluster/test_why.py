@@ -432,7 +432,7 @@ def test_from_a_support_bundle_the_answers_are_those_of_the_cluster(scene: Scene
         assert name.encode() not in bare
 
 
-def test_a_support_bundle_without_rights_names_what_it_lacks(scene: Scene, tmp_path: Path) -> None:
+def test_a_support_bundle_without_rights_names_the_parts_that_it_lacks(scene: Scene, tmp_path: Path) -> None:
     account = scene.plane.kubeconfig(scene.workspace.name("outsider"), ())
     bundle = str(tmp_path / "bundle.tar.gz")
     written = CliRunner().invoke(cli, ["support-bundle", bundle, f"--kubeconfig={account}"])

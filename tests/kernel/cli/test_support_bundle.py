@@ -30,7 +30,7 @@ def namespace() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("options", [(), ("--anonymize",)])
-def test_the_bundle_of_a_node_has_its_interfaces_and_names_what_cannot_be_read(
+def test_the_bundle_of_a_node_has_its_interfaces_and_names_unreadable_parts(
     namespace: str, options: tuple[str, ...], tmp_path: Path
 ) -> None:
     (tmp_path / "sandboxes").mkdir()
