@@ -111,7 +111,7 @@ def test_a_sandbox_that_is_listed_again_while_its_pod_is_looked_for_goes_on_with
                 await daemon.synchronize(sandbox)
                 return False
 
-            with mock.patch.object(daemon.pods.claims, "has_pod", has_pod):
+            with mock.patch.object(daemon.pods.claims.releases, "has_pod", has_pod):
                 await rounds(daemon)
             assert scene.machine.checkpoints() == {sandbox.id}
             assert "net1" in scene.machine.links(sandbox)
