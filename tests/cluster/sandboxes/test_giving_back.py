@@ -14,6 +14,7 @@ import pytest
 from netdra.chain.check import load
 from netdra.model.errors import NetdraError, TemporaryError
 from netdra.model.plan import ClaimReference
+from netdra.node.claims.release import Releases
 from netdra.node.metrics import UNKNOWN
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.sandboxes import namespaces
@@ -111,7 +112,7 @@ def test_a_sandbox_that_is_listed_again_while_its_pod_is_looked_for_goes_on_with
                 await daemon.synchronize(sandbox)
                 return False
 
-            with mock.patch.object(daemon.pods.claims.releases, "has_pod", has_pod):
+            with mock.patch.object(Releases, "has_pod", has_pod):
                 await rounds(daemon)
             assert scene.machine.checkpoints() == {sandbox.id}
             assert "net1" in scene.machine.links(sandbox)
