@@ -267,7 +267,9 @@ class Publishing:
 
     async def _report(self, interfaces: Interfaces, publisher: Publisher, offering: Offering) -> NodeNetworkStatus:
         refused = {key: self._problem_events.reason(key) for key in publisher.refused}
-        features, undone = self._features, self._undone.notes
+        features = self._features
+        # A report of its own undone writes would be a new content each time, which never waits.
+        undone = [text for text in self._undone.notes if not text.startswith("NodeNetwork ")]
         unassigned, released_version = await self.addresses()
         self._unassigned = unassigned
 
