@@ -67,12 +67,16 @@ class UndoneReports:
         self._notes: dict[WrittenObject, str] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """The present reports, each as a text for people."""
+    def notes(self, *, but: str = "") -> tuple[str, ...]:
+        """The present reports, each as a text for people.
+
+        Args:
+            but: a kind whose objects are left out: a report that is written to the object itself would be another
+                content each time, which never waits.
+        """
         undone = self._client.undone
         self._notes = {written: note for written, note in self._notes.items() if undone.seconds_left(written) > 0.0}
-        return tuple(dict.fromkeys(self._notes.values()))
+        return tuple(dict.fromkeys(note for written, note in self._notes.items() if written.kind != but))
 
     async def run(self) -> None:
         """Report until cancelled."""
@@ -98,7 +102,7 @@ class UndoneReports:
     def _follow_notes(self) -> None:
         """Report that notes have changed, now and whenever one is over; each further write prolongs its note."""
         self._changed()
-        if self.notes:
+        if self.notes():
             left = min(map(self._client.undone.seconds_left, self._notes))
             self._timer = asyncio.get_running_loop().call_later(left + _LATER_SECONDS, self._follow_notes)
 

@@ -35,7 +35,7 @@ from netdra.model.core import ClusterNode
 from netdra.model.custom_device import CustomDevice
 from netdra.model.device import DEFAULT_FEATURES, Features, Problem
 from netdra.model.errors import NetdraError
-from netdra.model.node_network import AddressReport, NodeNetworkStatus, UnassignedAddress
+from netdra.model.node_network import AddressReport, NodeNetwork, NodeNetworkStatus, UnassignedAddress
 from netdra.model.plan import PlannedDevice
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.registration import Registration, RegistrationOutcome
@@ -267,9 +267,7 @@ class Publishing:
 
     async def _report(self, interfaces: Interfaces, publisher: Publisher, offering: Offering) -> NodeNetworkStatus:
         refused = {key: self._problem_events.reason(key) for key in publisher.refused}
-        features = self._features
-        # A report of its own undone writes would be a new content each time, which never waits.
-        undone = [text for text in self._undone.notes if not text.startswith("NodeNetwork ")]
+        features, undone = self._features, self._undone.notes(but=NodeNetwork.__name__)
         unassigned, released_version = await self.addresses()
         self._unassigned = unassigned
 
