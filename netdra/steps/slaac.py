@@ -185,7 +185,7 @@ def _too_late(order: Order, params: SlaacParams, found: Link, pod: PodSpace) -> 
         return TemporaryError(text, hint="find the machine with the same MAC address, or give the pod another one")
     now = link.find(pod.sock, order.if_name)
     if now is not None and (reason := without_carrier(now)):
-        return TemporaryError(f"{called} has no carrier ({reason}), so no router can be heard", hint="connect it")
+        return TemporaryError(f"{order.called}: {reason}, so it hears no router", hint="connect the interface")
     return TemporaryError(
         f"{called} got no IPv6 address within {params.timeout_seconds} s: no router of the wire advertised a prefix",
         hint="check that a router advertises a prefix with the autonomous flag, or raise timeoutSeconds",

@@ -85,6 +85,12 @@ def test_without_a_router_the_pod_does_not_start_and_nothing_of_it_stays(wire: B
     assert differences(before, wire.state()) == []
 
 
+def test_an_interface_without_a_carrier_is_named_as_the_reason(wire: Bed) -> None:
+    wire.run("ip", "link", "set", "peer7", "down")
+    with pytest.raises(AttachError, match=r'interface "net1" has no carrier \(operstate .*\), so it hears no router'):
+        attached(wire, nic({"ipam": {"type": "slaac", "timeoutSeconds": 1}}))
+
+
 def test_an_interface_that_a_tuning_step_configures_gets_its_settings_back(wire: Bed) -> None:
     """The interface was in the pod before, and stays."""
     wire.run("ip", "link", "set", "eth7", "netns", Path(wire.pod.path).name, "name", "eth0")
