@@ -11,7 +11,6 @@ import ctypes
 import os
 import struct
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -95,12 +94,12 @@ class FolderChanges:
         """Read all that is there.
 
         Returns:
-            The names of the entries that changed, in any of the folders; None if a folder itself did, or if the kernel
-            had no more room for its reports.
+            The names of the entries that changed, in any of the folders; None if a folder itself did, if the kernel
+            had no more room for its reports, or if it refuses to hand them out.
         """
         names: set[str] = set()
         is_whole = True
-        with suppress(BlockingIOError):
+        try:
             while text := os.read(self._descriptor, _READ):
                 at = 0
                 while at < len(text):
@@ -109,6 +108,10 @@ class FolderChanges:
                     name = text[at - length : at].rstrip(b"\0")
                     is_whole = is_whole and bool(name) and not mask & _OF_FOLDER
                     names.add(os.fsdecode(name))
+        except BlockingIOError:
+            pass  # that was all
+        except OSError:  # a kernel without memory
+            is_whole = False
         return frozenset(names) if is_whole else None
 
 

@@ -45,6 +45,7 @@ class _Followed(Generic[T]):
         identity: the folder's device and inode; None before its changes are reported.
         names: the files in it.
         unchanged: the content of those that have not changed since they were decoded.
+        is_refused: whether the kernel did not report changes the last time; that is logged once.
     """
 
     open: Callable[[Path], Changes]
@@ -52,6 +53,7 @@ class _Followed(Generic[T]):
     changes: Changes | None = None
     names: set[str] = field(default_factory=set)
     unchanged: dict[str, T] = field(default_factory=dict)
+    is_refused: bool = False
 
     def close(self) -> None:
         if self.changes is not None:
@@ -84,7 +86,7 @@ class FileCache(Generic[T]):
         Args:
             folder: the folder; it need not exist yet.
             open_changes: begins to report the changes of a folder. If the kernel does not, it raises NetdraError, and
-                each file is inspected.
+                each file is inspected until it does.
         """
         followed: _Followed[T] = _Followed(open_changes)
         with self._following:
@@ -194,9 +196,11 @@ class FileCache(Generic[T]):
         followed.close()
         try:
             followed.changes = followed.open(folder)
+            followed.is_refused = False
         except NetdraError as problem:
-            log.warning("%s: its files are inspected one by one: %s", folder, problem)
-            self._followed.pop(folder, None)
+            if not followed.is_refused:
+                log.warning("%s: its files are inspected one by one: %s", folder, problem)
+            followed.is_refused = True
             return None
         except OSError:  # it is gone again, or cannot be read
             return None

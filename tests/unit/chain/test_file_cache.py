@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import shutil
@@ -19,6 +20,8 @@ from netdra.kernel.inotify import changes_of
 from netdra.model.errors import TemporaryError
 from netdra.ops import files
 from netdra.ops.file_cache import Changes, FileCache
+from tests import refusing
+from tests.refusing import Refusal
 
 
 @pytest.fixture
@@ -192,19 +195,37 @@ TestFollowedFolder = Node.TestCase
 def test_a_folder_is_read_file_by_file_where_the_kernel_reports_no_changes(
     tmp_path: Path, cache: FileCache[str], decoded: list[bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuse(_folder: Path) -> Changes:
-        raise TemporaryError("no more watches")
+    refused = [TemporaryError("no more watches")] * 6
+
+    def open_changes(folder: Path) -> Changes:
+        if refused:
+            raise refused.pop()
+        return changes_of(folder)
 
     (tmp_path / "a").write_text("one")
-    with cache.follow(tmp_path, refuse):
-        for text in ("one", "two", "two"):
+    with cache.follow(tmp_path, open_changes):
+        for text in ("one", "two", "two", "three", "four"):
             (tmp_path / "a").write_text(text)
-            assert cache.listed(tmp_path) == ["a"]
+            assert list(cache.listed(tmp_path)) == ["a"]
             cache.unchanged(tmp_path, ["a"])
             assert cache.of(tmp_path / "a") == f"a: {text}"
     assert [record.message for record in caplog.records] == [
         f"{tmp_path}: its files are inspected one by one: no more watches"
     ]
+
+
+@pytest.mark.parametrize("number", refusing.ERRNOS, ids=errno.errorcode.get)
+def test_a_kernel_that_refuses_to_report_changes_hides_none(tmp_path: Path, cache: FileCache[str], number: int) -> None:
+    with cache.follow(tmp_path, changes_of):
+        for count in itertools.count(1):
+            (tmp_path / "a").write_text(str(count))
+            with refusing.refusing(Refusal(number, first=count, calls_of="inotify")) as refusal:
+                assert list(cache.listed(tmp_path)) == ["a"]
+            assert cache.unchanged(tmp_path, ["a"]) == {}
+            assert cache.of(tmp_path / "a") == f"a: {count}"
+            if not refusal.refused:
+                break
+    assert count > 1
 
 
 def test_reports_that_the_kernel_dropped_are_made_up_for(tmp_path: Path, cache: FileCache[str]) -> None:
