@@ -28,7 +28,8 @@ from netdra.kernel import libc
 ERRNOS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EPERM, errno.EIO)
 _HOME = str(Path(netdra.__file__).parent)
 _PARTS = tuple(
-    f"{_HOME}/{part}/" for part in ("chain", "cni", "kernel", "node/cdi", "node/claims", "node/sandboxes", "steps")
+    f"{_HOME}/{part}/"
+    for part in ("chain", "cni", "kernel", "node/cdi", "node/claims", "node/sandboxes", "ops", "steps")
 )
 _DEEPEST = 8
 """Frames of Python's own library between netdra and a call."""
