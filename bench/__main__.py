@@ -38,6 +38,7 @@ BENCHMARKS = (
         "scale",
         "scheduling",
         "storms",
+        "takeover",
         "webhook",
     ),
 )

@@ -57,7 +57,7 @@ log = logging.getLogger(__name__)
 
 WORKERS = 8
 """How many claims are worked on at a time."""
-TURN = 50
+TURN = 10
 """How many addresses are compared with their networks at a time, when this process begins to lead."""
 STATUS_SECONDS = 1.0
 """How long further changes are waited for before a PodNetwork's status is written."""
@@ -125,8 +125,13 @@ class PodAddresses:
                 following.enter_context(state.nodes.following(self._on_node_change))
                 tasks.create_task(Reflector(self._client, POD_NETWORKS, self._networks, vital=False).run())
                 tasks.create_task(Reflector(self._client, WATCHED_ADDRESSES, self._addresses, vital=False).run())
-                for store in (self._networks, self._addresses, state.claims, state.topologies, state.nodes):
+                await self._networks.wait_synced()
+                for name in self._networks.objects:
+                    self._ledgers.known(name)  # addresses are counted as they come, while the API server sends others
+                for store in (self._addresses, state.claims, state.topologies, state.nodes):
                     await store.wait_synced()  # without the nodes, an address that a pod has could be assigned again
+                for name in self._networks.objects:
+                    self._ledgers.hold(name)  # it is known by now which addresses cannot be read
                 following.enter_context(state.claims.following(self._on_claim_change))
                 following.enter_context(state.topologies.following(self._on_topology_change))
                 for key in self._without_addresses():

@@ -6,13 +6,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from msgspec.structs import replace
 
 from netdra.controller.status import Desired, conditions
+from netdra.model import ip
 from netdra.model.claim import ResourceClaim
 from netdra.model.findings import Finding
 from netdra.model.meta import ObjectMeta, time_text
@@ -58,36 +58,42 @@ def address_of(
     ledger: NetworkLedger, chosen: ChosenAddress, owner: AddressOwner, claim: ObjectMeta, node: str
 ) -> PodAddress:
     """The PodAddress of an address that was chosen."""
-    spec = ledger.network.spec
     return PodAddress(
         api_version="networking.dra.io/v1alpha1",
         kind="PodAddress",
         metadata=ObjectMeta(name=object_name(ledger.network.name, chosen.plain)),
-        spec=PodAddressSpec(
-            network=ledger.network.name,
-            address=chosen.text,
-            families=ledger.families,
-            owner=owner,
-            claim=AddressClaim(name=claim.name, uid=claim.uid),
-            node_name=node,
-            on_duplicate=spec.on_duplicate or REPORT,
-            gateway=chosen.range.gateway,
-            routes=tuple(_routes(ledger.network, chosen)),
-            dns=tuple(server for server in spec.dns if family_of(server) == chosen.family),
-            mtu=spec.mtu,
-            physnet=spec.physnet,
-        ),
+        spec=_spec_of(ledger, chosen, owner, AddressClaim(name=claim.name, uid=claim.uid), node),
+    )
+
+
+def _spec_of(
+    ledger: NetworkLedger, chosen: ChosenAddress, owner: AddressOwner, claim: AddressClaim, node: str
+) -> PodAddressSpec:
+    spec = ledger.network.spec
+    return PodAddressSpec(
+        network=ledger.network.name,
+        address=chosen.text,
+        families=ledger.families,
+        owner=owner,
+        claim=claim,
+        node_name=node,
+        on_duplicate=spec.on_duplicate or REPORT,
+        gateway=chosen.range.gateway,
+        routes=tuple(_routes(ledger.network, chosen)),
+        dns=tuple(server for server in spec.dns if family_of(server) == chosen.family),
+        mtu=spec.mtu,
+        physnet=spec.physnet,
     )
 
 
 def _routes(network: PodNetwork, chosen: ChosenAddress) -> Iterator[AddressRoute]:
     """The routes of the address's family whose router is on its subnet."""
-    subnet = ipaddress.ip_network(chosen.range.cidr)
+    subnet = ip.subnet(chosen.range.cidr)
     for route in network.spec.routes:
         if family_of(route.destination) != chosen.family:
             continue
         gateway = route.gateway or chosen.range.gateway
-        router = ipaddress.ip_address(gateway) if gateway else None
+        router = ip.address(gateway) if gateway else None
         if router is None or router in subnet or router.is_link_local:
             yield AddressRoute(destination=route.destination, gateway=gateway)
 
@@ -108,8 +114,7 @@ def is_current(ledger: NetworkLedger, address: PodAddress) -> bool:
     chosen, claim = ledger.chosen(address), address.spec.claim
     if chosen is None or claim is None:
         return False
-    metadata = ObjectMeta(name=claim.name, uid=claim.uid)
-    return address_of(ledger, chosen, address.spec.owner, metadata, address.spec.node_name).spec == address.spec
+    return _spec_of(ledger, chosen, address.spec.owner, claim, address.spec.node_name) == address.spec
 
 
 def network_status(

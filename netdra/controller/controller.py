@@ -137,15 +137,16 @@ class Controller:
     async def run(self) -> None:
         """Work until cancelled."""
         try:
-            async with self._checks:
-                await self.state.run(lambda: asyncio.ensure_future(self._work()))
+            await self.state.run(lambda: asyncio.ensure_future(self._work()))
         finally:
             self._degraded.clear()
 
     async def _work(self) -> None:
-        # First of all, or classes would be written in one form now and in the other a moment later.
-        await self._learn_features("")
-        await self.work.run()
+        # The worker's start takes as long as thousands of claims, whose addresses do not wait for it.
+        async with self._checks:
+            # First of all, or classes would be written in one form now and in the other a moment later.
+            await self._learn_features("")
+            await self.work.run()
 
     async def _reconcile(self, key: Key) -> float | None:
         """Inspect one object, and write the differences.

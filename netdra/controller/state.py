@@ -116,10 +116,12 @@ class ReportIndex(Generic[K, R]):
         """The number of reports of an object."""
         return len(self._reports.get(name, ()))
 
-    def update(self, change: Change[K]) -> Iterator[str]:
+    def update(self, change: Change[K]) -> Iterable[str]:
         """Take the change of a node or claim; returns the names of the objects whose reports have changed."""
         before = self._read(change.old) if change.old is not None else {}
         after = self._read(change.new) if change.new is not None else {}
+        if not before and not after:
+            return ()
         for name in before.keys() - after.keys():
             reports = self._reports[name]
             del reports[change.key]

@@ -11,14 +11,15 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 import msgspec
 
 from netdra.kube import metrics
-from netdra.kube.answers import decoder
+from netdra.kube.answers import Page, decoder
 from netdra.kube.backoff import Backoff
 from netdra.kube.client import PAGE, Client, Selection
 from netdra.kube.errors import ApiError, GoneError, Status, api_error, no_answer
@@ -142,21 +143,35 @@ class Reflector(Generic[T]):
         self.counts.lists += 1
         metrics.LISTS.labels(self.plural).inc()
         present: set[str] = set()
-        continue_ = ""
-        while True:
-            page = await self.client.page(self.resource, self.selection, limit=PAGE, continue_=continue_)
-            version = page.metadata.resource_version
-            # A server that was restored from a backup counts again from there: equal versions then prove nothing.
-            restored = order(version) < order(self.store.version)
-            present.update(self._take(item, afresh=restored) for item in page.items or ())
-            continue_ = page.metadata.continue_
-            if not continue_:
-                break
+        version = ""
+        async with aclosing(self._pages()) as pages:
+            async for page in pages:
+                version = page.metadata.resource_version
+                # A server that was restored from a backup counts again from there: equal versions then prove nothing.
+                restored = order(version) < order(self.store.version)
+                present.update(self._take(item, afresh=restored) for item in page.items or ())
         for key in [key for key in (*self.store.objects, *self.store.unreadable) if key not in present]:
             self.store.remove(key)
         self.store.advance(version)
         self._heard()
         self._end_trouble()
+
+    async def _pages(self) -> AsyncGenerator[Page]:
+        """The pages of the server's list; the server makes the next one while one is taken."""
+        upcoming: asyncio.Task[Page] | None = self._page("")
+        try:
+            while upcoming is not None:
+                page = await upcoming
+                upcoming = self._page(page.metadata.continue_) if page.metadata.continue_ else None
+                await asyncio.sleep(0)  # it is asked for
+                yield page
+        finally:
+            if upcoming is not None:
+                upcoming.cancel()
+                await asyncio.gather(upcoming, return_exceptions=True)
+
+    def _page(self, continue_: str) -> asyncio.Task[Page]:
+        return asyncio.create_task(self.client.page(self.resource, self.selection, limit=PAGE, continue_=continue_))
 
     async def _watch_again(self) -> None:
         """Watch until the stream ends or breaks; a break that needs no new list is not an error.

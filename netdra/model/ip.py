@@ -12,7 +12,11 @@ from functools import lru_cache
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
+_REMEMBERED = 8192
+"""How many texts are parsed once alone: a network's routers, name servers and routes are in each of its addresses."""
 
+
+@lru_cache(maxsize=_REMEMBERED)
 def address(text: str) -> Address:
     """An address without a prefix length.
 
@@ -37,7 +41,7 @@ def is_address(text: str) -> bool:
     return True
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=_REMEMBERED)
 def with_prefix(text: str) -> tuple[Address, int]:
     """An address with the prefix length of its subnet, e.g. `10.77.0.5/16`.
 
@@ -52,6 +56,7 @@ def with_prefix(text: str) -> tuple[Address, int]:
     return parsed, int(prefix)
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def subnet(text: str) -> Network:
     """A subnet, e.g. `10.77.0.0/16`.
 

@@ -170,7 +170,9 @@ class PodAddress(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
         Raises:
             ValueError: it is not.
         """
-        name = object_name(self.spec.network, self.spec.address.partition("/")[0])
+        plain = self.spec.address.partition("/")[0]
+        # An address of IPv4 has one spelling, and that it is one was checked with the spec.
+        name = object_name(self.spec.network, plain) if ":" in plain else f"{self.spec.network}.{plain}"
         if self.metadata.name != name:
             raise ValueError(f'name "{self.metadata.name}" does not follow from the network and the address: "{name}"')
 

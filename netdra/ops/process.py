@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 BEAT_SECONDS = 1.0
 LARGE = 128 * 1024
 """Bytes of a block that has pages of its own, which are returned to the kernel when it is freed: glibc's default."""
+YOUNG_OBJECTS = 10_000
+"""So many new objects bring a garbage collection; 700 by default."""
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """Of mallopt(3)."""
 
@@ -166,9 +168,13 @@ def spare_what_is_loaded() -> None:
     Memory that only the start needed is returned to the kernel. So is the code of libraries: most of the code of the
     start (10 MiB of the CEL engine, TLS and Python itself) never runs again, and the rest is mapped again from the
     kernel's cache of files when it is called.
+
+    Collections of later objects are rarer than by default: while thousands of objects are read and kept, they take as
+    long as the reading, and find nothing.
     """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(YOUNG_OBJECTS, *gc.get_threshold()[1:])
     libc = ctypes.CDLL(None)
     trim = getattr(libc, "malloc_trim", None)  # glibc's
     if trim is not None:

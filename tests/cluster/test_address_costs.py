@@ -11,8 +11,9 @@ from queue import Queue
 
 import pytest
 
-from netdra.controller import addresses, network_shares
+from netdra.controller import addresses, controller, network_shares
 from netdra.controller.addresses import PodAddresses
+from netdra.controller.checks import Checks
 from netdra.controller.controller import Controller
 from netdra.kube import events
 from netdra.kube.client import Client
@@ -32,24 +33,34 @@ pytestmark = pytest.mark.usefixtures("custom_kinds")
 CLAIMS = 12
 QUIET_SECONDS = 2.0
 """Longer than a status or the free addresses are collected for."""
+NEVER_READY = ("sleep", "600")
+"""A worker's command."""
 SOON = 0.2
 """Seconds between two checks of a claim that waits, in place of half a minute."""
 
 
+async def _idle() -> None:
+    await asyncio.Event().wait()
+
+
 @contextmanager
-def leading(plane: ControlPlane) -> Iterator[FaultProxy]:
-    """A controller that assigns addresses, and the requests that it sends."""
+def leading(plane: ControlPlane, *, checks: bool = False) -> Iterator[FaultProxy]:
+    """A controller that assigns addresses, and the requests that it sends.
+
+    Args:
+        checks: whether it also does its other work, which a worker process checks objects for.
+    """
     begun, ended = Queue[FaultProxy](), threading.Event()
 
     async def lead() -> None:
         async with FaultProxy(plane).serving() as proxy, Client(connect(proxy.config)) as client:
             recorder = Recorder(client, "dra.networking/controller", "costs")
-            controller = Controller(client, recorder, nullcontext)
-            state = controller.state
+            work = Controller(client, recorder, nullcontext)
+            state = work.state
             async with asyncio.TaskGroup() as tasks:
                 parts = (
                     recorder.run(),
-                    state.run(lambda: asyncio.ensure_future(asyncio.Event().wait())),  # type: ignore[arg-type]
+                    work.run() if checks else state.run(lambda: asyncio.ensure_future(_idle())),
                     PodAddresses(client, recorder, state, nullcontext).run(),
                 )
                 working = [tasks.create_task(part) for part in parts]
@@ -105,6 +116,15 @@ def test_a_new_leader_reads_no_claim_that_has_its_addresses(net: Net, control_pl
         until(lambda: net.of("new"), "the new claim to have an address")
         wait_quiet(proxy)
         assert claims_read(proxy) == ["new"]
+
+
+def test_a_claim_gets_its_address_while_the_worker_of_a_new_leader_starts(
+    net: Net, control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller, "Checks", lambda: Checks(command=NEVER_READY))
+    net.claim("new", node="node-1")
+    with leading(control_plane, checks=True):
+        until(lambda: net.of("new"), "the new claim to have an address")
 
 
 def touch(net: Net) -> None:

@@ -27,8 +27,10 @@ from tests.cluster.test_pod_networks import Net
 from tests.plans import plan, step
 
 NODE = "node-1"
-RIVALS, RIVAL_SECONDS = 2, 0.1
-"""How many addresses others assign to each claim, and within how many seconds after it was created."""
+RIVALS = 2
+"""How many addresses others assign to each claim."""
+RIVAL_SECONDS = (0.1, 0.5, 2.5)
+"""Within how many seconds after a claim was created, by turns: on any machine some are first, and some are late."""
 SECONDS = 20.0
 
 
@@ -90,10 +92,10 @@ async def prepared(
         addresses = NodeAddresses(client, NODE)
         addresses.follow()
         for at, claim in enumerate(claims):
-            made = await asyncio.to_thread(net.make, claim)
+            made, most = await asyncio.to_thread(net.make, claim), RIVAL_SECONDS[at % len(RIVAL_SECONDS)]
             using[claim] = tasks.create_task(used_address(net, addresses, made))
             for number in numbers[at * RIVALS : (at + 1) * RIVALS]:
-                tasks.create_task(assign(client, net, made, number, drawn.uniform(0.0, RIVAL_SECONDS)))
+                tasks.create_task(assign(client, net, made, number, drawn.uniform(0.0, most)))
             await asyncio.to_thread(net.allocate, made, NODE)
         found = await asyncio.gather(*using.values())
         await addresses.aclose()

@@ -30,7 +30,7 @@ from tests.cluster.test_controller import TOPOLOGY
 IF_NAME = 'device.attributes["dra.networking"].ifName'
 ATTACKERS = [f"127.0.0.{number}" for number in range(71, 75)]
 ANOTHER = "127.0.0.80"
-ASKED, P99_SECONDS, RESIDENT = 100, 0.2, 300 * 1024 * 1024
+ASKED, P99_SECONDS, RESIDENT = 50, 0.2, 300 * 1024 * 1024
 CLAIMS = 1000
 
 
@@ -130,7 +130,7 @@ def seconds_of(address: tuple[str, int], count: int) -> list[float]:
     with ExitStack() as stack:
         raw = stack.enter_context(socket.create_connection(address, 30.0, (ANOTHER, 0)))
         connection = stack.enter_context(ssl._create_unverified_context().wrap_socket(raw))
-        reader = connection.makefile("rb")
+        reader = stack.enter_context(connection.makefile("rb"))
         for number in range(count):
             new = manifest(POLICY, "asked", spec={"selector": {"cel": f"{IF_NAME} == 'p{number}'"}})
             body = review(new if number % 2 else manifest(CLAIM, "small", "default", spec=spec))

@@ -77,8 +77,9 @@ class Daemon:
         self.plane.run(self.relay, command, lambda: f":{port}" in self.machine.run("ss", "-ltn"))
 
     def end(self) -> None:
-        """Stop everything."""
-        self.stop()
+        """Stop everything that was started."""
+        if self.name:
+            self.stop()
         self.plane.processes[self.relay].stop()
         self.holder.kill()
         self.holder.wait()
