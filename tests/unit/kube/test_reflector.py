@@ -18,7 +18,7 @@ PAGES = 4
 
 
 class Pages:
-    """A client whose lists have several pages, of one node each; it notes its requests, and how many wait for an answer."""
+    """A client whose lists have several pages of one node; it notes its requests, and how many wait for an answer."""
 
     def __init__(self) -> None:
         self.following: list[Any] = []
