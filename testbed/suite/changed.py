@@ -1,7 +1,7 @@
 """Which unit tests a change can break: those that import a changed module, however indirectly. For `make quick`.
 
-If Python does not show the imports, the dependency is on everything: of a test that starts programs, and on a changed
-file that is not a module.
+A page or a chart's file is read by modules that name it, or a folder above it. If Python does not show the imports, the
+dependency is on everything: of a test that starts programs, and on any other file that is not a module.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-_ROOTS = ("netdra", "testbed", "tests")
+_ROOTS = ("bench", "image", "netdra", "release", "testbed", "tests")
+_FOR_PEOPLE = ("charts/", "docs/", "examples/")
 _UNIT = "tests/unit/"
 # Files that no unit test reads.
 _READ_BY_NOBODY = (".gitignore", "CHANGELOG.md", "LICENSE", ".ci/")
@@ -36,21 +37,45 @@ def files(since: str = "") -> list[str]:
 
 def unit_tests(changed: Sequence[str]) -> list[str]:
     """The unit tests that a change of these files can break; `tests/unit` where that is all of them."""
+    left = [name for name in changed if not name.startswith(_READ_BY_NOBODY)]
+    read = [name for name in left if name.startswith(_FOR_PEOPLE) or name.endswith(".md")]
+    modules = [name for name in left if name not in read]
+    if any(not name.endswith(".py") or not name.startswith(_ROOTS) for name in modules):
+        return [_UNIT.rstrip("/")]
+    reached = _reached([*modules, *_readers(read)])
+    found = {name for name in reached if name.startswith(_UNIT) and Path(name).name.startswith("test_")}
+    if modules:
+        found |= {str(path) for path in Path(_UNIT).rglob("test_*.py") if "subprocess" in path.read_text()}
+    return sorted(name for name in found if Path(name).exists())
+
+
+def _reached(left: list[str]) -> set[str]:
+    """These files, and those that import them, however indirectly."""
     importing = dependents()
     reached: set[str] = set()
-    left = [name for name in changed if not name.startswith(_READ_BY_NOBODY)]
-    if not left:
-        return []
-    if any(not name.endswith(".py") or not name.startswith(_ROOTS) for name in left):
-        return [_UNIT.rstrip("/")]
     while left:
         name = left.pop()
         if name not in reached:
             reached.add(name)
             left += importing.get(name, ())
-    starting = (str(path) for path in Path(_UNIT).rglob("test_*.py") if "subprocess" in path.read_text())
-    found = {name for name in reached if name.startswith(_UNIT) and Path(name).name.startswith("test_")}
-    return sorted(name for name in found.union(starting) if Path(name).exists())
+    return reached
+
+
+def _readers(names: Sequence[str]) -> Iterator[str]:
+    """The modules, without the product's, that name one of these files or a folder above it."""
+    parts = {part for name in names for part in Path(name).parts} - {"netdra"}
+    suffixes = tuple({f"*{Path(name).suffix}" for name in names})
+    for root in _ROOTS if names else ():
+        for path in Path(root).rglob("*.py") if root != "netdra" else ():
+            if any(text.endswith(suffixes) or not parts.isdisjoint(text.split("/")) for text in _texts(path)):
+                yield str(path)
+
+
+def _texts(path: Path) -> Iterator[str]:
+    """The texts in a module, without whole sentences such as its docstrings."""
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " not in node.value:
+            yield node.value
 
 
 def elsewhere(changed: Sequence[str]) -> list[str]:
