@@ -1,7 +1,8 @@
 """`python -m bench [NAME ...]`: run the benchmarks, and print each figure beside its limit.
 
-Figures are kept in build/bench.json as they come, so one benchmark that fails loses no others. The exit code is 1 if
-one failed or a figure is past its limit; on a busy machine inspect the ratios, which are taken side by side, before
+Figures are printed and kept in build/bench.json as they come, so a benchmark that fails loses none that it had, and
+none of others. Beside them are the load of the machine and the benchmark's processor time. The exit code is 1 if one
+failed or a figure is past its limit; on a busy machine inspect the ratios, which are taken side by side, before
 believing it. `--compare OLD.json` shows beside each figure what it was, and as a ratio what became of it. `--quick`
 runs benchmarks with the few rounds that their `QUICK` states, and on shared control planes: that they work, and no
 figure to believe.
@@ -11,6 +12,8 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
+import resource
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -63,11 +66,13 @@ def main() -> int:
         for name in arguments.names or BENCHMARKS:
             print(f"bench: {name} ...", file=sys.stderr, flush=True)
             try:
-                figures[name] = _run(name, quick=arguments.quick)
+                for figure in _run(name, quick=arguments.quick):
+                    figures.setdefault(name, []).append(figure)
+                    _keep(kept, figures)
+                    print(f"bench: {name}: {figure.name}: {_shown(figure)}", file=sys.stderr, flush=True)
             except Exception:  # noqa: BLE001 - the other benchmarks' figures are worth having
                 traceback.print_exc()
                 failed.append(name)
-            _keep(kept, figures)
     if arguments.output == "json":
         print(_json(figures).decode())
     else:
@@ -102,11 +107,21 @@ def _arguments() -> argparse.Namespace:
     return arguments
 
 
-def _run(name: str, *, quick: bool) -> list[Figure]:
+def _run(name: str, *, quick: bool) -> Iterator[Figure]:
+    """The figures of a benchmark as they come, and in the end how busy the machine was."""
     module = importlib.import_module(f"bench.{name}")
+    (load, *_), before = os.getloadavg(), _processor_seconds()
     with _changed(module.QUICK if quick else {}):
-        figures: list[Figure] = module.run()
-    return figures
+        yield from module.run()
+    note = f"before; {os.getloadavg()[0]:.1f} afterwards, {os.cpu_count()} cores"
+    yield Figure("load of the machine", load, "", note=note)
+    yield Figure("processor time of this benchmark", _processor_seconds() - before, "s")
+
+
+def _processor_seconds() -> float:
+    """The processor time of this process and of all that it has started and seen end."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
 
 
 @contextmanager

@@ -39,12 +39,13 @@ _CONNECTIONS = 8
 _NODE = "node-1"
 
 
-def run() -> list[Figure]:
+def run() -> Iterator[Figure]:
     """Milliseconds from an allocation to an address, memory, and a node's list of its own addresses."""
     with control_plane() as plane, closing(plane.client()) as api:
         serve_kinds(plane, api)
         with running_controller(plane, api) as controller, open_workspace(api) as workspace:
-            return [*preparing.measured(plane, workspace, ROUNDS), *_measured(plane, workspace, controller)]
+            yield from preparing.measured(plane, workspace, ROUNDS)
+            yield from _measured(plane, workspace, controller)
 
 
 def _measured(plane: ControlPlane, workspace: Workspace, controller: Process) -> list[Figure]:

@@ -69,10 +69,11 @@ class Kernel:
     rounds: list[float] = field(default_factory=list)
 
 
-def run() -> list[Figure]:
+def run() -> Iterator[Figure]:
     """The figures of chains."""
     with _bed() as bed:
-        return [*_steps(bed), *_beside_libcni(bed)]
+        yield from _steps(bed)
+        yield from _beside_libcni(bed)
 
 
 def _steps(bed: Bed) -> Iterator[Figure]:

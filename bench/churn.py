@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import http.client
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
@@ -48,9 +48,9 @@ class Measured(msgspec.Struct, frozen=True):
     overflows: float = 0.0
 
 
-def run() -> list[Figure]:
+def run() -> Iterator[Figure]:
     """The memory of each driver before and after."""
-    batches, figures = 0, list[Figure]()
+    batches = 0
     with control_plane() as plane, Node("bench") as node:
         prepare(plane)
         Kubelet(started(node), plane)
@@ -59,8 +59,7 @@ def run() -> list[Figure]:
             for driver in DRIVERS:
                 found = _measure(driver, node, plane, namespace, sock, batches)
                 batches = batches or found.batches
-                figures += _figures(driver, found)
-    return figures
+                yield from _figures(driver, found)
 
 
 def _figures(driver: Driver, found: Measured) -> list[Figure]:

@@ -35,9 +35,12 @@ ROUNDS = 7
 QUICK = {"LINKS": 20, "FEW_LINKS": 20, "MANY_LINKS": 60, "ROUNDS": 2}
 
 
-def run() -> list[Figure]:
+def run() -> Iterator[Figure]:
     """The figures of discovery."""
-    return [*_full(), *_growth(), _change(), *_commands()]
+    yield from _full()
+    yield from _growth()
+    yield _change()
+    yield from _commands()
 
 
 def _full() -> Iterator[Figure]:

@@ -146,7 +146,7 @@ class End:
     writes: str
 
 
-def run() -> list[Figure]:
+def run() -> Iterator[Figure]:
     """The figures: for each change the seconds until all slices and statuses are right, and the writes of a node."""
     settings = Settings(scheduler=False, controller_manager=False)
     with control_plane(settings) as plane, closing(plane.client()) as api, closing(Ports("127.0.0.1")) as taken:
@@ -156,12 +156,11 @@ def run() -> list[Figure]:
         if KWOK:
             _keep_ready(plane, api, taken.take())
         start_controller(plane, api)
-        figures = asyncio.run(_measure(plane, api, uids))
+        yield from asyncio.run(_measure(plane, api, uids))
         for change in CHANGES:
-            figures += _floor(plane, api, change)
+            yield from _floor(plane, api, change)
         log = plane.processes[CONTROLLER].log_tail(100_000)
         assert "Traceback" not in log, log
-    return figures
 
 
 def _floor(plane: ControlPlane, api: Api, change: Change) -> Iterator[Figure]:

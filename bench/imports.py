@@ -52,14 +52,14 @@ class Cost(NamedTuple):
     requests: int
 
 
-def run() -> list[Figure]:
+def run() -> Iterator[Figure]:
     """Seconds, CPU, memory and requests of an import, and its growth."""
     of_pools = [_whereabouts(size) for size in SIZES]
-    of_files = [_host_local(size) for size in SIZES]
-    figures = [*_figures("whereabouts", of_pools), *_figures("host-local", of_files)]
+    yield from _figures("whereabouts", of_pools)
+    yield from _figures("host-local", [_host_local(size) for size in SIZES])
     of_a_lease = [costs[0].cpu / size for size, costs in zip(SIZES, of_pools, strict=True)]
     note = f"CPU for a lease of {SIZES[-1]}, compared with {SIZES[0]}; 1 is linear"
-    return [*figures, Figure("growth of an import", of_a_lease[-1] / of_a_lease[0], "x", MOST_GROWTH, note)]
+    yield Figure("growth of an import", of_a_lease[-1] / of_a_lease[0], "x", MOST_GROWTH, note)
 
 
 @contextmanager

@@ -34,17 +34,19 @@ QUICK = {
 }
 
 
-def run() -> list[Figure]:
+def run() -> Iterator[Figure]:
     """The figures of both drivers, and netdra's as ratios of dranet's."""
     with control_plane() as plane, Node("bench") as node:
         prepare(plane)
         containerd = started(node)
         Kubelet(containerd, plane, administrator=True)
         with Namespace.open(str(node.path("/proc/1/ns/net"))) as namespace:
-            found = {driver.title: measure(driver, containerd, plane, namespace) for driver in DRIVERS}
-    figures = [figure for title, measured in found.items() for figure in _figures(title, measured)]
-    ratios = _ratios(found[OURS], found[PEER]) if PEER in found else ()
-    return [*figures, *_limits(found[OURS]), *ratios]
+            found: dict[str, Measured] = {}
+            for driver in DRIVERS:
+                found[driver.title] = measure(driver, containerd, plane, namespace)
+                yield from _figures(driver.title, found[driver.title])
+    yield from _limits(found[OURS])
+    yield from _ratios(found[OURS], found[PEER]) if PEER in found else ()
 
 
 def _figures(title: str, found: Measured) -> Iterator[Figure]:

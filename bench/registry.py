@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -65,16 +65,15 @@ _KINDS = {
 }
 
 
-def run() -> list[Figure]:
+def run() -> Iterator[Figure]:
     """The figures of each kind of load, and of an idle socket."""
     gc.freeze()  # as `netdra.ops.process` does: what is imported is not looked through in the middle of a hook
     idle = asyncio.run(_measured(""))
-    figures = [Figure("hooks beside an idle registry, p99", 1000 * _p99(idle), "ms", 0.0, _note(idle))]
+    yield Figure("hooks beside an idle registry, p99", 1000 * _p99(idle), "ms", 0.0, _note(idle))
     for name, kind in _KINDS.items():
         seconds = asyncio.run(_measured(kind))
         ratio = _p99(seconds) / _p99(idle)
-        figures.append(Figure(f"hooks beside {name}, p99 to idle", ratio, "x", TWICE, _note(seconds)))
-    return figures
+        yield Figure(f"hooks beside {name}, p99 to idle", ratio, "x", TWICE, _note(seconds))
 
 
 def _p99(seconds: Sequence[float]) -> float:

@@ -104,24 +104,20 @@ class Driver:
     cases: Mapping[str, Object]
 
 
-def run() -> list[Figure]:
+def run() -> Iterator[Figure]:
     """The figures: scheduler CPU of a pod by case, each driver's and their ratio, and those of many rails."""
-    figures: list[Figure] = []
     for nodes in NODES:
         plain = _costs(minimal(), nodes)
         for mode in MODES:
             ours = _costs(netdra(mode), nodes)
             for case, cost in ours.items():
                 name, note = f"{mode}, {nodes} nodes x {2 * VFS + 3}: {case}", f"of the scheduler's CPU, {PODS} pods"
-                figures.append(Figure(name, cost * 1000, "ms", 0.0, note))
+                yield Figure(name, cost * 1000, "ms", 0.0, note)
                 beside = f"beside {plain[case] * 1000:.1f} ms of a minimal driver"
-                figures.append(
-                    Figure(f"{name}, beside a minimal driver", cost / plain[case], "x", MODES[mode].ratio, beside)
-                )
+                yield Figure(f"{name}, beside a minimal driver", cost / plain[case], "x", MODES[mode].ratio, beside)
     for mode in MODES:
-        figures += _rails(mode, "no carrier", without_carrier=True)
-        figures += _rails(mode, "used up", without_carrier=False)
-    return figures
+        yield from _rails(mode, "no carrier", without_carrier=True)
+        yield from _rails(mode, "used up", without_carrier=False)
 
 
 def netdra(mode: str) -> Driver:

@@ -67,9 +67,10 @@ class Followed(msgspec.Struct, frozen=True):
         return f"of one CPU; {rate:.0f} events/s, {self.scans} full readings, {self.overflows} overflows"
 
 
-def run() -> list[Figure]:
+def run() -> Iterator[Figure]:
     """The figures."""
-    return [*_routes(), *_links()]
+    yield from _routes()
+    yield from _links()
 
 
 def _routes() -> Iterator[Figure]:

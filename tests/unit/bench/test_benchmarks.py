@@ -49,17 +49,21 @@ def test_a_benchmark_works(name: str, tmp_path: Path) -> None:
     assert not (tmp_path / "build" / "bench.json").exists(), "figures of a quick run are not kept with the others"
 
 
-def test_a_failing_benchmark_is_reported_and_the_figures_of_others_are_kept(tmp_path: Path) -> None:
+def test_a_failing_benchmark_is_reported_and_the_figures_that_came_are_kept(tmp_path: Path) -> None:
     # A folder in its place keeps the first from being read.
     (tmp_path / "bench").mkdir()
     for path in BENCH.glob("*.py"):
         (tmp_path / "bench" / path.name).write_text(path.read_text())
     (tmp_path / "bench" / "allocator.py").write_text(
-        'def run():\n    raise RuntimeError("no peer to be had")\nQUICK = {}\n'
+        "from bench.figures import Figure\n"
+        'def run():\n    yield Figure("first", 1.0, "s")\n    raise RuntimeError("no peer to be had")\nQUICK = {}\n'
     )
     found = bench(tmp_path, "--quick", "allocator", "exposure")
     assert found.returncode == 1
-    assert list(json.loads((tmp_path / "build" / "bench-quick.json").read_text())) == ["exposure"]
+    kept = json.loads((tmp_path / "build" / "bench-quick.json").read_text())
+    assert [figure["name"] for figure in kept["allocator"]] == ["first"]
+    assert kept["exposure"][-1]["name"] == "processor time of this benchmark"
+    assert "bench: allocator: first: 1 s\n" in found.stderr
     assert "no peer to be had" in found.stderr
     assert "bench: allocator failed" in found.stderr
     assert "first pass" in found.stdout
