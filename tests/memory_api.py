@@ -72,7 +72,8 @@ class MemoryApi(Client):
     async def create(self, resource: Resource[T], new: T, *, dry_run: bool = False) -> T:
         await asyncio.sleep(0)
         value = msgspec.to_builtins(new)
-        key = value["metadata"].get("namespace", ""), value["metadata"]["name"]
+        metadata = value["metadata"]
+        key = metadata.get("namespace", ""), metadata.get("name") or metadata["generateName"]
         if key in self.objects.get(resource.plural, {}):
             raise AlreadyExistsError(f"create {resource.plural} {key}", Status(code=409))
         if dry_run:

@@ -14,7 +14,7 @@ from unittest import mock
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, Phase, event, given, settings
+from hypothesis import HealthCheck, Phase, event, example, given, settings
 from hypothesis import strategies as st
 
 from netdra.controller.addresses import PodAddresses
@@ -57,6 +57,8 @@ class Story:
         self.api.put("podnetworks", msgspec.to_builtins(network(ranges, keepSeconds=0, quarantineSeconds=0)))
         self.api.put("networktopologies", msgspec.to_builtins(LAN))
         self.running: dict[tuple[str, str], str] = {}
+        self.former: set[tuple[str, str]] = set()
+        """Those of the pods whose allocation is over."""
         for node in NODES:
             conditions = [{"type": "Ready", "status": "True"}]
             self.api.put("nodes", {"metadata": {"name": node}, "status": {"conditions": conditions}})
@@ -108,23 +110,32 @@ class Story:
         """A pod ends in good order: the network goes, the status, and then the allocation."""
         node = self.node_of(name)
         if self.running.pop((name, node), None) is not None:
+            self.former.discard((name, node))
             self.status(name, [])
             self.force(name, node)
 
     def force(self, name: str, _: str) -> None:
         """A pod is deleted by force: its claim is deallocated, and it runs on."""
         if (found := self.claim(name)) is not None:
+            self.leave(name)
             self.api.put("resourceclaims", {**found, "status": {}})
 
     def delete(self, name: str, _: str) -> None:
         """A claim is deleted; its pod may run on."""
         if self.claim(name) is not None:
+            self.leave(name)
             self.api.drop("resourceclaims", name, "db")
+
+    def leave(self, name: str) -> None:
+        """The pod of a claim's allocation runs on without it: also if the next allocation is on the same node."""
+        if (place := (name, self.node_of(name))) in self.running:
+            self.former.add(place)
 
     def end(self, name: str, node: str) -> None:
         """The kubelet ends a pod that the API server does not know any more."""
-        if self.node_of(name) != node:
+        if self.node_of(name) != node or (name, node) in self.former:
             self.running.pop((name, node), None)
+            self.former.discard((name, node))
 
     def report(self, _: str, node: str) -> None:
         """A node reports on its addresses."""
@@ -211,6 +222,14 @@ async def settled(story: Story) -> None:
     phases=[Phase.explicit, Phase.generate],
 )
 @given(acts=ACTS)
+@example(
+    [
+        ("allocate", "b", "node-2", 60),
+        ("lose", "b", "node-1", 5),
+        ("force", "b", "", 20),
+        ("allocate", "b", "node-2", 20),
+    ]
+)
 def test_no_two_pods_have_one_address_and_each_claim_gets_one_in_the_end(acts: list[tuple[str, str, str, int]]) -> None:
     with without_long_waits():
         asyncio.run(told(acts))
