@@ -26,12 +26,14 @@ def written(api: Api, node: str) -> Iterator[set[str]]:
     """The devices of all slices of a node that are written meanwhile; whole when this ends."""
     names = set(devices(api.list(SLICE, fields=f"spec.nodeName={node}")))
     ends = threading.Event()
+    last, gone = set[str](), set[str]()
 
     def follow() -> None:
         with closing(api.watch(SLICE, fields=f"spec.nodeName={node}")) as changes:
-            for _, item in changes:
+            for kind, item in changes:
                 names.update(devices([item]))
-                if ends.is_set():
+                gone.update([item["metadata"]["uid"]] if kind == "DELETED" else ())
+                if ends.is_set() and last <= gone:
                     return
 
     thread = threading.Thread(target=follow)
@@ -39,6 +41,7 @@ def written(api: Api, node: str) -> Iterator[set[str]]:
     try:
         yield names
     finally:
+        last.update(each["metadata"]["uid"] for each in api.list(SLICE, fields=f"spec.nodeName={node}"))
         ends.set()
         api.delete_all(SLICE, fields=f"spec.nodeName={node}")
         thread.join()
