@@ -113,9 +113,8 @@ def _run(name: str, *, quick: bool) -> Iterator[Figure]:
     (load, *_), before = os.getloadavg(), _processor_seconds()
     with _changed(module.QUICK if quick else {}):
         yield from module.run()
-    note = f"before; {os.getloadavg()[0]:.1f} afterwards, {os.cpu_count()} cores"
-    yield Figure("load of the machine", load, "", note=note)
-    yield Figure("processor time of this benchmark", _processor_seconds() - before, "s")
+    note = f"load of the machine {load:.1f} before and {os.getloadavg()[0]:.1f} afterwards, {os.cpu_count()} cores"
+    yield Figure("processor time of this benchmark", _processor_seconds() - before, "s", note=note)
 
 
 def _processor_seconds() -> float:

@@ -93,7 +93,7 @@ def _take_over(plane: ControlPlane, workspace: Workspace, topology: str, claim: 
                 next(found for kind, found in events if kind == "ADDED")
                 seen.append(datetime.now(UTC))
 
-    watching = threading.Thread(target=watch)
+    watching = threading.Thread(target=watch, daemon=True)
     watching.start()
     log = start_controller(plane, api).log
     watching.join()

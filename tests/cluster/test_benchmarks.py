@@ -91,6 +91,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         "scale",
         "scheduling",
         "storms",
+        "takeover",
         "webhook",
     ],
 )
