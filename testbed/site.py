@@ -136,7 +136,7 @@ def opened(plane: ControlPlane, api: Api, node: Node, socket: Path, image: Path)
         # What a runtime mounts on the node has to show in containers that were there before (HostToContainer).
         node.run("mount", "--make-rshared", "/")
         node.run("ip", "address", "add", f"{SERVICE}/32", "dev", "lo")
-        containerd = Containerd(node, hook_seconds=_HOOK_SECONDS, overlay=True)
+        containerd = Containerd(node, hook_seconds=_HOOK_SECONDS)
         plugins = node.folder / CNI_PATH.removeprefix("/var/")
         plugins.mkdir()
         for name in PLUGINS:

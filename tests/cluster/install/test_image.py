@@ -24,7 +24,7 @@ NUMBERS = itertools.count(1)
 def containerd(image: Built, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Containerd]:
     """A node without a kubelet, with a container of the image: its own user, no network, a root that is read-only."""
     with Node("image-node", folder=tmp_path_factory.mktemp("node")) as node:
-        runtime = Containerd(node, overlay=True)
+        runtime = Containerd(node)
         runtime.ctr("images", "import", "--local", str(image.archive))
         folder = f"type=bind,src={EXAMPLES},dst=/examples,options=rbind:ro"
         options = ("--detach", "--read-only", "--snapshotter=native", f"--mount={folder}")
