@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
+from testbed import yaml
 
 CRDS = Path(__file__).parents[1] / "charts" / "netdra" / "files" / "crds"
 _HEAD = """\

@@ -119,10 +119,8 @@ def objects(manifests: str, source: str = "") -> list[Object]:
         manifests: what `template` returned.
         source: a template's name, `rights.yaml`; those of all where it is not given.
     """
-    import yaml  # what renders outside the SR-IOV machine has the standard library alone
+    from testbed import yaml  # what renders outside the SR-IOV machine has the standard library alone
 
-    # A chart is a quarter of a megabyte, of which tests read all: in Python alone that takes half a second each time.
-    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     documents = manifests.removeprefix("---\n").split("\n---\n")
     chosen = (text for text in documents if f"/templates/{source}" in text.partition("\n")[0])
-    return [found for text in chosen for found in yaml.load_all(text, loader) if found]
+    return [found for text in chosen for found in yaml.safe_load_all(text) if found]

@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from testbed import yaml
 from testbed.build import BuildError, program
 from testbed.messages import ROOT, messages
 

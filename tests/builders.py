@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-import yaml
 
 from netdra.model import documents
 from netdra.model.inventory import Interface, Inventory, InventoryNode
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.topology import NetworkTopology
+from testbed import yaml
 
 OURS = 'device.attributes["dra.networking"]'
 

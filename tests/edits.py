@@ -11,11 +11,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from netdra.model import documents
 from netdra.model.topology import NetworkTopology
 from netdra.topology.classes import device_classes
+from testbed import yaml
 from testbed.api import Object
 from testbed.objects import manifest
 from tests.custom_objects import GOOD

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import yaml
+from testbed import yaml
 
 _LINE = re.compile(r"\d+: (?:warning: )?(?P<text>.*?)(?: \[(?P<path>[^\]\[ ]+(?:\[\d+\][^ ]*)*)\])?\Z", re.DOTALL)
 _BETWEEN = re.compile(r'(?P<line>\d+): .*; write "---" on a line between the two objects\Z')

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent, indent
 
-import yaml
+from testbed import yaml
 
 FOLDER = Path("tests/promises")
 PROVEN = FOLDER / "proven.json"

@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import yaml
 
+from testbed import yaml
 from testbed.api import Api, ApiError, Object
 from testbed.control_plane import ControlPlane
 from testbed.objects import CLAIM, CLASS, manifest

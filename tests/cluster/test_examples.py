@@ -9,13 +9,12 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 
 from netdra.exposure import expose
 from netdra.model import documents
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.slices.pack import layout
-from testbed import objects
+from testbed import objects, yaml
 from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
 from testbed.kubectl import KubectlError

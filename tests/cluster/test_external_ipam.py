@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
+from testbed import yaml
 from testbed.api import Api, Object
 from testbed.build import program
 from testbed.control_plane import ControlPlane

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from functools import partial
 
 import pytest
-import yaml
 
 from netdra.kube.client import Client
 from netdra.kube.connection import connect, find_config
+from testbed import yaml
 from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
 from testbed.objects import NODE, SLICE, manifest

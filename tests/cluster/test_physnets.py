@@ -7,7 +7,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import yaml
 
 from netdra.discovery.overrides import with_physnets
 from netdra.exposure import expose, physnets
@@ -20,7 +19,7 @@ from netdra.slices.pack import layout
 from netdra.topology.bind import bind
 from netdra.topology.classes import device_classes
 from netdra.topology.devices import from_slices
-from testbed import objects
+from testbed import objects, yaml
 from testbed.api import Object
 from testbed.objects import CLAIM, HOSTNAME, POD, SLICE
 from testbed.workspace import Workspace

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import yaml
 
 from netdra.model.topology import DeclaredParameter
 from netdra.topology import parameters
+from testbed import yaml
 from testbed.api import Api, ApiError, Object
 from testbed.control_plane import ControlPlane
 from testbed.objects import manifest

@@ -12,8 +12,8 @@ from copy import deepcopy
 from pathlib import Path
 
 import pytest
-import yaml
 
+from testbed import yaml
 from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
 from testbed.helm import helm

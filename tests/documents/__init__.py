@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import yaml
+from testbed import yaml
 
 HERE = Path(__file__).parent
 DEVICES, GRAPH, ATTRIBUTES = HERE / "devices", HERE / "graph", HERE / "attributes"

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from netdra.chain.report import AttachError
 from netdra.chain.shares import changed_devices
 from netdra.chain.site import ChainSettings
 from netdra.cni.plugins import PluginPath
 from netdra.model.plan import Plan, PlannedDevice
+from testbed import yaml
 from testbed.ovn import BRIDGE, OvnKubernetes
 from testbed.recorder import Recorder
 from tests.documents import TOPOLOGIES

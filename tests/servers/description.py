@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
-import yaml
 
+from testbed import yaml
 from tests.trees import Tree
 
 _FOLDER = Path(__file__).parent

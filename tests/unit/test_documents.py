@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from click.testing import CliRunner
 
 from netdra.cli.simulate import command as simulate
@@ -17,6 +16,7 @@ from netdra.cli.validate import command as validate
 from netdra.model import documents
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.topology.classes import device_classes
+from testbed import yaml
 from tests.documents import (
     ATTRIBUTES,
     CLAIMS,

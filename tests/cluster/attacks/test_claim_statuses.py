@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import yaml
 
+from testbed import yaml
 from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
 from testbed.kubectl import denial, kubectl

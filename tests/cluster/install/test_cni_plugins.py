@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
+from testbed import yaml
 from testbed.api import Object
 from testbed.build import program
 from testbed.image import write_files_image

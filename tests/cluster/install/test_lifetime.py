@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from testbed import yaml
 from testbed.api import Object
 from testbed.build import program
 from testbed.helm import CHARTS, HelmError

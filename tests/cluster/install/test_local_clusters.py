@@ -6,9 +6,8 @@ import re
 from typing import Any
 
 import pytest
-import yaml
 
-from testbed import helm
+from testbed import helm, yaml
 from testbed.api import Object
 
 PAGE = (helm.CHARTS.parent / "docs" / "local-clusters.md").read_text(encoding="utf-8")

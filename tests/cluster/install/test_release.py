@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import yaml
 
 from image.__main__ import Built, build, configuration, names, read
 from image.rootfs import SBOM
@@ -23,6 +22,7 @@ from release import signatures
 from release.folder import ImageFile, assemble
 from release.layouts import DIGEST_ANNOTATION
 from release.version import ROOT, Checkout, chart_version, image_tag
+from testbed import yaml
 from testbed.build import program
 from testbed.objects import POD
 from testbed.process import Ports, Process, answers

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from netdra.doctor.cluster_verdicts import NETDRA_PODS
 from netdra.doctor.rights import PROCESSES, needed, of_options
 from netdra.exposure import physnets
 from netdra.model import kinds
-from testbed import helm
+from testbed import helm, yaml
 from testbed.api import Object
 from testbed.build import BuildError
 from tests.cluster.install.rendering import CASES, CHART, HOOKS, PEOPLE, Case, name, of_kind

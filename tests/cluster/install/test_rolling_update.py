@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from testbed import pace
+from testbed import pace, yaml
 from testbed.driver import until_nothing_is_left
 from testbed.objects import CLAIM, NAMESPACE, POD, SLICE, add_namespace, manifest
 from testbed.pods import EVENT, Pods, is_running

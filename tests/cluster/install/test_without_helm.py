@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import yaml
 
-from testbed import helm
+from testbed import helm, yaml
 from testbed.api import Object
 from testbed.build import program
 from testbed.objects import CLASS

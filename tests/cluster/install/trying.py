@@ -6,9 +6,8 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-import yaml
-
 from netdra.model.names import DRIVER
+from testbed import yaml
 from testbed.api import Api
 from testbed.pods import Pods
 from testbed.site import Site

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-import yaml
 from msgspec.structs import replace
 
 from netdra.neutron.answers import NeutronNetwork, Port, PortRequest, VfSettings
@@ -34,6 +33,7 @@ from netdra.neutron.errors import (
 )
 from netdra.neutron.marks import OWNER, Label
 from netdra.neutron.session import Session
+from testbed import yaml
 from testbed.openstack.cloud import PROJECT, VLANS, Cloud
 from testbed.waiting import until
 from tests.cluster.neutron.conftest import HOST

@@ -18,11 +18,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-import yaml
 
 from netdra.admission import certificates
 from netdra.doctor import neutron_verdicts
 from netdra.neutron.marks import OWNER
+from testbed import yaml
 from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
 from testbed.objects import NODE, POD, SLICE, manifest

@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 import pytest
-import yaml
 
 from netdra.cni.plugins import PluginPath
 from netdra.model import documents, names
 from netdra.model.topology import NetworkTopology
 from netdra.topology.classes import device_classes
+from testbed import yaml
 from testbed.api import Object
 from testbed.image import NAME
 from testbed.pods import CONTAINER, is_running

@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 
 from netdra.chain.check import check
 from netdra.chain.checkpoint import PodIdentity
@@ -20,6 +19,7 @@ from netdra.chain.report import AttachError
 from netdra.kernel import netns
 from netdra.kernel.netns import Namespace
 from netdra.model.plan import Plan, PlannedDevice
+from testbed import yaml
 from testbed.ovn import BRIDGE, TYPE, OvnKubernetes, Port
 from tests.documents import TOPOLOGIES
 from tests.kernel.chain.conftest import Bed, device, differences

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
+from testbed import yaml
 from testbed.waiting import waiting
 
 POLICY = """

@@ -15,14 +15,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from netdra.cni import confined, plugins, protocol
 from netdra.cni.confined import ConfinedPrograms
 from netdra.cni.confining import FIRST_USER
 from netdra.cni.plugins import PluginPath
 from netdra.cni.process import Finished
-from testbed import build
+from testbed import build, yaml
 from testbed.pace import stretched
 from testbed.waiting import until
 

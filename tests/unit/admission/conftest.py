@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 
 from netdra.admission.messages import NOTHING, AdmissionRequest, Kind
 from netdra.model import documents
 from netdra.model.topology import NetworkTopology
+from testbed import yaml
 from tests import builders
 from tests.documents import GRAPH
 

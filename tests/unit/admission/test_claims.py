@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 
 from netdra.admission.messages import ALLOWED, AdmissionRequest, Kind, read
 from netdra.admission.requests import read_claim, verdict_on
@@ -17,6 +16,7 @@ from netdra.model.topology import NetworkTopology
 from netdra.review.claims import decisive
 from netdra.review.world import World
 from netdra.topology.classes import known_classes
+from testbed import yaml
 
 Request = Callable[..., AdmissionRequest]
 Topology = Callable[..., NetworkTopology]

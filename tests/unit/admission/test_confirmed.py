@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
-import yaml
 
 from netdra.admission.copy import Copy
 from netdra.admission.messages import AdmissionRequest, Verdict
@@ -23,6 +22,7 @@ from netdra.model.topology import NetworkTopology
 from netdra.ops.process import Process
 from netdra.review import claims
 from netdra.topology.classes import device_classes
+from testbed import yaml
 
 Request = Callable[..., AdmissionRequest]
 Topology = Callable[..., NetworkTopology]

@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 from click.testing import CliRunner
 
 from netdra.bundle import archive, mapping
@@ -24,6 +23,7 @@ from netdra.cli.why import lines
 from netdra.kube.client import Selection
 from netdra.story.objects import ClusterState
 from netdra.story.pods import pod_story
+from testbed import yaml
 from tests.unit.story.making import NODES, TOPOLOGY, claim, cluster, event, pod, report, slices
 
 DECISION = "0/2 nodes are available: 1 cannot allocate all claims, 1 node(s) had untolerated taint(s)."

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from netdra.cel import CelCompileError, CelEvaluationError, compile_selector, device_variables
 from netdra.cel.analysis import Remark, examine
@@ -22,6 +21,7 @@ from netdra.model.custom_device import CustomDevice
 from netdra.model.inventory import attributes
 from netdra.model.names import DRIVER
 from netdra.vocabulary import added, of_devices, of_interfaces
+from testbed import yaml
 from tests import builders, draws
 from tests.builders import OURS
 from tests.documents import FORM

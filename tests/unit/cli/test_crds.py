@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import yaml
 from click.testing import CliRunner
 
 from netdra.cli.crds import command
 from netdra.model import kinds
+from testbed import yaml
 
 
 def test_prints_every_definition_as_one_stream() -> None:

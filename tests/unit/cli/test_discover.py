@@ -7,10 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import yaml
-
 from netdra.model import documents
 from netdra.model.inventory import ATTRIBUTES
+from testbed import yaml
 from testbed.waiting import waiting
 from tests.trees import sriov_machine
 

@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 from click.testing import CliRunner
 
 from netdra.cli.explain import command
 from netdra.model.errors import InvalidInputError
+from testbed import yaml
 
 WORKER_1 = Path(__file__).parents[3] / "examples" / "worker-1"
 BASE = ["--policies", str(WORKER_1 / "policies"), "--inventory", str(WORKER_1 / "inventory.json")]

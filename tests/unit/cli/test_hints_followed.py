@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
+from testbed import yaml
 from testbed.messages import messages
 from tests import following, validation
 

@@ -11,11 +11,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-import yaml
 from click.testing import CliRunner, Result
 
 from netdra.cli.main import cli
 from netdra.model.errors import InvalidInputError
+from testbed import yaml
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 FIRST = EXAMPLES / "first-pod"

@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 from click.testing import CliRunner, Result
 
 from netdra.cli.plan import command
 from netdra.model import documents
 from netdra.model.resource import ResourceSlice
+from testbed import yaml
 from testbed.waiting import waiting
 
 WORKER_1 = Path(__file__).parents[3] / "examples" / "worker-1"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-import yaml
 from click.testing import CliRunner
 
 from netdra.cli.preset import command
@@ -12,6 +11,7 @@ from netdra.exposure import expose
 from netdra.exposure.check import check
 from netdra.exposure.unwise import warnings
 from netdra.model.policy import DeviceExposurePolicy
+from testbed import yaml
 from tests.builders import inventory, sriov
 
 

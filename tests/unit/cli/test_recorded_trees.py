@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import yaml
 from msgspec.structs import replace
 
 from netdra.cli.main import main
 from netdra.discovery.capture import to_text
 from netdra.model import documents
+from testbed import yaml
 from tests import builders
 from tests.builders import OURS
 

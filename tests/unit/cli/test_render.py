@@ -6,12 +6,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import yaml
 from click.testing import CliRunner
 
 from netdra.cli.main import cli
 from netdra.model import documents
 from netdra.rules import shipped
+from testbed import yaml
 from tests.documents import CLAIMS, DEVICES, TOPOLOGIES
 from tests.unit.cli.conftest import CLAIM, SLICES, Run
 

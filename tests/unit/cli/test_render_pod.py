@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 from click.testing import CliRunner, Result
 
 from netdra.cli.main import cli
 from netdra.model import documents
+from testbed import yaml
 from tests.unit.cli.conftest import SLICES
 
 TOPOLOGIES = """\

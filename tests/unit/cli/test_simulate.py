@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from netdra.cli.main import main
 from netdra.model import yaml_text
+from testbed import yaml
 from tests.unit.slices.test_written import device, written
 
 SLICES = Path(__file__).parents[3] / "examples" / "worker-1" / "slices.yaml"

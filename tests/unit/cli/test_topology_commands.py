@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import yaml
 
+from testbed import yaml
 from tests.documents import CLAIMS, DEVICES, SCHEMAS, TOPOLOGIES
 from tests.unit.cli.conftest import CLAIM, Run
 

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-import yaml
 from click.testing import CliRunner, Result
 
 from netdra.cli import cluster_objects, forecasts, inputs
@@ -17,6 +16,7 @@ from netdra.model.claim import DeviceClass, ResourceClaim
 from netdra.model.errors import InvalidInputError
 from netdra.model.pod_network import PodNetwork
 from netdra.networks import shares
+from testbed import yaml
 
 WORKER = Path(__file__).parents[3] / "examples" / "worker-1"
 POLICY = """

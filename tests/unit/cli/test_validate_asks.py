@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from click.testing import CliRunner
 
 from netdra.cli.validate import command
+from testbed import yaml
 
 MISTAKES = yaml.safe_load((Path(__file__).parents[2] / "mistakes" / "asks.yaml").read_text())
 OURS = 'device.attributes["dra.networking"]'

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 from click.testing import CliRunner
 
 from netdra.cli.main import cli
+from testbed import yaml
 
 RAILS = Path(__file__).parents[3] / "examples" / "rails"
 WARNING = 'step "rail" of NetworkTopology "rails" would make interface "rail0" twice in the pod'

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from testbed import yaml
 from tests import draws, edits, validation
 
 FOLDER = Path(__file__).parents[2] / "mistakes"

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from click.testing import CliRunner
 
 from netdra.cli.render import command as render
 from netdra.cli.validate import command
+from testbed import yaml
 
 GROUP = "networking.dra.io/v1alpha1"
 STEP = {

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from click.testing import CliRunner
 
 from netdra.cli.validate import command
+from testbed import yaml
 
 OBJECTS = """
 apiVersion: networking.dra.io/v1alpha1

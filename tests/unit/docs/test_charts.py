@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from netdra.cli.metrics_page import PROCESSES
-from testbed import chart_page
+from testbed import chart_page, yaml
 
 SCHEMAS = sorted(chart_page.CHARTS.glob("*/values.schema.json"))
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from testbed import yaml
 from testbed.fields_page import CRDS, page
 
 PAGE = Path(__file__).parents[3] / "docs" / "fields.md"

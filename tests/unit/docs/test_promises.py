@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
+from testbed import yaml
 from testbed.promises import rows
 from testbed.promises.rows import Promise
 from testbed.promises.trial import BITES, Copy, attempt

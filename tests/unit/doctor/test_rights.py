@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from netdra.doctor.rights import PROCESSES, Right, needed, of_options
+from testbed import yaml
 
 RENDERED = Path(__file__).parents[2] / "cluster" / "install" / "golden.yaml"
 """The chart with its own values, as a test of the cluster level holds it."""

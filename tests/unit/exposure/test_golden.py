@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 
 from netdra.exposure import expose
 from netdra.model import documents
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.slices.pack import Packed, layout
+from testbed import yaml
 from tests.documents import DEVICES, REFERENCE_NODE
 
 HERE = Path(__file__).parent

@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 from click.testing import CliRunner
 
 from netdra.cli.main import cli
@@ -17,6 +16,7 @@ from netdra.model.device import ExposureResult
 from netdra.model.inventory import Interface
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.slices.pack import layout
+from testbed import yaml
 from tests.builders import exclusive, inventory, named, policy
 
 NIC = Interface(if_name="eth1", type="nic", mac="02:00:00:00:00:01", ipv4=("10.0.0.1/24", "10.0.0.2/24"))

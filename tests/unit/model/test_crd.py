@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 
 from netdra.cli.crds import text
 from netdra.model import crd, documents, kinds
+from testbed import yaml
 
 SUMMARIES = (kinds.TOPOLOGY_USAGE, kinds.POLICY_ROLLOUT, kinds.CUSTOM_DEVICE_ROLLOUT)
 """The controller alone writes them, and they have no spec."""

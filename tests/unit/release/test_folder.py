@@ -13,7 +13,6 @@ import zipfile
 from pathlib import Path
 
 import pytest
-import yaml
 
 from netdra.model import kinds
 from release import signatures
@@ -21,6 +20,7 @@ from release.changelog import ChangelogError, dated, section
 from release.folder import ADDRESSED, ImageFile, ReleaseError, assemble, check_sources
 from release.layouts import DIGEST_ANNOTATION
 from release.version import ROOT, Checkout
+from testbed import yaml
 from testbed.image import write_files_image
 
 VERSION = "0.2.0.dev5+g1a2b3c4"

@@ -10,7 +10,6 @@ import zipfile
 from pathlib import Path
 
 import pytest
-import yaml
 
 from netdra.model.extras import how_to_install
 from release.version import (
@@ -27,6 +26,7 @@ from release.version import (
     tree_version,
     version,
 )
+from testbed import yaml
 
 COMMIT = "1a2b3c4d5e6f"
 

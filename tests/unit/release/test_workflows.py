@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from release.folder import ADDRESSED, PLACEHOLDER
 from release.version import ROOT
+from testbed import yaml
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 

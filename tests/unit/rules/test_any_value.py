@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 from click.testing import CliRunner
 
 from netdra.admission.messages import AdmissionRequest, Kind
@@ -27,6 +26,7 @@ from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.topology import NetworkTopology
 from netdra.review.world import World
 from netdra.rules import bonds, runnable
+from testbed import yaml
 from tests.documents import HERE as DOCUMENTS
 
 ROOT = Path(__file__).parents[3]

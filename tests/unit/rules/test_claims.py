@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import pytest
-import yaml
 
 from netdra.model import documents
 from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
@@ -12,6 +11,7 @@ from netdra.model.topology import NetworkTopology
 from netdra.rules.claims import check_claim
 from netdra.topology.bind import EXTENDED_RESOURCE_CLAIM
 from netdra.topology.classes import device_classes
+from testbed import yaml
 from tests.documents import CLAIMS
 
 Topology = Callable[..., NetworkTopology]

@@ -5,7 +5,6 @@ import re
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -16,6 +15,7 @@ from netdra.model.kinds import SCHEMA
 from netdra.model.schema import CNIPluginSchema
 from netdra.rules import shipped
 from netdra.rules.contract import Shape, compile_schema
+from testbed import yaml
 from tests import draws
 
 TYPES = str(SCHEMA.extensions["spec.configParameters.required[].type"]["pattern"])

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from netdra.rules import shipped
 from netdra.rules.config import check_config
 from netdra.rules.contract import Contract, compile_schema
 from netdra.rules.loosened import loosened
+from testbed import yaml
 
 
 def contract(text: str) -> Contract:

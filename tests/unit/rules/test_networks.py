@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from netdra.model.topology import NetworkTopology
 from netdra.rules.networks import Range, _clashes, overlaps
 from netdra.rules.topologies import check_topology
 from netdra.topology.bind import unbound
+from testbed import yaml
 from tests import builders
 from tests.effort import calls
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 
 from netdra.admission.messages import AdmissionRequest, Kind
 from netdra.admission.requests import verdict_on
@@ -26,6 +25,7 @@ from netdra.model.topology import NetworkTopology
 from netdra.review.world import World
 from netdra.rules.plans import check
 from netdra.topology.bind import bind
+from testbed import yaml
 from tests.documents import TOPOLOGIES
 
 FILES = sorted((Path(__file__).parents[1] / "topology" / "wrong").glob("*.yaml"))

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-import yaml
 
 from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.names import NEXT_STEP
@@ -20,6 +19,7 @@ from netdra.model.rollout import NetworkTopologyUsage
 from netdra.model.topology import NetworkTopology
 from netdra.story.objects import ClusterEvent, ClusterState, PlacedPod, PlacementNode, TaintRule
 from netdra.topology.classes import device_classes
+from testbed import yaml
 
 _FIELDS: Mapping[str, tuple[str, type]] = {
     "Pod": ("pods", PlacedPod),

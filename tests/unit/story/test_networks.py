@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-import yaml
 
 from netdra.cli.why import lines
 from netdra.model.pod_address import object_name
 from netdra.story.claims import claim_story
 from netdra.story.networks import network_story
 from netdra.story.pods import pod_story
+from testbed import yaml
 from tests.unit.story.making import READY, cluster, event, pod, slices
 
 TOPOLOGY = f"""

@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,6 +25,7 @@ from netdra.topology.attachment import completed
 from netdra.topology.binaries import translated, translated_plan
 from netdra.topology.bind import unbound
 from netdra.topology.graph import compile_topology
+from testbed import yaml
 from tests.plans import plan, step
 
 Topology = Callable[..., NetworkTopology]

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +21,7 @@ from netdra.rules.topologies import check_topology
 from netdra.topology import parameters
 from netdra.topology.bind import bind, unbound
 from netdra.topology.classes import known_classes
+from testbed import yaml
 from tests import builders
 
 ADDRESS = "{name: address, format: cidr, within: [10.77.0.0/24]}"

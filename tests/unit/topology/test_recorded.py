@@ -4,12 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import yaml
 
 from netdra.model import documents
 from netdra.model.topology import NetworkTopology
 from netdra.topology.bind import unbound
 from netdra.topology.classes import device_classes
+from testbed import yaml
 from tests.documents import TOPOLOGIES
 
 HERE = Path(__file__).parent

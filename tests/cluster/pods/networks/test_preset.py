@@ -5,8 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import yaml
-
+from testbed import yaml
 from testbed.api import Object
 from testbed.objects import NODE
 from testbed.waiting import until
