@@ -20,7 +20,7 @@ def safe_load(text: str | bytes | IO[str]) -> Any:
     """The only document of a text.
 
     Raises:
-        YAMLError: the text has another number of documents, or is no YAML.
+        YAMLError: the text is malformed, or has several documents.
     """
     return yaml.load(text, Loader=_LOADER)
 
@@ -29,6 +29,6 @@ def safe_load_all(text: str | bytes | IO[str]) -> Iterator[Any]:
     """The documents of a text, one by one.
 
     Raises:
-        YAMLError: the text is no YAML.
+        YAMLError: the text is malformed.
     """
     return yaml.load_all(text, Loader=_LOADER)
