@@ -39,8 +39,10 @@ _OF_THE_CARRIER = re.compile(r"\t(Speed|Duplex|Link detected|Link partner|Lanes|
 _RSS_TABLE = re.compile(r"\s+\d+:")
 _DEFAULT_QUEUES = re.compile(r"(qdisc )?(noop|noqueue|mq|pfifo_fast|fq_codel)\b")
 """Queue disciplines that the kernel selects automatically when a link is created, moved or set up."""
-_OWN_INDEX = re.compile(r"\A\d+:")
+_OWN_INDEX = re.compile(r"\A\d+:(?=\t)")
 """The link's index, with which `ip maddr` begins."""
+_ALL_NODES = "33:33:00:00:00:01"
+"""The Ethernet address of IPv6's all nodes: a link has it from its creation until it is first set down, and when up."""
 _READERS = (
     ("ethtool",), ("ethtool", "-k"), ("ethtool", "-l"), ("ethtool", "-c"), ("ethtool", "-g"), ("ethtool", "-a"),
     ("ethtool", "-x"), ("ethtool", "-u"), ("ethtool", "-T"), ("ethtool", "--show-eee"), ("ethtool", "--show-fec"),
@@ -144,7 +146,7 @@ def view(run: Run, name: str) -> dict[str, Any]:
         ignored = {("ethtool",): _OF_THE_CARRIER, ("tc", "qdisc", "show", "dev"): _DEFAULT_QUEUES}.get(reader)
         if reader == ("ethtool", "-x") and any("with 1 RX ring" in line for line in lines):
             ignored = _RSS_TABLE  # the driver has a table of more queues than it uses, and takes none such
-        lines = [line for line in lines if ignored is None or not ignored.match(line)]
+        lines = [line for line in lines if _ALL_NODES not in line and (ignored is None or not ignored.match(line))]
         seen[" ".join(reader)] = sorted(_OWN_INDEX.sub("", line) for line in lines)
     for reader in _HASHES:
         done = run(*as_called(reader, name), check=False)
