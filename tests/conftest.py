@@ -41,6 +41,16 @@ def _have_hypothesis_draw(config: pytest.Config) -> None:
         config.option.hypothesis_seed = str(draws.seed())
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave tests that repeat others to `make explore`, unless one is named."""
+    if draws.ANEW or any("::" in argument for argument in config.args):
+        return
+    repeats = [item for item in items if item.get_closest_marker("repeats") is not None]
+    if repeats:
+        config.hook.pytest_deselected(items=repeats)
+        items[:] = [item for item in items if item not in repeats]
+
+
 def pytest_report_header() -> str:
     """How to draw the same again."""
     return f"drawn from NETDRA_SEED={draws.seed()}"

@@ -33,7 +33,16 @@ _KERNEL_ARGUMENTS = (
     "intel_iommu=on iommu=pt rdinit=/init"
 )
 # What the guest's processes need of the environment outside, since they run the same programs from the same places.
-_ENVIRONMENT = ("PATH", "HOME", "NETDRA_TESTBED_CACHE", "NETDRA_REPORT", "NETDRA_SEED", RUNTIME, KUBERNETES)
+_ENVIRONMENT = (
+    "PATH",
+    "HOME",
+    "NETDRA_TESTBED_CACHE",
+    "NETDRA_REPORT",
+    "NETDRA_SEED",
+    "NETDRA_DRAW",
+    RUNTIME,
+    KUBERNETES,
+)
 _READY = "machine: ready"
 _NICE = -10
 

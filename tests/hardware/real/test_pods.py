@@ -140,7 +140,7 @@ def test_a_vf_for_userspace_is_opened_by_the_pods_process_and_is_a_netdev_again_
     until_as_before(before)
 
 
-@pytest.mark.parametrize("execution", ["Auto", "Binary"])
+@pytest.mark.parametrize("execution", ["Auto", pytest.param("Binary", marks=pytest.mark.repeats)])
 def test_a_pod_uses_a_virtio_nic_and_it_is_on_the_node_again_as_it_was(
     plugins: PluginPath, offer: Offer, execution: str
 ) -> None:

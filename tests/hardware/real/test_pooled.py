@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+import pytest
 
 from netdra.model import documents, names
 from netdra.model.quantity import parse
@@ -177,6 +178,7 @@ def recorded(offer: Offer, vfs: Sequence[VF]) -> set[str]:
     return set(re.findall(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", texts)) & {vf.pci for vf in vfs}
 
 
+@pytest.mark.repeats
 def test_a_request_gets_two_vfs_of_a_pf_and_an_excessive_request_waits_for_their_release(
     pfs: tuple[PF, ...], offer: Offer
 ) -> None:
@@ -208,6 +210,7 @@ def test_a_request_gets_two_vfs_of_a_pf_and_an_excessive_request_waits_for_their
     until_as_before(before)
 
 
+@pytest.mark.repeats
 def test_recreated_vfs_are_available_to_others_except_the_vf_of_the_running_pod(
     pfs: tuple[PF, ...], set_num_vfs: Callable[[PF, int], None], offer: Offer
 ) -> None:
