@@ -2,7 +2,11 @@
 # cluster level, Go and root).
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
-PYTHON ?= python3
+# The distribution's Python is compiled with a profile of its use, and takes a quarter less of the processor than one that
+# was compiled here without (pyenv's default): it comes first if it is complete and new enough.
+ifndef PYTHON
+PYTHON := $(shell /usr/bin/python3 -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo /usr/bin/python3 || echo python3)
+endif
 VENV := .venv
 BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.runtime
