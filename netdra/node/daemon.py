@@ -93,8 +93,11 @@ async def run(client: Client, process: Process, settings: NodeSettings) -> None:
             for name, part in parts.work():
                 begin(name, part)
             parts.add_checks(process.health)
-    except* NetdraError as problems:
-        raise _first(problems) from None
+    except BaseExceptionGroup as problems:  # what is raised in an `except*` is wrapped again before Python 3.11.4
+        known, others = problems.split(NetdraError)
+        if known is None or others is not None:
+            raise
+        raise _first(known) from None
 
 
 def _look_around(settings: NodeSettings) -> None:

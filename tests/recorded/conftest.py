@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed import archives
 from tests.confined import PLACES
 from tests.servers.facts import Trees
 
@@ -46,7 +47,7 @@ def recorded(recordings: Path, tmp_path_factory: pytest.TempPathFactory) -> Tree
         if not archive.is_file():
             pytest.fail(f"{recordings}, which NETDRA_FIXTURES names, has no {archive.name}", pytrace=False)
         with tarfile.open(archive) as packed:
-            packed.extractall(target, [each for each in packed if _NEEDED.match(each.name)], filter="tar")
+            archives.unpack(packed, target, [each for each in packed if _NEEDED.match(each.name)])
         return target / name / "sys"
 
     return unpack

@@ -22,7 +22,7 @@ from release import signatures
 from release.folder import ImageFile, assemble
 from release.layouts import DIGEST_ANNOTATION
 from release.version import ROOT, Checkout, chart_version, image_tag
-from testbed import yaml
+from testbed import archives, yaml
 from testbed.build import program
 from testbed.objects import POD
 from testbed.process import Ports, Process, answers
@@ -232,7 +232,7 @@ def unpack(archive: Path, root: Path) -> None:
         for layer in manifest["layers"]:
             content = layout.extractfile(f"blobs/{layer['digest'].replace(':', '/')}")
             with tarfile.open(fileobj=content) as files:
-                files.extractall(root, filter="fully_trusted")
+                archives.unpack(files, root)
 
 
 def test_actionlint_finds_nothing_in_the_definitions_of_ci() -> None:

@@ -27,6 +27,7 @@ from release.version import (
     version,
 )
 from testbed import yaml
+from testbed.archives import unpack
 
 COMMIT = "1a2b3c4d5e6f"
 
@@ -141,7 +142,7 @@ def test_a_wheel_and_an_sdist_know_their_version_and_the_sources_stay(checkout: 
         assert f'__version__ = "{expected}"\n' in archive.read(str(MODULE)).decode()
         assert f"\nVersion: {expected}\n" in archive.read(f"netdra-{expected}.dist-info/METADATA").decode()
     with tarfile.open(sdist) as archive:
-        archive.extractall(tmp_path / "unpacked", filter="data")
+        unpack(archive, tmp_path / "unpacked")
     (unpacked,) = (tmp_path / "unpacked").iterdir()
     again = build(unpacked, "wheel", tmp_path / "again")
     assert (again.name, again.read_bytes()) == (wheel.name, wheel.read_bytes())
