@@ -82,6 +82,7 @@ DRAWN := $(addprefix test_,scheduler_agreement.py pod_networks.py slices_accepte
 explore: $(DEV) system testbed ## Random tests with new seeds, for longer: properties, parsers of foreign bytes (NETDRA_FUZZ_SECONDS each), pods; then `make promises` (root, Go)
 	NETDRA_DRAW=anew $(PYTEST) tests/unit tests/kernel $(addprefix tests/cluster/,$(DRAWN))
 	NETDRA_DRAW=anew $(MAKE) --no-print-directory test-hardware ARGS='tests/hardware/real/test_pooled.py tests/hardware/real/test_pods.py -m repeats'
+	NETDRA_DRAW=anew $(PYTEST) tests/cluster/test_benchmarks.py
 	$(BIN)/python -m testbed.promises
 
 promises: $(DEV) ## Break each promise of the documentation on purpose, and see that its test fails; ONLY='words of a promise' (root, Go, Debian 12 or newer)

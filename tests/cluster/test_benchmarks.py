@@ -72,25 +72,26 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
             process.terminate()
 
 
+# What the marked ones measure other tests do, too; `make explore` tries them.
 @pytest.mark.parametrize(
     "name",
     [
         "addresses",
         "allocator",
         "chain",
-        "churn",
+        pytest.param("churn", marks=pytest.mark.repeats),
         "console",
         "discovery",
-        "hollow",
+        pytest.param("hollow", marks=pytest.mark.repeats),
         "hook",
         "imports",
         "neutron",
-        "node",
-        "pods",
-        "publishing",
-        "scale",
-        "scheduling",
-        "storms",
+        pytest.param("node", marks=pytest.mark.repeats),
+        pytest.param("pods", marks=pytest.mark.repeats),
+        pytest.param("publishing", marks=pytest.mark.repeats),
+        pytest.param("scale", marks=pytest.mark.repeats),
+        pytest.param("scheduling", marks=pytest.mark.repeats),
+        pytest.param("storms", marks=pytest.mark.repeats),
         "takeover",
         "webhook",
     ],

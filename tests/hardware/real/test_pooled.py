@@ -251,6 +251,7 @@ def by_request(offer: Offer, claim: str, requests: Sequence[str]) -> dict[str, O
     return {result["request"]: entries[result["shareID"]] for result in results}
 
 
+@pytest.mark.repeats
 def test_pods_keep_their_distinct_shares_of_a_pool_when_the_policy_changes_to_single_vfs(
     pfs: tuple[PF, ...], offer: Offer
 ) -> None:
