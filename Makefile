@@ -79,7 +79,7 @@ test-recorded: recordings $(DEV) ## Descriptions of servers against recorded tre
 
 DRAWN := $(addprefix test_,scheduler_agreement.py pod_networks.py slices_accepted.py kubectl_yaml.py hollow.py validate_agreement.py) \
   $(addprefix sandboxes/test_,any_order.py refusing_kernel.py) $(addprefix pods/networks/test_,workloads.py edited.py)
-explore: $(DEV) system testbed ## Random tests with new seeds, for longer: properties, parsers of foreign bytes (NETDRA_FUZZ_SECONDS each), pods; then `make promises` (root, Go)
+explore: $(DEV) system testbed ## Random tests with new seeds, for longer: properties, parsers of foreign bytes (NETDRA_FUZZ_SECONDS each), pods; tests with the mark `repeats`; then `make promises` (root, Go, apt)
 	NETDRA_DRAW=anew $(PYTEST) tests/unit tests/kernel $(addprefix tests/cluster/,$(DRAWN))
 	NETDRA_DRAW=anew $(MAKE) --no-print-directory test-hardware ARGS='tests/hardware/real/test_pooled.py tests/hardware/real/test_pods.py -m repeats'
 	NETDRA_DRAW=anew $(PYTEST) tests/cluster/test_benchmarks.py

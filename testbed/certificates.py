@@ -2,7 +2,7 @@
 
 Called by `testbed.control_plane`, which hands the files to the servers and into kubeconfig files. Keys are EC P-256:
 one is made in about 10 ms, so nothing is kept between runs. The authority's own is RSA: the API server verifies the
-client's certificate with every request, and a signature of RSA is verified in a fifth of the time.
+client's certificate with every request, and a signature of RSA is verified in a third of the time.
 """
 
 from __future__ import annotations

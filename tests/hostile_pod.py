@@ -41,8 +41,9 @@ _DEFAULT_QUEUES = re.compile(r"(qdisc )?(noop|noqueue|mq|pfifo_fast|fq_codel)\b"
 """Queue disciplines that the kernel selects automatically when a link is created, moved or set up."""
 _OWN_INDEX = re.compile(r"\A\d+:(?=\t)")
 """The link's index, with which `ip maddr` begins."""
-_ALL_NODES = "33:33:00:00:00:01"
-"""The Ethernet address of IPv6's all nodes: a link has it from its creation until it is first set down, and when up."""
+_ALL_NODES = re.compile(r"(33:33:00:00:00:01 self permanent|\tlink  33:33:00:00:00:01)\Z")
+"""The Ethernet address of IPv6's all nodes, as `bridge fdb` and `ip maddr` print it: a link has it from its creation
+until it is set down after it had a carrier, and when it is up (ipv6_mc_down in net/ipv6/mcast.c)."""
 _READERS = (
     ("ethtool",), ("ethtool", "-k"), ("ethtool", "-l"), ("ethtool", "-c"), ("ethtool", "-g"), ("ethtool", "-a"),
     ("ethtool", "-x"), ("ethtool", "-u"), ("ethtool", "-T"), ("ethtool", "--show-eee"), ("ethtool", "--show-fec"),
@@ -51,6 +52,13 @@ _READERS = (
     ("bridge", "fdb", "show", "dev"), ("ip", "neigh", "show", "nud", "permanent", "dev"),
     ("ip", "neigh", "show", "proxy", "dev"), ("ip", "maddr", "show", "dev"),
 )  # fmt: skip
+_IGNORED = {
+    ("ethtool",): _OF_THE_CARRIER,
+    ("tc", "qdisc", "show", "dev"): _DEFAULT_QUEUES,
+    ("bridge", "fdb", "show", "dev"): _ALL_NODES,
+    ("ip", "maddr", "show", "dev"): _ALL_NODES,
+}
+"""Lines of readers that say nothing of what a pod did."""
 _HASHES = tuple(("ethtool", "-n", NAME, "rx-flow-hash", flow) for flow in ("tcp4", "udp4", "tcp6", "udp6"))
 
 
@@ -143,10 +151,10 @@ def view(run: Run, name: str) -> dict[str, Any]:
     for reader in _READERS:
         done = run(*reader, name, check=False)
         lines = (done.stdout + done.stderr).splitlines()
-        ignored = {("ethtool",): _OF_THE_CARRIER, ("tc", "qdisc", "show", "dev"): _DEFAULT_QUEUES}.get(reader)
+        ignored = _IGNORED.get(reader)
         if reader == ("ethtool", "-x") and any("with 1 RX ring" in line for line in lines):
             ignored = _RSS_TABLE  # the driver has a table of more queues than it uses, and takes none such
-        lines = [line for line in lines if _ALL_NODES not in line and (ignored is None or not ignored.match(line))]
+        lines = [line for line in lines if ignored is None or not ignored.match(line)]
         seen[" ".join(reader)] = sorted(_OWN_INDEX.sub("", line) for line in lines)
     for reader in _HASHES:
         done = run(*as_called(reader, name), check=False)

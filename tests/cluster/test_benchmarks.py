@@ -72,7 +72,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
             process.terminate()
 
 
-# What the marked ones measure other tests do, too; `make explore` tries them.
+# What the marked ones measure is tested elsewhere; that they work themselves, `make explore` sees.
 @pytest.mark.parametrize(
     "name",
     [

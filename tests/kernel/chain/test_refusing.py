@@ -22,7 +22,7 @@ from tests.kernel.chain.test_crash import leases
 from tests.plans import attach, plan, step
 from tests.refusing import Refusal
 
-FAULTS = draws.count(30, 2_000)
+FAULTS = draws.count(60, 2_000)
 
 
 def prepared(bed: Bed) -> tuple[Plan, ...]:
