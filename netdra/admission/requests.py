@@ -114,8 +114,14 @@ def read_claim(request: AdmissionRequest) -> Claim:
     return replace(claim, metadata=replace(claim.metadata, name=name, namespace=namespace))
 
 
-def _verdict(found: ObjectFindings) -> Verdict:
-    return Verdict(tuple(finding.text for finding in found.errors), tuple(finding.text for finding in found.warnings))
+def _verdict(found: ObjectFindings, kind: str) -> Verdict:
+    """The texts of findings, with their places unless the texts name the steps and requests that they are about."""
+    names_places = kind in CLAIMS or kind == NetworkTopology.__name__
+    errors, warnings = (
+        tuple(finding.text if names_places else finding.text_at_path for finding in findings)
+        for findings in (found.errors, found.warnings)
+    )
+    return Verdict(errors, warnings)
 
 
 def _judged(request: AdmissionRequest, cluster: World, in_time: Callable[[], bool]) -> Verdict:
@@ -129,7 +135,7 @@ def _judged(request: AdmissionRequest, cluster: World, in_time: Callable[[], boo
         return Verdict(tuple(_findings(request)))
     except (*UNREADABLE, InvalidInputError) as problem:
         return Verdict((f'{request.kind.kind} "{request.name}": {problem}',))
-    return _verdict(found)
+    return _verdict(found, request.kind.kind)
 
 
 def _claim(request: AdmissionRequest, cluster: World, in_time: Callable[[], bool]) -> Verdict:
@@ -147,7 +153,7 @@ def _claim(request: AdmissionRequest, cluster: World, in_time: Callable[[], bool
         claim = read_claim(request)
     except UNREADABLE:
         return ALLOWED
-    return _verdict(objects.review(claim, cluster))
+    return _verdict(objects.review(claim, cluster), request.kind.kind)
 
 
 def _class(request: AdmissionRequest, cluster: World) -> Verdict:
@@ -160,7 +166,9 @@ def _class(request: AdmissionRequest, cluster: World) -> Verdict:
         device_class = _read(request.object, DeviceClass)
     except UNREADABLE:
         return ALLOWED
-    return _verdict(objects.review(device_class, cluster)) if is_class_within(device_class.spec) else ALLOWED
+    if not is_class_within(device_class.spec):
+        return ALLOWED
+    return _verdict(objects.review(device_class, cluster), request.kind.kind)
 
 
 def owned_class(request: AdmissionRequest) -> DeviceClass | None:

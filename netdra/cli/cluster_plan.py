@@ -92,8 +92,8 @@ def show(read: InputObjects, without: Sequence[str], nodes: Sequence[str], *, di
     """
     written = read.of(DeviceExposurePolicy, read.files)
     for policy in written:
-        for text in check(policy):
-            terminal.tell(f'policy "{policy.name}": {text}')
+        for finding in check(policy):
+            terminal.tell(f'policy "{policy.name}": {finding.text_at_path}')
     now = _now(read)
     policies = {policy.name for policy in now.policies}
     for name in without:

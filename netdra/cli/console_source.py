@@ -141,7 +141,8 @@ async def forecast(client: Client, written: Sequence[DeviceExposurePolicy], node
     policies = await client.list(resources.POLICIES)
     nodes = await client.list(resources.NODES, only)
     labels = {entry.metadata.name: entry.metadata.labels for entry in nodes}
-    changes = _Changes(notes=[f'policy "{policy.name}": {text}' for policy in written for text in check(policy)])
+    notes = [f'policy "{policy.name}": {finding.text_at_path}' for policy in written for finding in check(policy)]
+    changes = _Changes(notes=notes)
     reported: set[str] = set()
     async for reports in _reports(client, only, changes.notes):
         now = ClusterNow(labels=_labels(labels, reports), reports=reports, policies=policies, slices=())

@@ -11,10 +11,6 @@ import yaml
 
 from netdra.model import documents, yaml_text
 from netdra.model.errors import InvalidInputError
-from netdra.model.findings import Path
-
-_PART = re.compile(r"""\["([^"]*)"\]|\.?([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]""")
-
 
 _BOUNDARY = re.compile(r"---(\s|\Z)")
 _ON_LINE = re.compile(r"(?<=already )on line (\d+)\Z")
@@ -130,38 +126,6 @@ def _documents(text: str, offset: int) -> Iterator[Document | UnreadableDocument
         yield UnreadableDocument(1 + offset, f"not YAML: {yaml_text.described(problem)}", yaml_text.SYNTAX)
     finally:
         loader.dispose()
-
-
-def parsed(path: str) -> Path:
-    """A path as errors write it (`$.spec.steps[2].name`, `spec.exposure.capacity["a"].value`) in its parts."""
-    parts: list[str | int] = []
-    for part in _PART.finditer(path.removeprefix("$")):
-        if part[1] is not None or part[2] is not None:
-            parts.append(part[2] if part[1] is None else part[1])
-        elif part[3] is not None:
-            parts.append(int(part[3]))
-        else:
-            break
-    return tuple(parts)
-
-
-def numbered(path: Path, value: Any) -> Path:
-    """A path whose names of a list's entries are their numbers: `supportedCNIPlugins["macvlan"]` is the entry's."""
-    parts: list[str | int] = []
-    for part in path:
-        if isinstance(value, list) and isinstance(part, str):
-            named = (at for at, entry in enumerate(value) if isinstance(entry, dict) and entry.get("name") == part)
-            number = next(named, None)
-            if number is None:
-                break
-            parts.append(number)
-        else:
-            parts.append(part)
-        try:
-            value = value[parts[-1]]
-        except (KeyError, IndexError, TypeError):
-            value = None
-    return tuple(parts)
 
 
 def _step(node: Any, part: str | int) -> tuple[int, Any] | None:

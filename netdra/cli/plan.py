@@ -111,8 +111,8 @@ def _planned(read: objects.InputObjects, inventory: Inventory, features: Feature
     for text in of_lanes(result):
         terminal.tell(text)
     for policy in policies:
-        for text in misspelt_plugins(policy, shipped.types()):
-            terminal.tell(f'policy "{policy.name}": {text}')
+        for finding in misspelt_plugins(policy, shipped.types()):
+            terminal.tell(f'policy "{policy.name}": {finding.text_at_path}')
     if not packed.slices:
         terminal.tell(devices.nothing_offered(result.decisions))
     else:

@@ -16,7 +16,7 @@ from netdra.model.core import ClusterNode
 from netdra.model.custom_device import CustomDevice
 from netdra.model.documents import Document
 from netdra.model.errors import InvalidInputError
-from netdra.model.findings import Finding, Path
+from netdra.model.findings import Finding, Path, about_object
 from netdra.model.inventory import Inventory
 from netdra.model.pod_network import PodNetwork
 from netdra.model.policy import DeviceExposurePolicy
@@ -27,7 +27,6 @@ from netdra.model.topology import NetworkTopology
 from netdra.model.workload import Workload
 from netdra.rules.taken_ranges import TakenRange
 from netdra.rules.workloads import IN_FILES, Wrong
-from netdra.topology.values import dotted
 
 if TYPE_CHECKING:
     from netdra.cli.cluster_objects import ClusterObjects
@@ -95,7 +94,7 @@ class _Pods(msgspec.Struct, frozen=True):
             file=self.file,
             line=self.marked.line(finding.path),
             message=finding.what,
-            path=dotted(finding.path, "").removeprefix("."),
+            path=finding.place,
             hint=finding.hint,
             severity="error" if wrong.certain else "warning",
         )
@@ -126,7 +125,7 @@ class _Object(msgspec.Struct, frozen=True):
 
     def problem(self, finding: Finding, severity: Literal["error", "warning"] = "error") -> FileProblem:
         """A finding at its place."""
-        place = dotted(finding.path, "").removeprefix(".")
+        place = finding.place
         line = self.marked.line(finding.path)
         what, hint = finding.what, finding.hint
         return FileProblem(file=self.file, line=line, message=what, path=place, hint=hint, severity=severity)
@@ -241,14 +240,14 @@ def _problems(checked: _Checked) -> Iterator[FileProblem]:
     of = {id(item.value): item for item in items}
     with _progress("Checking for errors", len(items), "objects") as advance:
         errors = reviews.errors([item.value for item in items], world, advance)
-        wrong = [(of[id(value)], _placed(of[id(value)], finding)) for value, finding in errors]
+        wrong = [(of[id(value)], finding) for value, finding in errors]
     wrong += [*_by_definition(items, wrong)]
     yield from (item.problem(finding) for item, finding in wrong)
     refused = {id(item) for item, _ in wrong}
     accepted = [item.value for item in items if id(item) not in refused]
     with _progress("Checking for warnings", len(accepted), "objects") as advance:
         for value, finding in reviews.warnings(accepted, world, advance):
-            yield of[id(value)].problem(_placed(of[id(value)], finding), "warning")
+            yield of[id(value)].problem(finding, "warning")
     yield from _slices(items)
     yield from _scoped(items)
     yield from _workloads(items, checked.workloads, checked.where)
@@ -391,7 +390,7 @@ def _foreign(file: str, marked: marks.Document, unknown: objects.UnknownKinds) -
 
 def _problem(file: str, marked: marks.Document, finding: Finding) -> FileProblem:
     """A finding about a document at its place."""
-    place = dotted(finding.path, "").removeprefix(".")
+    place = finding.place
     return FileProblem(file=file, line=marked.line(finding.path), message=finding.what, path=place, hint=finding.hint)
 
 
@@ -460,16 +459,14 @@ def _slices(objects: Sequence[_Object]) -> Iterator[FileProblem]:
     for item in objects:
         if isinstance(item.value, ResourceSlice | ResourceClaim | ResourceClaimTemplate):
             for finding, unknown in misread(item.marked.value):
-                yield item.problem(_of_object(item, finding), "error" if unknown else "warning")
+                yield item.problem(_about(item, finding), "error" if unknown else "warning")
     slices = {id(value): item for item, value in _of(objects, ResourceSlice)}
     for value, finding in faults(value for _, value in _of(objects, ResourceSlice)):
-        yield slices[id(value)].problem(_of_object(slices[id(value)], finding))
+        yield slices[id(value)].problem(_about(slices[id(value)], finding))
 
 
-def _of_object(item: _Object, finding: Finding) -> Finding:
-    """A finding whose text names the object first."""
-    what = f'{item.value.kind} "{item.value.metadata.name}": {finding.what}'
-    return Finding(what=what, hint=finding.hint, path=finding.path)
+def _about(item: _Object, finding: Finding) -> Finding:
+    return about_object(item.value.kind, item.value.metadata.name, finding)
 
 
 def _by_definition(
@@ -487,8 +484,7 @@ def _by_definition(
             entry = finding.path[:-1]  # a parameter of a schema is told of as a whole
             known = entry in places and entry[-1:] and isinstance(entry[-1], int)
             if not known and not any(path[: len(finding.path)] == finding.path for path in places):
-                what = f'{item.value.kind} "{item.value.metadata.name}": {finding.what}'
-                yield item, Finding(what=what, hint=finding.hint, path=finding.path)
+                yield item, _about(item, finding)
 
 
 def _scoped(objects: Sequence[_Object]) -> Iterator[FileProblem]:
@@ -502,30 +498,6 @@ def _scoped(objects: Sequence[_Object]) -> Iterator[FileProblem]:
             what = f'{kind} "{name}" is cluster-scoped and must not have a namespace'
             finding = Finding(what=what, hint="remove its namespace", path=("metadata", "namespace"))
             yield item.problem(finding, "warning")
-
-
-def _placed(item: _Object, finding: Finding) -> Finding:
-    """A finding whose text begins with its place, as those of policies and custom devices do, at that place."""
-    named = f'{item.value.kind} "{item.value.metadata.name}": '
-    if finding.path or not isinstance(item.value, DeviceExposurePolicy | CustomDevice):
-        return finding
-    text = finding.what.removeprefix(named)
-    place, _, what = text.partition(": ")
-    path = marks.parsed(place) if place.startswith("spec") else ()
-    shown = _about_field(path[-1], what) if path else text
-    return Finding(named + shown, finding.hint, marks.numbered(path, item.marked.value))
-
-
-_PREDICATES = frozenset({"has", "is", "must", "moves", "needs"})
-_STATEMENTS = ("true, ", "a claim would", "spec.exposure.capacity has no such entry", "0 values", "2 values")
-
-
-def _about_field(field: str | int, what: str) -> str:
-    """The errors in a field as a whole sentence: texts begin with the field's path, which is shown at the end."""
-    first, _, rest = what.partition(" ")
-    if first in _PREDICATES and field != "spec":
-        return f"{field} {what}"
-    return f"{field}: {what}" if what.startswith(_STATEMENTS) or rest.startswith("is more than") else what
 
 
 def _print(problems: Sequence[FileProblem], objects: int, unread: Sequence[str]) -> None:

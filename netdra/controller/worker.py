@@ -39,7 +39,7 @@ def answer(body: bytes) -> tuple[str, ...]:
     """All errors of an object, as texts; none if it can be used."""
     task = _reader.decode(body)
     if isinstance(task, PolicyTask):
-        return check(task.policy)
+        return tuple(finding.text_at_path for finding in check(task.policy))
     valid = [schema for schema in task.schemas if not contract.examine(schema)[1]]
     return tuple(finding.text for finding in check_topology(task.topology, valid))
 

@@ -11,6 +11,7 @@ from itertools import filterfalse
 from typing import NamedTuple
 
 from netdra.model import names, suggestions
+from netdra.model.findings import Finding, Path
 from netdra.model.inventory import ATTRIBUTES, CHOSEN_ATTRIBUTES, IDENTIFYING, AttributeValue
 from netdra.model.policy import MAX_PLUGINS, Exposure
 from netdra.model.resource import MAX_ATTRIBUTES_AND_CAPACITIES, MAX_STRING
@@ -21,6 +22,7 @@ MAX_INTEGER = 2**63 - 1
 PCIE_ROOTS = (names.SEED_PCIE_ROOT, names.STANDARD_PCIE_ROOT)
 """The one fact that a policy may replace: the PCIe root next to which a GPU is best placed."""
 
+_EXPOSURE: Path = ("spec", "exposure")
 _BANDWIDTH = names.qualified(names.BANDWIDTH)
 _PHYSNET = names.qualified(names.PHYSNET)
 _OF_PLUGINS = (names.SUPPORTED_CNIS, names.LACKED_CNIS)
@@ -45,16 +47,17 @@ class Adding(NamedTuple):
     leaves_out: Callable[[str], bool] = lambda _: False
 
 
-def errors(exposure: Exposure) -> Iterator[str]:
+def errors(exposure: Exposure) -> Iterator[Finding]:
     """The errors in the attributes that a policy adds."""
-    for name in exposure.additional_facts:
+    for index, name in enumerate(exposure.additional_facts):
         if names.qualified(name) not in _WITHHELD:
             facts = ", ".join(sorted(fact.removeprefix(f"{names.DRIVER}/") for fact in _WITHHELD))
-            yield f'spec.exposure.additionalFacts: "{name}" is not one of the optional facts: {facts}'
+            what = f'"{name}" is not one of the optional facts: {facts}'
+            yield Finding(what, path=(*_EXPOSURE, "additionalFacts", index))
     yield from _choice_errors(exposure)
     seen: dict[str, AttributeValue] = {}
     for name, value in exposure.additional_attributes.items():
-        path = f'spec.exposure.additionalAttributes["{name}"]'
+        path: Path = (*_EXPOSURE, "additionalAttributes", name)
         qualified = names.qualified(name)
         yield from name_errors(path, name)
         if qualified in PCIE_ROOTS:
@@ -62,31 +65,29 @@ def errors(exposure: Exposure) -> Iterator[str]:
         else:
             yield from _value_errors(path, value)
             if qualified == _PHYSNET and not isinstance(value, str):
-                yield f"{path}: {value} is not text; it must be the name of a physical network"
+                yield Finding(f"{value} is not text; it must be the name of a physical network", path=path)
             if qualified in _PUBLISHED:
-                yield f"{path}: this is the name of a fact that netdra determines; choose another name"
+                yield Finding(f'"{name}" is the name of a fact that netdra determines', "choose another name", path)
         if qualified in seen:
-            yield f"{path}: set twice, with the domain {names.DRIVER} and without"
+            yield Finding(f'"{name}" is set twice, with the domain {names.DRIVER} and without', path=path)
         seen[qualified] = value
     if len({seen[root] for root in PCIE_ROOTS if root in seen}) > 1:
-        yield (
-            f"spec.exposure.additionalAttributes: {' and '.join(PCIE_ROOTS)} are two names of one "
-            "attribute, but their values differ"
-        )
+        what = f"{' and '.join(PCIE_ROOTS)} are two names of one attribute, but their values differ"
+        yield Finding(what, path=(*_EXPOSURE, "additionalAttributes"))
 
 
-def _choice_errors(exposure: Exposure) -> Iterator[str]:
+def _choice_errors(exposure: Exposure) -> Iterator[Finding]:
     """The errors in a policy's choice of facts."""
     known = {name.removeprefix(f"{names.DRIVER}/") for name in CHOSEN_ATTRIBUTES}
-    for name in exposure.facts or ():
+    for index, name in enumerate(exposure.facts or ()):
+        path: Path = (*_EXPOSURE, "facts", index)
         plain = name.removeprefix(f"{names.DRIVER}/")
         if names.qualified(name) in _WITHHELD:
-            yield f'spec.exposure.facts: "{name}" is optional: move it to additionalFacts'
+            yield Finding(f'"{name}" is an optional fact', "move it to additionalFacts", path)
         elif names.qualified(name) in IDENTIFYING or plain == names.SUPPORTED_CNIS:
-            yield f'spec.exposure.facts: "{name}" is always published: remove it'
+            yield Finding(f'"{name}" is always published', "remove it", path)
         elif plain not in known:
-            hint = suggestions.hint(plain, sorted(known), "facts:")
-            yield f'spec.exposure.facts: "{name}" is not a known fact; {hint}'
+            yield Finding(f'"{name}" is not a known fact', suggestions.hint(plain, sorted(known), "facts:"), path)
 
 
 def room(exposure: Exposure) -> int:
@@ -97,18 +98,16 @@ def room(exposure: Exposure) -> int:
     return MAX_ATTRIBUTES_AND_CAPACITIES - len(carried)
 
 
-def room_errors(exposure: Exposure) -> Iterator[str]:
+def room_errors(exposure: Exposure) -> Iterator[Finding]:
     """The errors of a policy that adds more than a device has room for."""
     capacity = {names.qualified(name) for name in exposure.capacity} - {_BANDWIDTH}
     if exposure.pooled_vfs is not None:
         capacity.add(names.qualified(names.VFS))
     used, there = len(capacity) + len(_own(published(exposure))), room(exposure)
     if used >= there:
-        yield (
-            f"spec.exposure: {used} capacities and additional attributes beside bandwidth; a device "
-            "supports "
-            f"{there - 1}{('' if exposure.facts is not None else ', and for more with few facts')}"
-        )
+        more = "" if exposure.facts is not None else ", and more if facts lists few"
+        what = f"{used} capacities and additional attributes beside bandwidth; a device supports {there - 1}{more}"
+        yield Finding(what, path=_EXPOSURE)
 
 
 def published(exposure: Exposure) -> dict[str, AttributeValue]:
@@ -168,13 +167,14 @@ def completed(device: Adding, neutral: Mapping[str, AttributeValue]) -> dict[str
     return own | {name: neutral[name] for name in missing}
 
 
-def name_errors(path: str, name: str) -> Iterator[str]:
+def name_errors(path: Path, name: str) -> Iterator[Finding]:
     """The errors in the name of an attribute or a capacity."""
     domain, slash, identifier = name.rpartition("/")
     if slash and not names.is_attribute_domain(domain):
-        yield f'{path}: "{domain}" is not a domain of at most {names.MAX_LABEL} characters'
+        yield Finding(f'"{domain}" is not a domain of at most {names.MAX_LABEL} characters', path=path)
     if not names.is_identifier(identifier):
-        yield f'{path}: "{identifier}" must have at most 32 letters, digits and _, and must not start with a digit'
+        what = f'"{identifier}" must have at most 32 letters, digits and _, and must not start with a digit'
+        yield Finding(what, path=path)
 
 
 def _own(attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
@@ -182,26 +182,26 @@ def _own(attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
     return {name: value for name, value in attributes.items() if name not in PCIE_ROOTS}
 
 
-def _root_errors(path: str, value: AttributeValue) -> Iterator[str]:
+def _root_errors(path: Path, value: AttributeValue) -> Iterator[Finding]:
     if not isinstance(value, str) or not names.is_pcie_root(value):
         quoted = f'"{value}"' if isinstance(value, str) else value
-        yield f"{path}: {quoted} is not a PCIe root, such as pci0000:00"
+        yield Finding(f"{quoted} is not a PCIe root, such as pci0000:00", path=path)
 
 
-def _value_errors(path: str, value: AttributeValue) -> Iterator[str]:
+def _value_errors(path: Path, value: AttributeValue) -> Iterator[Finding]:
     if isinstance(value, str):
         yield from _text_errors(path, value)
     elif isinstance(value, tuple):
         if not 0 < len(value) <= MAX_PLUGINS:
-            yield f"{path}: a list must have 1 to {MAX_PLUGINS} entries, not {len(value)}"
+            yield Finding(f"a list must have 1 to {MAX_PLUGINS} entries, not {len(value)}", path=path)
         for entry in value:
             yield from _text_errors(path, entry)
             if "," in entry or not entry:
-                yield f"{path}: an entry of a list must not be empty or contain a comma"
+                yield Finding("an entry of a list must not be empty or contain a comma", path=path)
     elif not -MAX_INTEGER - 1 <= value <= MAX_INTEGER:
-        yield f"{path}: {value} is not a 64-bit integer"
+        yield Finding(f"{value} is not a 64-bit integer", path=path)
 
 
-def _text_errors(path: str, text: str) -> Iterator[str]:
+def _text_errors(path: Path, text: str) -> Iterator[Finding]:
     if len(text.encode(errors="replace")) > MAX_STRING:
-        yield f'{path}: "{text}" is longer than {MAX_STRING} bytes'
+        yield Finding(f'"{text}" is longer than {MAX_STRING} bytes', path=path)

@@ -12,6 +12,7 @@ from typing import Literal
 
 from netdra.model import names, quantity
 from netdra.model.errors import InvalidInputError
+from netdra.model.findings import Finding, Path
 from netdra.model.policy import CapacityCounter, Exposure
 from netdra.model.resource import CapacityRequestPolicy, CapacityRequestPolicyRange, DeviceCapacity, QuantityText
 
@@ -19,6 +20,7 @@ MAX_VALID_VALUES = 10
 MAX_QUANTITY = 2**63 - 1
 
 Sharing = Literal["exclusive", "shared", "both"]
+_EXPOSURE: Path = ("spec", "exposure")
 
 
 def sharing(exposure: Exposure) -> Sharing:
@@ -46,53 +48,55 @@ def number(text: QuantityText | None) -> Decimal | None:
     return value if value is not None and 0 <= value <= MAX_QUANTITY else None
 
 
-def number_errors(path: str, text: QuantityText | None) -> Iterator[str]:
+def number_errors(path: Path, text: QuantityText | None) -> Iterator[Finding]:
     """The errors in an amount; a missing amount is valid."""
     if text is not None and number(text) is None:
-        yield f'{path}: "{text}" is not a quantity from 0 to {MAX_QUANTITY}'
+        yield Finding(f'"{text}" is not a quantity from 0 to {MAX_QUANTITY}', path=path)
 
 
-def written_errors(path: str, capacity: CapacityCounter) -> Iterator[str]:
+def written_errors(path: Path, capacity: CapacityCounter) -> Iterator[Finding]:
     """The errors of a policy that does not define a capacity's value in exactly one way."""
     if (capacity.value == "") == (capacity.value_from is None):
         count = "neither" if capacity.value_from is None else "both"
-        yield f"{path}: has {count} of value and valueFrom; set exactly one"
+        yield Finding(f"the capacity has {count} of value and valueFrom", "set exactly one", path)
 
 
-def value_errors(path: str, capacity: CapacityCounter | DeviceCapacity) -> Iterator[str]:
+def value_errors(path: Path, capacity: CapacityCounter | DeviceCapacity) -> Iterator[Finding]:
     """The errors in one capacity, apart from the default consumption of claims."""
-    yield from number_errors(f"{path}.value", capacity.value)
+    yield from number_errors((*path, "value"), capacity.value)
     policy, value = capacity.request_policy, number(capacity.value)
     if policy is None or value is None:
         return
-    yield from number_errors(f"{path}.requestPolicy.default", policy.default)
+    place: Path = (*path, "requestPolicy")
+    yield from number_errors((*place, "default"), policy.default)
     if policy.valid_values and policy.valid_range:
-        yield f"{path}.requestPolicy: has both validValues and validRange"
+        yield Finding("requestPolicy has both validValues and validRange", "remove one of them", place)
     elif policy.valid_range:
-        yield from _range_errors(f"{path}.requestPolicy.validRange", policy.valid_range, value)
+        yield from _range_errors((*place, "validRange"), policy.valid_range, value)
     else:
-        yield from _choice_errors(f"{path}.requestPolicy.validValues", policy.valid_values, value)
+        yield from _choice_errors((*place, "validValues"), policy.valid_values, value)
 
 
-def policy_errors(path: str, capacity: DeviceCapacity) -> Iterator[str]:
+def policy_errors(path: Path, capacity: DeviceCapacity) -> Iterator[Finding]:
     """The errors in a capacity's default amount, by the API server's rules for a single capacity."""
     policy, value = capacity.request_policy, number(capacity.value)
     if policy is None or value is None:
         return
     if policy.default is None:
         if policy.valid_values or policy.valid_range:
-            yield f"{path}.requestPolicy: default is required with validValues or validRange"
+            yield Finding("default is required with validValues or validRange", path=(*path, "requestPolicy"))
         return
     default = number(policy.default)
     if default is None:
         return
+    place: Path = (*path, "requestPolicy", "default")
     if default > value:
-        yield f"{path}.requestPolicy.default: {policy.default} exceeds the capacity of the device"
+        yield Finding(f"{policy.default} exceeds the capacity of the device", path=place)
     elif rule := _broken_rule(default, policy, value):
-        yield f"{path}.requestPolicy.default: {policy.default} is {rule}"
+        yield Finding(f"{policy.default} is {rule}", path=place)
 
 
-def bandwidth_errors(exposure: Exposure) -> Iterator[str]:
+def bandwidth_errors(exposure: Exposure) -> Iterator[Finding]:
     """Whether a policy lets claims of an exclusive device consume another bandwidth than the device has."""
     if sharing(exposure) != "exclusive" or exposure.pooled_vfs is not None:
         return
@@ -102,100 +106,92 @@ def bandwidth_errors(exposure: Exposure) -> Iterator[str]:
             continue
         default = capacity.request_policy.default
         if default is not None and number(default) != number(capacity.value):
-            path = f'spec.exposure.capacity["{name}"].requestPolicy.default'
-            yield (
-                f"{path}: a claim gets the whole bandwidth of an exclusive device; this must be "
-                f"{capacity.value}, not {default}"
+            what = (
+                f"the default must be {capacity.value}, because a claim gets the whole bandwidth of an exclusive device"
             )
+            yield Finding(f"{what}, not {default}", path=(*_EXPOSURE, "capacity", name, "requestPolicy", "default"))
 
 
-def pooling_errors(exposure: Exposure) -> Iterator[str]:
+def pooling_errors(exposure: Exposure) -> Iterator[Finding]:
     """The errors of a policy that pools VFs and also shares them: a claim uses its VF exclusively."""
     if exposure.allow_multiple_allocations:
-        yield (
-            "spec.exposure.allowMultipleAllocations: must not be true, because each of the pooledVFs "
-            "belongs to one claim; remove it"
-        )
+        what = "allowMultipleAllocations must not be true, because each of the pooledVFs belongs to one claim"
+        yield Finding(what, "remove it", (*_EXPOSURE, "allowMultipleAllocations"))
     if exposure.exclusion_group:
-        yield (
-            "spec.exposure.exclusionGroup: only for shared devices, but each of the pooledVFs belongs to "
-            "one claim; remove it"
-        )
+        what = "exclusionGroup is only for shared devices, but each of the pooledVFs belongs to one claim"
+        yield Finding(what, "remove it", (*_EXPOSURE, "exclusionGroup"))
     if sharing(exposure) == "both":
-        yield (
-            "spec.exposure.supportedCNIPlugins: exclusive: true on some plugins; with pooledVFs, every "
-            "plugin gets a whole VF"
-        )
-    for plugin in exposure.supported_cni_plugins:
+        what = "some plugins set exclusive: true, but with pooledVFs every plugin gets a whole VF"
+        yield Finding(what, "remove it", (*_EXPOSURE, "supportedCNIPlugins"))
+    for index, plugin in enumerate(exposure.supported_cni_plugins):
         if plugin.consume_per_allocation:
-            path = f'spec.exposure.supportedCNIPlugins["{plugin.name}"].consumePerAllocation'
-            yield f"{path}: not supported with pooledVFs; set requestPolicy.default of the capacity"
+            what = f'consumePerAllocation of plugin "{plugin.name}" is not supported with pooledVFs'
+            place: Path = (*_EXPOSURE, "supportedCNIPlugins", index, "consumePerAllocation")
+            yield Finding(what, "set requestPolicy.default of the capacity", place)
     for name, capacity in exposure.capacity.items():
-        path = f'spec.exposure.capacity["{name}"]'
+        path: Path = (*_EXPOSURE, "capacity", name)
         if names.qualified(name) != names.qualified(names.BANDWIDTH):
-            yield f"{path}: pooledVFs only support the capacities {names.VFS} and {names.BANDWIDTH}; remove it"
+            what = f'capacity "{name}": pooledVFs only support the capacities {names.VFS} and {names.BANDWIDTH}'
+            yield Finding(what, "remove it", path)
         else:
             yield from policy_errors(path, DeviceCapacity(value=capacity.value, request_policy=capacity.request_policy))
 
 
-def sharing_errors(exposure: Exposure) -> Iterator[str]:
+def sharing_errors(exposure: Exposure) -> Iterator[Finding]:
     """The errors of a policy that shares a device between claims."""
     kind, plugins = sharing(exposure), exposure.supported_cni_plugins
     if kind == "exclusive":
         return
     if kind == "shared" and plugins and all(plugin.exclusive for plugin in plugins):
-        yield "spec.exposure.allowMultipleAllocations: true, but every plugin is exclusive"
+        what = "allowMultipleAllocations is true, but every plugin is exclusive"
+        yield Finding(what, "remove one of the two", (*_EXPOSURE, "allowMultipleAllocations"))
         return
     usable = False
     for name, capacity in exposure.capacity.items():
-        yield from _default_errors(f'spec.exposure.capacity["{name}"]', exposure, name)
+        yield from _default_errors((*_EXPOSURE, "capacity", name), exposure, name)
         usable = usable or bool(number(capacity.value) and number(amounts(exposure, name)[0]))
     if not usable:
         why = "lists exclusive and shared plugins" if kind == "both" else "allows multiple allocations"
-        yield (
-            f"spec.exposure.capacity: a policy that {why} requires a capacity above 0 of which each claim "
-            "consumes a part"
-        )
+        what = f"a policy that {why} requires a capacity above 0 of which each claim consumes a part"
+        yield Finding(what, path=(*_EXPOSURE, "capacity"))
 
 
-def _choice_errors(path: str, texts: tuple[QuantityText, ...], value: Decimal) -> Iterator[str]:
+def _choice_errors(path: Path, texts: tuple[QuantityText, ...], value: Decimal) -> Iterator[Finding]:
     if len(texts) > MAX_VALID_VALUES:
-        yield f"{path}: {len(texts)} values, more than {MAX_VALID_VALUES}"
+        yield Finding(f"{len(texts)} values exceed the maximum of {MAX_VALID_VALUES}", path=path)
     for text in texts:
         yield from number_errors(path, text)
     choices = [choice for choice in map(number, texts) if choice is not None]
     if choices != sorted(set(choices)):
-        yield f"{path}: must be in ascending order without duplicates"
+        yield Finding("validValues must be in ascending order without duplicates", path=path)
     if choices and choices[-1] > value:
-        yield f"{path}: {texts[-1]} exceeds the capacity of the device"
+        yield Finding(f"{texts[-1]} exceeds the capacity of the device", path=path)
 
 
-def _range_errors(path: str, span: CapacityRequestPolicyRange, value: Decimal) -> Iterator[str]:
+def _range_errors(path: Path, span: CapacityRequestPolicyRange, value: Decimal) -> Iterator[Finding]:
     for field, text in (("min", span.min), ("max", span.max), ("step", span.step)):
-        yield from number_errors(f"{path}.{field}", text)
+        yield from number_errors((*path, field), text)
     least, most, step = number(span.min), _most(span, value), number(span.step)
     if least is None or most is None:
         return
     if not least <= most <= value:
-        yield f"{path}: must be min <= max <= the capacity's value"
+        yield Finding("validRange must satisfy min <= max <= the capacity's value", path=path)
     if step == 0:
-        yield f"{path}.step: must be greater than 0"
+        yield Finding("step must be greater than 0", path=(*path, "step"))
     if step and span.max is not None and (most - least) % step:
-        yield f"{path}: max must be min plus a multiple of step"
+        yield Finding("max must be min plus a multiple of step", path=path)
 
 
-def _default_errors(path: str, exposure: Exposure, name: str) -> Iterator[str]:
+def _default_errors(path: Path, exposure: Exposure, name: str) -> Iterator[Finding]:
     """The errors in the consumption of a claim without an amount: the scheduler decides it, not the plugin."""
     texts = amounts(exposure, name)
     if any(text is None for text in texts):
-        yield (
-            f"{path}: requires requestPolicy.default or consumePerAllocation; otherwise, the first claim "
-            "consumes all of it"
-        )
+        what = f'capacity "{name}" requires requestPolicy.default or consumePerAllocation'
+        yield Finding(f"{what}; otherwise, the first claim consumes all of it", path=path)
         return
     defaults = {number(text) for text in texts}
     if len(defaults) > 1:
-        yield f"{path}: the shared plugins set different values for consumePerAllocation"
+        yield Finding("the shared plugins set different values for consumePerAllocation", path=path)
         return
     (default,) = defaults
     capacity = exposure.capacity[name]
@@ -203,10 +199,10 @@ def _default_errors(path: str, exposure: Exposure, name: str) -> Iterator[str]:
     if default is None or value is None:
         return
     if default > value:
-        yield f"{path}: a claim would consume {texts[0]}, which exceeds the capacity of the device"
+        yield Finding(f"a claim would consume {texts[0]}, which exceeds the capacity of the device", path=path)
     rule = _broken_rule(default, capacity.request_policy or CapacityRequestPolicy(), value)
     if rule:
-        yield f"{path}: a claim would consume {texts[0]}, which is {rule}"
+        yield Finding(f"a claim would consume {texts[0]}, which is {rule}", path=path)
 
 
 def _broken_rule(default: Decimal, policy: CapacityRequestPolicy, value: Decimal) -> str:

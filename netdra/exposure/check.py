@@ -26,27 +26,29 @@ from netdra.exposure.capacities import (
     written_errors,
 )
 from netdra.model import names
-from netdra.model.errors import sentence
+from netdra.model.findings import Finding, Path
 from netdra.model.inventory import Interface, InventoryNode, attributes
 from netdra.model.kept import KEEPING_TYPES, faults
 from netdra.model.meta import LabelSelector
 from netdra.model.policy import MAX_PLUGINS, MAX_SUFFIX, DeviceExposurePolicy, Exposure, SupportedCNIPlugin
 
+_EXPOSURE: Path = ("spec", "exposure")
+_SELECTOR: Path = ("spec", "selector", "cel")
 _PLUGIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}\Z", re.ASCII)
 _SUFFIX = re.compile(r"[a-z0-9-]*[a-z0-9]\Z", re.ASCII)
 
 
-def check(policy: DeviceExposurePolicy) -> tuple[str, ...]:
-    """The errors in a policy, each with its field; empty if the policy can be used."""
+def check(policy: DeviceExposurePolicy) -> tuple[Finding, ...]:
+    """The errors in a policy; empty if the policy can be used."""
     exposure = policy.spec.exposure
     if policy.spec.action == "exclude":
-        unused = ("spec.exposure: not supported with action: exclude",) if exposure else ()
+        unused = (Finding("exposure is not supported with action: exclude", path=_EXPOSURE),) if exposure else ()
         return (*check_targets(policy), *unused)
     exposure = exposure or Exposure()
     written = [
-        text
+        finding
         for name, capacity in exposure.capacity.items()
-        for text in written_errors(f'spec.exposure.capacity["{name}"]', capacity)
+        for finding in written_errors((*_EXPOSURE, "capacity", name), capacity)
     ]
     return (*check_targets(policy), *written, *(check_exposure(_nominal(exposure)) if not written else ()))
 
@@ -62,26 +64,26 @@ def _nominal(exposure: Exposure) -> Exposure:
     return msgspec.structs.replace(exposure, capacity=nominal)
 
 
-def unread(policy: DeviceExposurePolicy, node: InventoryNode) -> Iterator[str]:
+def unread(policy: DeviceExposurePolicy, node: InventoryNode) -> Iterator[Finding]:
     """The resources that a policy reads and this node does not have."""
     for name, capacity in (policy.spec.exposure or Exposure()).capacity.items():
         if capacity.value_from is not None:
-            path = f'spec.exposure.capacity["{name}"].valueFrom.nodeAllocatable'
             resource = capacity.value_from.node_allocatable
-            yield f'{path}: node "{node.name}" does not have "{resource}" among its allocatable resources'
+            what = f'node "{node.name}" does not have "{resource}" among its allocatable resources'
+            yield Finding(what, path=(*_EXPOSURE, "capacity", name, "valueFrom", "nodeAllocatable"))
 
 
-def check_targets(policy: DeviceExposurePolicy) -> tuple[str, ...]:
+def check_targets(policy: DeviceExposurePolicy) -> tuple[Finding, ...]:
     """The errors in the policy's choice of nodes and devices."""
-    return (*check_devices(policy), *node_errors("spec.nodeSelector", policy.spec.node_selector))
+    return (*check_devices(policy), *node_errors(("spec", "nodeSelector"), policy.spec.node_selector))
 
 
-def check_devices(policy: DeviceExposurePolicy) -> tuple[str, ...]:
+def check_devices(policy: DeviceExposurePolicy) -> tuple[Finding, ...]:
     """The errors in the policy's choice of devices."""
     return tuple(_selector_errors(policy))
 
 
-def check_exposure(exposure: Exposure) -> tuple[str, ...]:
+def check_exposure(exposure: Exposure) -> tuple[Finding, ...]:
     """The errors in the policy's exposure."""
     return (
         *_suffix_errors(exposure.device_name_suffix),
@@ -95,11 +97,11 @@ def check_exposure(exposure: Exposure) -> tuple[str, ...]:
     )
 
 
-def _selector_errors(policy: DeviceExposurePolicy) -> Iterator[str]:
+def _selector_errors(policy: DeviceExposurePolicy) -> Iterator[Finding]:
     try:
         compile_selector(policy.spec.selector.cel)
     except CelCompileError as problem:
-        yield f"spec.selector.cel: {problem.what}"
+        yield Finding(problem.what, path=_SELECTOR)
 
 
 def try_out(expression: str) -> None:
@@ -135,90 +137,87 @@ def _trial_devices() -> tuple[DeviceVariables, ...]:
     return tuple(device_variables(names.DRIVER, attributes(interface)) for interface in made)
 
 
-def node_errors(path: str, selector: LabelSelector | None) -> Iterator[str]:
-    """The errors in a choice of nodes, worded as the API server words them for label selectors."""
+def node_errors(path: Path, selector: LabelSelector | None) -> Iterator[Finding]:
+    """The errors in a choice of nodes at a place, worded as the API server words them for label selectors."""
     for key, value in (selector.match_labels if selector else {}).items():
-        yield from _label_errors(f"{path}.matchLabels", key, (value,))
+        yield from _label_errors((*path, "matchLabels"), key, (value,))
     for index, wanted in enumerate(selector.match_expressions if selector else ()):
         needs_values = wanted.operator in {"In", "NotIn"}
         if needs_values != bool(wanted.values):
             rule = "requires values" if needs_values else "must not have values"
-            yield f"{path}.matchExpressions[{index}]: operator {wanted.operator} {rule}"
-        yield from _label_errors(f"{path}.matchExpressions[{index}]", wanted.key, wanted.values)
+            yield Finding(f"operator {wanted.operator} {rule}", path=(*path, "matchExpressions", index))
+        yield from _label_errors((*path, "matchExpressions", index), wanted.key, wanted.values)
 
 
-def _label_errors(path: str, key: str, values: Iterable[str]) -> Iterator[str]:
+def _label_errors(path: Path, key: str, values: Iterable[str]) -> Iterator[Finding]:
     """Keys and values that no label has."""
     if not names.is_label_key(key):
         rule = (
             f"it must have at most {names.MAX_LABEL} letters, digits, -, _ and ., optionally after a DNS domain and /"
         )
-        yield f'{path}: "{key[:80]}" is not a valid label key; {rule}'
+        yield Finding(f'"{key[:80]}" is not a valid label key; {rule}', path=path)
     for value in values:
         if not names.is_label_value(value):
             rule = (
                 f"it must have at most {names.MAX_LABEL} letters, digits, -, _ and ., and start and end "
                 "with a letter or digit"
             )
-            yield f'{path}: "{value[:80]}" of "{key[:80]}" is not a valid label value; {rule}'
+            yield Finding(f'"{value[:80]}" of "{key[:80]}" is not a valid label value; {rule}', path=path)
 
 
-def _suffix_errors(suffix: str) -> Iterator[str]:
+def _suffix_errors(suffix: str) -> Iterator[Finding]:
     if suffix and (_SUFFIX.match(suffix) is None or len(suffix) > MAX_SUFFIX):
         rule = f"must have at most {MAX_SUFFIX} of a-z, 0-9 and -, and must not end with -"
-        yield f'spec.exposure.deviceNameSuffix: "{suffix}" {rule}'
+        yield Finding(f'"{suffix}" {rule}', path=(*_EXPOSURE, "deviceNameSuffix"))
 
 
-def _plugin_errors(exposure: Exposure) -> Iterator[str]:
+def _plugin_errors(exposure: Exposure) -> Iterator[Finding]:
     plugins = exposure.supported_cni_plugins
-    path = "spec.exposure.supportedCNIPlugins"
+    path: Path = (*_EXPOSURE, "supportedCNIPlugins")
     if len(plugins) > MAX_PLUGINS:
-        yield f"{path}: {len(plugins)} plugins, more than {MAX_PLUGINS}"
+        yield Finding(f"{len(plugins)} plugins exceed the maximum of {MAX_PLUGINS}", path=path)
     seen: set[str] = set()
-    for plugin in plugins:
+    for index, plugin in enumerate(plugins):
         if _PLUGIN.match(plugin.name) is None:
-            yield f'{path}: "{plugin.name}" is not a valid CNI plugin name'
+            what = f'"{plugin.name}" must be the name of a plugin, e.g. macvlan'
+            yield Finding(f"{what}: letters, digits, -, _ and ., no path", path=(*path, index, "name"))
         if plugin.name in seen:
-            yield f'{path}: "{plugin.name}" is listed twice'
+            yield Finding(f'"{plugin.name}" is listed twice', "remove one of them", (*path, index, "name"))
         seen.add(plugin.name)
-        yield from _consumption_errors(exposure, plugin)
+        yield from _consumption_errors(exposure, plugin, (*path, index, "consumePerAllocation"))
 
 
-def _keep_errors(exposure: Exposure) -> Iterator[str]:
+def _keep_errors(exposure: Exposure) -> Iterator[Finding]:
     for what, hint in faults(exposure.keep):
-        yield sentence(f"spec.exposure.keep: {what}", hint)
+        yield Finding(what, hint, (*_EXPOSURE, "keep"))
     moving = [plugin.name for plugin in exposure.supported_cni_plugins if plugin.name in KEEPING_TYPES]
     if exposure.keep and exposure.supported_cni_plugins and not moving:
-        yield (
-            "spec.exposure.keep: has no effect, because no plugin in supportedCNIPlugins moves the "
-            f"device into the pod; list one of {', '.join(KEEPING_TYPES)}, or remove keep"
-        )
+        what = "keep has no effect, because no plugin in supportedCNIPlugins moves the device into the pod"
+        yield Finding(what, f"list one of {', '.join(KEEPING_TYPES)}, or remove keep", (*_EXPOSURE, "keep"))
     if exposure.pooled_vfs is not None and exposure.allow_host_addresses:
-        yield (
-            "spec.exposure.allowHostAddresses: not supported with pooledVFs, which never contain a VF "
-            "that the host uses; remove one of the two"
-        )
+        what = "allowHostAddresses is not supported with pooledVFs, which never contain a VF that the host uses"
+        yield Finding(what, "remove one of the two", (*_EXPOSURE, "allowHostAddresses"))
 
 
-def _consumption_errors(exposure: Exposure, plugin: SupportedCNIPlugin) -> Iterator[str]:
+def _consumption_errors(exposure: Exposure, plugin: SupportedCNIPlugin, path: Path) -> Iterator[Finding]:
     for name, text in plugin.consume_per_allocation.items():
-        path = f'spec.exposure.supportedCNIPlugins["{plugin.name}"].consumePerAllocation["{name}"]'
-        yield from number_errors(path, text)
+        place = (*path, name)
+        yield from number_errors(place, text)
         capacity = exposure.capacity.get(name)
         if capacity is None:
-            yield f"{path}: not found in spec.exposure.capacity"
+            yield Finding(f'"{name}" not found in spec.exposure.capacity', path=place)
             continue
         amount, value = number(text), number(capacity.value)
         if amount is not None and value is not None and amount > value:
-            yield f"{path}: {text} exceeds the capacity of the device, {capacity.value}"
+            yield Finding(f"{text} exceeds the capacity of the device, {capacity.value}", path=place)
 
 
-def _capacity_errors(exposure: Exposure) -> Iterator[str]:
+def _capacity_errors(exposure: Exposure) -> Iterator[Finding]:
     seen: set[str] = set()
     for name, capacity in exposure.capacity.items():
-        path = f'spec.exposure.capacity["{name}"]'
+        path: Path = (*_EXPOSURE, "capacity", name)
         yield from additional.name_errors(path, name)
         yield from value_errors(path, capacity)
         if names.qualified(name) in seen:
-            yield f"{path}: set twice, with the domain {names.DRIVER} and without"
+            yield Finding(f'"{name}" is set twice, with the domain {names.DRIVER} and without', path=path)
         seen.add(names.qualified(name))

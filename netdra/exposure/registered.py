@@ -18,6 +18,7 @@ from netdra.exposure.capacities import policy_errors, value_errors
 from netdra.model import names
 from netdra.model.custom_device import CustomDevice, CustomDeviceSelector
 from netdra.model.device import Decision, ExposedDevice, ExposureResult, Features, Problem
+from netdra.model.findings import Finding, Path
 from netdra.model.inventory import DEVICE_FILE, Interface
 from netdra.model.registration import DeviceFile, Registration, RegistrationOutcome
 from netdra.model.resource import (
@@ -44,72 +45,72 @@ def errors(
     attributes: Mapping[str, DeviceAttribute],
     capacity: Mapping[str, DeviceCapacity],
     *,
-    within: str = "",
-) -> Iterator[str]:
-    """The errors in a provider's attributes and capacities, each with its place before it.
+    within: Path = (),
+) -> Iterator[Finding]:
+    """The errors in a provider's attributes and capacities.
 
     Args:
         provider: the domain of the names.
         attributes: by name without a domain.
         capacity: by name without a domain.
-        within: the prefix of the places, e.g. `spec.`.
+        within: the place around them, e.g. `("spec",)`.
     """
     yield from provider_errors(provider, within=within)
     used = len(attributes) + len(capacity)
     if used > MAX_ATTRIBUTES_AND_CAPACITIES:
-        place = f"{within.rstrip('.')}: " if within else ""
-        yield f"{place}{used} attributes and capacities; a device supports {MAX_ATTRIBUTES_AND_CAPACITIES}"
+        what = f"{used} attributes and capacities; a device supports {MAX_ATTRIBUTES_AND_CAPACITIES}"
+        yield Finding(what, path=within)
     for name, attribute in attributes.items():
-        path = f'{within}attributes["{_shortened(name)}"]'
+        path: Path = (*within, "attributes", _shortened(name))
         yield from _name_errors(path, name)
         yield from _attribute_errors(path, attribute)
     for name, amount in capacity.items():
-        path = f'{within}capacity["{_shortened(name)}"]'
+        path = (*within, "capacity", _shortened(name))
         yield from _name_errors(path, name)
         yield from value_errors(path, amount)
         yield from policy_errors(path, amount)
 
 
-def provider_errors(provider: str, *, within: str = "") -> Iterator[str]:
+def provider_errors(provider: str, *, within: Path = ()) -> Iterator[Finding]:
     """The errors in a provider's name."""
+    path: Path = (*within, "provider")
     if not names.is_attribute_domain(provider):
-        yield f'{within}provider: "{_shortened(provider)}" is not a domain of at most {names.MAX_LABEL} characters'
+        yield Finding(f'"{_shortened(provider)}" is not a domain of at most {names.MAX_LABEL} characters', path=path)
     if _RESERVED.match(provider):
-        yield f'{within}provider: "{_shortened(provider)}" is reserved; use a domain of your own'
+        yield Finding(f'"{_shortened(provider)}" is reserved', "use a domain of your own", path)
 
 
 def _shortened(text: str) -> str:
     return text if len(text) <= names.MAX_LABEL else f"{text[: names.MAX_LABEL]}…"
 
 
-def _name_errors(path: str, name: str) -> Iterator[str]:
+def _name_errors(path: Path, name: str) -> Iterator[Finding]:
     if not names.is_identifier(name):
-        yield (
-            f'{path}: "{_shortened(name)}" must have at most 32 letters, digits and _, and must not start with a digit'
-        )
+        what = f'"{_shortened(name)}" must have at most 32 letters, digits and _, and must not start with a digit'
+        yield Finding(what, path=path)
 
 
-def _attribute_errors(path: str, attribute: DeviceAttribute) -> Iterator[str]:
+def _attribute_errors(path: Path, attribute: DeviceAttribute) -> Iterator[Finding]:
     values = {field: value for field in attribute.__struct_fields__ if (value := getattr(attribute, field)) is not None}
     if len(values) != 1:
-        yield f"{path}: {len(values)} values; an attribute must have exactly one, e.g. string"
+        yield Finding(f"the attribute has {len(values)} values; it must have exactly one, e.g. string", path=path)
         return
     ((field, value),) = values.items()
     entries = value if isinstance(value, tuple) else (value,)
     if not entries:
-        yield f"{path}: a list must not be empty"
+        yield Finding("a list must not be empty", path=path)
     for entry in entries:
         yield from _value_errors(path, field, entry)
 
 
-def _value_errors(path: str, field: str, value: bool | int | str) -> Iterator[str]:
+def _value_errors(path: Path, field: str, value: bool | int | str) -> Iterator[Finding]:
     if isinstance(value, str):
         if len(value.encode(errors="replace")) > MAX_STRING:
-            yield f'{path}: "{_shortened(value)}" is longer than {MAX_STRING} bytes'
+            yield Finding(f'"{_shortened(value)}" is longer than {MAX_STRING} bytes', path=path)
         if field.startswith("version") and _VERSION.match(value) is None:
-            yield f'{path}: "{_shortened(value)}" is not a semantic version, e.g. 1.2.3'
+            yield Finding(f'"{_shortened(value)}" is not a semantic version, e.g. 1.2.3', path=path)
     elif not -MAX_INTEGER - 1 <= value <= MAX_INTEGER:
-        yield f"{path}: {value} is not a 64-bit integer"
+        yield Finding(f"{value} is not a 64-bit integer", path=path)
 
 
 def of_custom_device(device: CustomDevice, node: str, labels: Mapping[str, str]) -> Registration | None:

@@ -18,6 +18,7 @@ from netdra.exposure.check import check, check_devices, node_errors, unread
 from netdra.model import names, quantity
 from netdra.model.device import LeftOut, Outcome, PolicyVerdict, Problem
 from netdra.model.errors import InvalidInputError
+from netdra.model.findings import Finding
 from netdra.model.inventory import AttributeValue, InventoryNode
 from netdra.model.kept import ADDRESSING, Keep
 from netdra.model.policy import CapacityCounter, DeviceExposurePolicy, Exposure, ResetPolicy, TaintEffect
@@ -137,7 +138,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self.fixed_verdict, outcome=outcome, detail=detail, by=by)
 
 
-ReadyPolicy = tuple[Rule, tuple[str, ...]]
+ReadyPolicy = tuple[Rule, tuple[Finding, ...]]
 """A policy as a rule, and what is wrong with it."""
 
 
@@ -173,7 +174,7 @@ def rules(
         if rule.fixed_verdict.outcome != "other-node":
             # Of an exclude policy only what makes it unreadable has consequences.
             unused: LeftOut | None = "policy-invalid" if rule.fixed_verdict.outcome == "invalid" else None
-            problems += [Problem(policy=policy.name, message=error, left_out=unused) for error in errors]
+            problems += [Problem(policy=policy.name, message=error.text_at_path, left_out=unused) for error in errors]
     united, against = _united(made, physnets=bool(node.physnets))
     return united, (*problems, *against)
 
@@ -231,7 +232,7 @@ def _adding(template: Template) -> additional.Adding:
     )
 
 
-def _rule(policy: DeviceExposurePolicy, node: InventoryNode, errors: tuple[str, ...]) -> Rule:
+def _rule(policy: DeviceExposurePolicy, node: InventoryNode, errors: tuple[Finding, ...]) -> Rule:
     spec = policy.spec
     excludes = spec.action == "exclude"
     exposure = spec.exposure or Exposure()
@@ -245,7 +246,7 @@ def _rule(policy: DeviceExposurePolicy, node: InventoryNode, errors: tuple[str, 
         action=spec.action,
         priority=spec.priority,
         outcome=outcome,
-        detail="; ".join(fatal) if outcome == "invalid" else "",
+        detail="; ".join(finding.text_at_path for finding in fatal) if outcome == "invalid" else "",
         suffix=exposure.device_name_suffix,
     )
     return Rule(
@@ -263,13 +264,13 @@ def _rule(policy: DeviceExposurePolicy, node: InventoryNode, errors: tuple[str, 
     )
 
 
-def _fixed_outcome(policy: DeviceExposurePolicy, node: InventoryNode, fatal: tuple[str, ...]) -> Outcome:
+def _fixed_outcome(policy: DeviceExposurePolicy, node: InventoryNode, fatal: tuple[Finding, ...]) -> Outcome:
     """The policy's outcome on an interface that its expression does not match.
 
     A node selector that cannot be read may mean any node: an exclude holds there, an expose is invalid anyway.
     """
     selector = policy.spec.node_selector
-    unreadable = any(node_errors("spec.nodeSelector", selector))
+    unreadable = any(node_errors(("spec", "nodeSelector"), selector))
     if selector is not None and not unreadable and not selector.matches(node.labels):
         return "other-node"
     return "invalid" if fatal else "no-match"

@@ -15,6 +15,7 @@ from netdra.exposure.capacities import amounts, number, sharing
 from netdra.exposure.ranks import NO_RIVALS, Rivals
 from netdra.model import names, quantity
 from netdra.model.device import ExposedDevice, ExposureResult
+from netdra.model.findings import Finding, Path
 from netdra.model.kept import KEEPING_TYPES
 from netdra.model.policy import DeviceExposurePolicy, Exposure
 from netdra.model.quantity import BITS_PER_MBIT, MOST_MBITS
@@ -22,14 +23,17 @@ from netdra.model.resource import MAX_STRING, CapacityRequestPolicy, DeviceCapac
 from netdra.model.suggestions import closest
 from netdra.model.topology import MOVING_TYPES
 
+_EXPOSURE: Path = ("spec", "exposure")
+_PLUGINS: Path = (*_EXPOSURE, "supportedCNIPlugins")
+_SELECTOR: Path = ("spec", "selector", "cel")
 BANDWIDTH, VFS = names.qualified(names.BANDWIDTH), names.qualified(names.VFS)
 _ONE_VF = re.compile(r"\.(ifName|mac|pciAddress|vfIndex)\s*==\s*[\"'\d]")
 _LIKE = 0.75
 """How alike two names are where one is the other, misspelt."""
 
 
-def warnings(policy: DeviceExposurePolicy, rivals: Rivals = NO_RIVALS) -> Iterator[str]:
-    """Warnings for a policy's author, each with its field.
+def warnings(policy: DeviceExposurePolicy, rivals: Rivals = NO_RIVALS) -> Iterator[Finding]:
+    """Warnings for a policy's author.
 
     Args:
         policy: one that can be used.
@@ -39,21 +43,21 @@ def warnings(policy: DeviceExposurePolicy, rivals: Rivals = NO_RIVALS) -> Iterat
         return
     exposure = policy.spec.exposure or Exposure()
     if not exposure.supported_cni_plugins:
-        yield (
-            "spec.exposure.supportedCNIPlugins: empty, so DeviceClasses of NetworkTopologies do not select its devices"
-        )
+        what = "supportedCNIPlugins is empty, so DeviceClasses of NetworkTopologies do not select its devices"
+        yield Finding(what, path=_PLUGINS)
     plugins = [plugin.name for plugin in exposure.supported_cni_plugins]
     if (size := len(",".join(("", *plugins, "")))) > MAX_STRING:
-        yield (
-            f"spec.exposure.supportedCNIPlugins: the names have {size} bytes as text, but an attribute "
-            f"supports {MAX_STRING}; an API server without list attributes (the default of Kubernetes "
-            "1.37) gets only the first ones; list fewer plugins, or enable the feature gate "
-            "DRAListTypeAttributes"
+        what = (
+            f"the names have {size} bytes as text, but an attribute supports {MAX_STRING}; an API server without list "
+            "attributes (the default of Kubernetes 1.37) gets only the first ones"
         )
+        yield Finding(what, "list fewer plugins, or enable the feature gate DRAListTypeAttributes", _PLUGINS)
     if exposure.allow_host_uplink:
-        yield "spec.exposure.allowHostUplink: true, so a pod can get the interface through which the node is reached"
+        what = "allowHostUplink is true, so a pod can get the interface through which the node is reached"
+        yield Finding(what, path=(*_EXPOSURE, "allowHostUplink"))
     if exposure.allow_host_use:
-        yield "spec.exposure.allowHostUse: true, so a pod can get an interface that the node is using"
+        what = "allowHostUse is true, so a pod can get an interface that the node is using"
+        yield Finding(what, path=(*_EXPOSURE, "allowHostUse"))
     yield from _in_bits(exposure)
     yield from _lost(exposure)
     yield from _pooled(policy.spec.selector.cel, exposure)
@@ -62,15 +66,15 @@ def warnings(policy: DeviceExposurePolicy, rivals: Rivals = NO_RIVALS) -> Iterat
     yield from _shadows(policy, rivals)
 
 
-def _in_bits(exposure: Exposure) -> Iterator[str]:
+def _in_bits(exposure: Exposure) -> Iterator[Finding]:
     """Amounts of bandwidth that are written in bits: more than any link has, so no device is offered."""
-    amounts_of = [
-        (f"capacity.{name}.value", capacity.value)
+    amounts_of: list[tuple[Path, QuantityText]] = [
+        (("capacity", name, "value"), capacity.value)
         for name, capacity in exposure.capacity.items()
         if names.qualified(name) == BANDWIDTH and capacity.value is not None
     ]
     amounts_of += [
-        (f"supportedCNIPlugins[{at}].consumePerAllocation.{name}", amount)
+        (("supportedCNIPlugins", at, "consumePerAllocation", name), amount)
         for at, plugin in enumerate(exposure.supported_cni_plugins)
         for name, amount in plugin.consume_per_allocation.items()
         if names.qualified(name) == BANDWIDTH
@@ -78,13 +82,11 @@ def _in_bits(exposure: Exposure) -> Iterator[str]:
     for place, amount in amounts_of:
         mbits = quantity.parse(str(amount))
         if mbits > MOST_MBITS:
-            yield (
-                f"spec.exposure.{place}: bandwidth {amount} is {quantity.render(mbits)} Mbit/s; write it in Mbit/s, "
-                f"e.g. {int(mbits / BITS_PER_MBIT) or 1}"
-            )
+            what = f"bandwidth {amount} is {quantity.render(mbits)} Mbit/s"
+            yield Finding(what, f"write it in Mbit/s, e.g. {int(mbits / BITS_PER_MBIT) or 1}", (*_EXPOSURE, *place))
 
 
-def _lost(exposure: Exposure) -> Iterator[str]:
+def _lost(exposure: Exposure) -> Iterator[Finding]:
     """Addresses that a device has on the node and that its pod would do without."""
     moving = [plugin.name for plugin in exposure.supported_cni_plugins if plugin.name in KEEPING_TYPES]
     allowed = [
@@ -96,14 +98,14 @@ def _lost(exposure: Exposure) -> Iterator[str]:
         if given
     ]
     if moving and allowed and "addresses" not in exposure.keep:
-        yield (
-            f"spec.exposure.{allowed[0]}: set without keep: [addresses], so a device with an address "
-            "on the node does not have one in the pod unless a step adds one; add keep: [addresses, "
-            "routes]"
+        what = (
+            f"{allowed[0]} is set without keep: [addresses], so a device with an address on the node does not have one "
+            "in the pod unless a step adds one"
         )
+        yield Finding(what, "add keep: [addresses, routes]", (*_EXPOSURE, allowed[0]))
 
 
-def hidden(policies: Iterable[DeviceExposurePolicy]) -> Iterator[tuple[DeviceExposurePolicy, str]]:
+def hidden(policies: Iterable[DeviceExposurePolicy]) -> Iterator[tuple[DeviceExposurePolicy, Finding]]:
     """Warnings for policies that offer interfaces hidden by an exclude policy of the same selector, at any priority.
 
     Args:
@@ -117,10 +119,10 @@ def hidden(policies: Iterable[DeviceExposurePolicy]) -> Iterator[tuple[DeviceExp
             nodes = other.spec.node_selector
             if nodes is None or nodes == policy.spec.node_selector:
                 what = (
-                    f'is also the selector of exclude policy "{other.name}", which hides everything that '
+                    f'the selector is also that of exclude policy "{other.name}", which hides everything that '
                     "this policy offers"
                 )
-                yield policy, f"spec.selector.cel: {what}; change one of the two"
+                yield policy, Finding(what, "change one of the two", _SELECTOR)
 
 
 def of_lanes(result: ExposureResult) -> Iterator[str]:
@@ -154,29 +156,30 @@ def _default(capacity: DeviceCapacity | None) -> int:
     return int(quantity.parse(policy.default or 0)) if policy is not None else 0
 
 
-def _pooled(selector: str, exposure: Exposure) -> Iterator[str]:
+def _pooled(selector: str, exposure: Exposure) -> Iterator[Finding]:
     """Pooled VFs that the selector takes one by one, and lanes without bandwidth for a single claim."""
     if exposure.pooled_vfs is None:
         return
     named = _ONE_VF.search(selector)
     if named is not None:
-        yield (
-            f"spec.selector.cel: selects a VF by {named[1]}, but with pooledVFs a claim gets any VF "
-            "that the policy selects; for claims of a certain VF, remove pooledVFs"
+        what = (
+            f"the selector selects a VF by {named[1]}, but with pooledVFs a claim gets any VF that the policy selects"
         )
+        yield Finding(what, "for claims of a certain VF, remove pooledVFs", _SELECTOR)
     lanes = exposure.pooled_vfs.lanes
     for name, capacity in exposure.capacity.items():
         value = _whole(capacity.value)
         default = _whole(capacity.request_policy.default) if capacity.request_policy is not None else None
         if value and default and value // lanes < default:
-            yield (
-                f'spec.exposure.capacity["{name}"]: if a PF has VFs for {lanes} lanes, each has '
-                f"{value // lanes} of {value}, less than the default of {default}, and is not offered; "
-                "lower requestPolicy.default or pooledVFs.lanes"
+            what = (
+                f"if a PF has VFs for {lanes} lanes, each has {value // lanes} of {value}, less than the default of "
+                f"{default}, and is not offered"
             )
+            hint = "lower requestPolicy.default or pooledVFs.lanes"
+            yield Finding(what, hint, (*_EXPOSURE, "capacity", name))
 
 
-def misspelt_plugins(policy: DeviceExposurePolicy, types: Iterable[str]) -> Iterator[str]:
+def misspelt_plugins(policy: DeviceExposurePolicy, types: Iterable[str]) -> Iterator[Finding]:
     """Warnings for plugins that are unknown and called almost like a known one; any other may be a node's own.
 
     Args:
@@ -184,25 +187,21 @@ def misspelt_plugins(policy: DeviceExposurePolicy, types: Iterable[str]) -> Iter
         types: the plugins that are known.
     """
     known = frozenset(types)
-    for plugin in (policy.spec.exposure or Exposure()).supported_cni_plugins:
+    for at, plugin in enumerate((policy.spec.exposure or Exposure()).supported_cni_plugins):
         likely = "" if plugin.name in known else closest(plugin.name, sorted(known), _LIKE)
         if likely:
-            yield (
-                f'spec.exposure.supportedCNIPlugins["{plugin.name}"]: no CNIPluginSchema describes plugin '
-                f'"{plugin.name}"; did you mean "{likely}"?'
-            )
+            what = f'no CNIPluginSchema describes plugin "{plugin.name}"'
+            yield Finding(what, f'did you mean "{likely}"?', (*_PLUGINS, at))
 
 
-def _moved(exposure: Exposure) -> Iterator[str]:
+def _moved(exposure: Exposure) -> Iterator[Finding]:
     """Plugins that take away a device that several claims share."""
     if sharing(exposure) == "exclusive":
         return
-    for plugin in exposure.supported_cni_plugins:
+    for at, plugin in enumerate(exposure.supported_cni_plugins):
         if plugin.name in MOVING_TYPES and not plugin.exclusive:
-            yield (
-                f'spec.exposure.supportedCNIPlugins["{plugin.name}"]: moves the device into the pod, '
-                "and other claims that share it lose it; set exclusive: true"
-            )
+            what = f'plugin "{plugin.name}" moves the device into the pod, and other claims that share it lose it'
+            yield Finding(what, "set exclusive: true", (*_PLUGINS, at))
 
 
 class _Shares(msgspec.Struct, frozen=True):
@@ -227,7 +226,7 @@ class _Shares(msgspec.Struct, frozen=True):
         return whole if claims is None else min(whole, claims * self.most)
 
 
-def _never_had(exposure: Exposure) -> Iterator[str]:
+def _never_had(exposure: Exposure) -> Iterator[Finding]:
     """Parts of capacities that no claims can have: no amounts add up to them, or another capacity runs out first."""
     if sharing(exposure) == "exclusive":
         return
@@ -235,15 +234,15 @@ def _never_had(exposure: Exposure) -> Iterator[str]:
     limits = {name: share.claims for name, share in shares.items() if share.claims is not None}
     scarce = min(limits, key=lambda name: limits[name], default="")
     for name, share in shares.items():
-        path = f'spec.exposure.capacity["{name}"]'
+        path: Path = (*_EXPOSURE, "capacity", name)
         alone = share.had(share.claims)
         together = share.had(limits[scarce]) if scarce else share.value
         if alone < share.value:
             rest = f"{share.value - alone} of {share.value}"
-            yield f"{path}: {rest} can never be allocated: no sum of possible requests exceeds {alone}"
+            yield Finding(f"{rest} can never be allocated: no sum of possible requests exceeds {alone}", path=path)
         elif together < share.value:
             rest = f"{share.value - together} of {share.value}"
-            yield f"{path}: {rest} can never be allocated: {limits[scarce]} claims consume all of {scarce}"
+            yield Finding(f"{rest} can never be allocated: {limits[scarce]} claims consume all of {scarce}", path=path)
 
 
 def _shares(exposure: Exposure, name: str) -> _Shares | None:
@@ -272,13 +271,13 @@ def _whole(text: QuantityText | None) -> int | None:
     return int(amount) if amount is not None and amount == int(amount) else None
 
 
-def _shadows(policy: DeviceExposurePolicy, rivals: Rivals) -> Iterator[str]:
+def _shadows(policy: DeviceExposurePolicy, rivals: Rivals) -> Iterator[Finding]:
     """Policies of the same persona and rank for the same devices: only one of all is used."""
     for name in rivals.names:
-        same = f'spec: the same selector, priority and suffix as "{name}"'
+        same = f'the policy has the same selector, priority and suffix as "{name}"'
         if rivals.more:
-            same += " and of more policies"
+            same += " and more policies"
         if name < policy.name and rivals.more:
-            yield f"{same}, so this policy is not used; change it"
+            yield Finding(f"{same}, so it is not used", "change it", ("spec",))
         else:
-            yield f'{same}, so only "{min(name, policy.name)}" is used; change one of them'
+            yield Finding(f'{same}, so only "{min(name, policy.name)}" is used', "change one of them", ("spec",))

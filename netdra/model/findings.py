@@ -16,6 +16,19 @@ Path = tuple[str | int, ...]
 """A place in an object, from its top."""
 
 
+def dotted(path: Path, top: str = "config") -> str:
+    """A path as people write it: `config.links[0].name`."""
+    return top + "".join(
+        f"[{key}]" if isinstance(key, int) else f".{key}" if key.isprintable() else f"[{quoted(key)}]" for key in path
+    )
+
+
+def quoted(text: str, limit: int = 80) -> str:
+    """A text for an error: in quotes, on one line, cut, with unprintable characters as escapes."""
+    cut = text if len(text) <= limit else text[:limit] + "…"
+    return '"' + "".join(sign if sign.isprintable() else f"\\u{ord(sign):04x}" for sign in cut) + '"'
+
+
 class Finding(msgspec.Struct, frozen=True):
     """One thing that is wrong.
 
@@ -35,15 +48,27 @@ class Finding(msgspec.Struct, frozen=True):
         return sentence(self.what, self.hint)
 
     @property
+    def place(self) -> str:
+        """The path as people write it: `spec.steps[2].config.mode`."""
+        return dotted(self.path, "").removeprefix(".")
+
+    @property
     def text_at_path(self) -> str:
-        """The finding with its place, on one line."""
-        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.path)
-        return f"{self.text} - at `${place}`" if place else self.text
+        """The finding with its place at the end of its first line; most have one line."""
+        if not self.path:
+            return self.text
+        first, *rest = self.text.splitlines()
+        return "\n".join([f"{first} [{self.place}]", *rest])
 
 
 def about(topology: str, step: str, what: str, *, hint: str = "", path: Path = ()) -> Finding:
     """A finding about a step, which its text names first."""
     return Finding(what=f"{called(topology, step)}: {what}", hint=hint, path=path)
+
+
+def about_object(kind: str, name: str, finding: Finding) -> Finding:
+    """A finding about an object, which its text names first."""
+    return Finding(f'{kind} "{name}": {finding.what}', finding.hint, finding.path)
 
 
 def within(findings: Iterable[Finding], *path: str | int) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from netdra.exposure.check import check
 from netdra.exposure.unwise import hidden
-from netdra.model.findings import Finding
+from netdra.model.findings import Finding, about_object
 from netdra.model.pod_network import PodNetwork
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.topology import NetworkTopology
@@ -38,5 +38,5 @@ def warnings(values: Iterable[object]) -> Beside:
 def hiding(values: Iterable[object]) -> Beside:
     """The warnings for policies that take devices from others in no certain way."""
     usable = [value for value in values if isinstance(value, DeviceExposurePolicy) and not check(value)]
-    for policy, text in hidden(usable):
-        yield policy, Finding(f'DeviceExposurePolicy "{policy.name}": {text}')
+    for policy, finding in hidden(usable):
+        yield policy, about_object("DeviceExposurePolicy", policy.name, finding)

@@ -10,15 +10,15 @@ from netdra.exposure import registered
 from netdra.exposure.check import node_errors
 from netdra.model import names
 from netdra.model.custom_device import CustomDevice, CustomDeviceSelector
-from netdra.model.findings import Finding
+from netdra.model.findings import Finding, Path, about_object
 from netdra.model.suggestions import listed
 from netdra.review.topologies import SHOWN
 from netdra.review.world import World
 
 
 def errors(new: CustomDevice) -> Iterator[Finding]:
-    """The errors of a CustomDevice by itself, each with its place before it."""
-    return (Finding(f'CustomDevice "{new.name}": {text}') for text in _problems(new))
+    """The errors of a CustomDevice by itself."""
+    return (about_object("CustomDevice", new.name, finding) for finding in _problems(new))
 
 
 def warnings(new: CustomDevice, world: World) -> Iterator[Finding]:
@@ -29,7 +29,7 @@ def warnings(new: CustomDevice, world: World) -> Iterator[Finding]:
         what = f'CustomDevice "{new.name}": {listed(same, SHOWN)} describes the same device for the same provider'
         yield Finding(what=what, hint="merge the two", path=("spec", "device"))
     if world.nowhere:
-        yield Finding(f'CustomDevice "{new.name}": {world.nowhere}')
+        yield about_object("CustomDevice", new.name, Finding(world.nowhere))
 
 
 def subject(device: CustomDevice) -> tuple[object, ...]:
@@ -37,21 +37,21 @@ def subject(device: CustomDevice) -> tuple[object, ...]:
     return device.spec.provider, device.spec.device, msgspec.json.encode(device.spec.selector, order="deterministic")
 
 
-def _problems(new: CustomDevice) -> Iterator[str]:
+def _problems(new: CustomDevice) -> Iterator[Finding]:
     spec = new.spec
     if not names.is_label(spec.device):
-        yield (
-            f'spec.device: "{spec.device}" is not a valid device name; it must be a DNS label of at most '
-            f"{names.MAX_LABEL} characters"
-        )
-    yield from registered.errors(spec.provider, spec.attributes, spec.capacity, within="spec.")
+        what = f'"{spec.device}" is not a valid device name'
+        hint = f"it must be a DNS label of at most {names.MAX_LABEL} characters"
+        yield Finding(what, hint, ("spec", "device"))
+    yield from registered.errors(spec.provider, spec.attributes, spec.capacity, within=("spec",))
     if not spec.attributes and not spec.capacity and not spec.add_if_not_exist:
-        yield "spec: one of attributes, capacity or addIfNotExist is required"
+        yield Finding("one of attributes, capacity or addIfNotExist is required", path=("spec",))
     chosen = spec.selector or CustomDeviceSelector()
+    place: Path = ("spec", "selector")
     if chosen.node_name and not names.is_subdomain(chosen.node_name):
-        yield f'spec.selector.nodeName: "{chosen.node_name}" is not a valid node name; it must be a DNS subdomain'
+        what = f'"{chosen.node_name}" is not a valid node name'
+        yield Finding(what, "it must be a DNS subdomain", (*place, "nodeName"))
     if chosen.pool_name and not all(names.is_subdomain(part) for part in chosen.pool_name.split("/")):
-        yield (
-            f'spec.selector["pool.name"]: "{chosen.pool_name}" is not a valid pool name; an example is node-1/enp1s0f0'
-        )
-    yield from node_errors("spec.selector.nodeSelector", (spec.selector or CustomDeviceSelector()).node_selector)
+        what = f'"{chosen.pool_name}" is not a valid pool name'
+        yield Finding(what, "an example is node-1/enp1s0f0", (*place, "pool.name"))
+    yield from node_errors((*place, "nodeSelector"), chosen.node_selector)

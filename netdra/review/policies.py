@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from netdra.cel.analysis import examine
+from netdra.cel.analysis import Remark, examine
 from netdra.exposure import unwise
 from netdra.exposure.check import check
 from netdra.exposure.foresight import UNCHANGED, DeviceForecast, Foresight, InterfaceReports, SimilarInterfaces
 from netdra.exposure.ranks import RankIndex
-from netdra.model.findings import Finding
+from netdra.model.findings import Finding, about_object
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.review.world import World
 from netdra.rules import shipped
@@ -22,12 +22,12 @@ _TOO_MUCH = "takes too long to evaluate for all reported devices; use `netdra pl
 
 
 def errors(new: DeviceExposurePolicy, world: World) -> Iterator[Finding]:
-    """The errors of a policy, each with its place before it."""
+    """The errors of a policy."""
     wrong = check(new)
-    yield from (_finding(new, text) for text in wrong)
+    yield from (about_object("DeviceExposurePolicy", new.name, finding) for finding in wrong)
     if not wrong:
         remarks = examine(new.spec.selector.cel, of_interfaces(world.added))
-        yield from (_finding(new, f"spec.selector.cel: {remark.what}") for remark in remarks if remark.wrong)
+        yield from (_of_selector(new, remark) for remark in remarks if remark.wrong)
 
 
 def warnings(
@@ -42,23 +42,26 @@ def warnings(
         in_time: whether there is time to work out the policy's effect.
     """
     if done := effect(world.policies.values(), old, new, world.reported, in_time):
-        yield _finding(new, done)
+        yield about_object("DeviceExposurePolicy", new.name, Finding(done))
     remarks = examine(new.spec.selector.cel, of_interfaces(world.added))
-    yield from (_finding(new, f"spec.selector.cel: {remark.what}") for remark in remarks)
+    yield from (_of_selector(new, remark) for remark in remarks)
     rivals = RankIndex(world.policies.values()).of(new) if world.rivals is None else world.rivals
     own = {schema.spec.cni_type for schema in world.schemas.values()}
-    texts = [*unwise.warnings(new, rivals), *unwise.misspelt_plugins(new, shipped.types() | own)]
-    yield from (_finding(new, text) for text in texts)
+    yield from (about_object("DeviceExposurePolicy", new.name, finding) for finding in unwise.warnings(new, rivals))
+    yield from (
+        about_object("DeviceExposurePolicy", new.name, finding)
+        for finding in unwise.misspelt_plugins(new, shipped.types() | own)
+    )
 
 
 def of_deletion(old: DeviceExposurePolicy, world: World, in_time: Callable[[], bool]) -> Iterator[Finding]:
     """The effect of a policy's deletion, which is never refused."""
     if done := effect(world.policies.values(), old, None, world.reported, in_time):
-        yield _finding(old, f"its deletion {done}")
+        yield about_object("DeviceExposurePolicy", old.name, Finding(f"its deletion {done}"))
 
 
-def _finding(policy: DeviceExposurePolicy, text: str) -> Finding:
-    return Finding(f'DeviceExposurePolicy "{policy.name}": {text}')
+def _of_selector(policy: DeviceExposurePolicy, remark: Remark) -> Finding:
+    return about_object("DeviceExposurePolicy", policy.name, Finding(remark.what, path=("spec", "selector", "cel")))
 
 
 class _Effect:

@@ -25,7 +25,7 @@ from netdra.model.claim import (
     ResourceClaimTemplate,
 )
 from netdra.model.errors import InvalidInputError
-from netdra.model.findings import Finding, Path
+from netdra.model.findings import Finding, Path, quoted
 from netdra.model.topology import VALUES_KIND, NetworkTopology, ParameterValues
 from netdra.rules import network_requests
 from netdra.rules.pod import check_plans
@@ -35,7 +35,6 @@ from netdra.topology.bind import is_for_extended_resources, planned
 from netdra.topology.classes import class_name, parameters
 from netdra.topology.graph import Graph, examine
 from netdra.topology.selectors import device_claim
-from netdra.topology.values import quoted
 
 
 class _Wish(msgspec.Struct, frozen=True):

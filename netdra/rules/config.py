@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 
 from netdra.model import suggestions, texts
-from netdra.model.findings import Finding, Path
+from netdra.model.findings import Finding, Path, dotted, quoted
 from netdra.model.schema import WRITTEN, CNIPluginSchema
 from netdra.rules.contract import Contract, Shape, examine
 from netdra.topology import references
 from netdra.topology.references import Reference
-from netdra.topology.values import ConfigError, dotted, quoted
+from netdra.topology.values import ConfigError
 
 COMMON = frozenset({"name", "ipam", "dns", "runtimeConfig", "capabilities", "args", "deviceID"})
 """Keys that every plugin may be given: CNI's own, and the name of the interface (decision D8)."""

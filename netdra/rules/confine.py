@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from netdra.model.findings import Finding, Path, of_step, within
+from netdra.model.findings import Finding, Path, dotted, of_step, quoted, within
 from netdra.model.plan import Plan, PlannedDevice, PlannedStep
 from netdra.model.pod_network import IPAM_TYPE
 from netdra.model.schema import NAMING, CNIPluginSchema, Format
@@ -29,7 +29,7 @@ from netdra.topology.attachment import IN_POD_PARAMETERS
 from netdra.topology.binaries import UNIX
 from netdra.topology.references import Reference
 from netdra.topology.step_check import RESERVED_KEYS, is_plugin_name
-from netdra.topology.values import ConfigError, dotted, quoted
+from netdra.topology.values import ConfigError
 
 Steps = Mapping[str, PlannedStep]
 """A plan's steps by name."""

@@ -14,9 +14,8 @@ import msgspec
 
 from netdra.model.documents import convert
 from netdra.model.errors import InvalidInputError
-from netdra.model.findings import Finding, Path, refuse
+from netdra.model.findings import Finding, Path, quoted, refuse
 from netdra.model.schema import CNIPluginSchema, Format, Parameter, PluginInput, PluginOutput, Property
-from netdra.topology.values import quoted
 
 MAX_DEPTH = 8
 

@@ -12,13 +12,12 @@ from typing import Any
 
 import msgspec
 
-from netdra.model.findings import Finding
+from netdra.model.findings import Finding, dotted
 from netdra.model.inventory import DEVICE_FILE
 from netdra.model.topology import Step
 from netdra.rules.contract import Contract
 from netdra.topology.graph import Graph
 from netdra.topology.references import Reference
-from netdra.topology.values import dotted
 
 _OF_INTERFACES = frozenset({"interfaceName", "mac", "sandbox", "interfaces"})
 

@@ -16,7 +16,7 @@ import msgspec
 from netdra.model import names
 from netdra.model.claim import DeviceClass, ExactDeviceRequest, ResourceClaim, ResourceClaimTemplate
 from netdra.model.errors import InvalidInputError, TemporaryError
-from netdra.model.findings import Finding, Path
+from netdra.model.findings import Finding, Path, dotted
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology, Step
 from netdra.rules import addresses, shipped
@@ -31,7 +31,7 @@ from netdra.topology.graph import Graph, examine
 from netdra.topology.references import Reference
 from netdra.topology.selectors import device_claim
 from netdra.topology.surroundings import device_value
-from netdra.topology.values import ConfigError, dotted
+from netdra.topology.values import ConfigError
 
 MOST_VARIANTS = 256
 """How many sets of values are checked for one topology."""

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from netdra.model.findings import Finding, of_step, refuse
+from netdra.model.findings import Finding, dotted, of_step, refuse
 from netdra.model.plan import Plan
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
@@ -26,7 +26,7 @@ from netdra.rules.schemas import check_programs
 from netdra.rules.topologies import check_configs
 from netdra.topology import references
 from netdra.topology.interfaces import compose
-from netdra.topology.values import ConfigError, dotted
+from netdra.topology.values import ConfigError
 
 _DIGITS = 16
 _RULES = object()

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from netdra.model.findings import Finding, of_step, within
+from netdra.model.findings import Finding, of_step, quoted, within
 from netdra.model.plan import Plan, PlannedStep
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import BUILTIN_TYPES, Step
@@ -24,7 +24,6 @@ from netdra.rules.flow import check_flow, flows
 from netdra.topology.attachment import supplied
 from netdra.topology.graph import Graph
 from netdra.topology.step_check import RESERVED_KEYS, is_plugin_name
-from netdra.topology.values import quoted
 
 MAX_FINDINGS = 50
 """How many findings there are about one step; more of the same mistake help nobody."""

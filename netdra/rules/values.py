@@ -13,11 +13,10 @@ from typing import Any
 
 from netdra.model import texts
 from netdra.model.errors import InvalidInputError
-from netdra.model.findings import Finding, Path
+from netdra.model.findings import Finding, Path, dotted, quoted
 from netdra.model.inventory import DEVICE_FILE
 from netdra.model.plan import MAX_RATE_KEYS, MIN_RATE_KEYS, PlannedStep
 from netdra.rules.networks import host_local
-from netdra.topology.values import dotted, quoted
 
 _BOND_NUMBERS = (
     "miimon", "updelay", "downdelay", "peerNotifDelay", "arpInterval", "minLinks", "numPeerNotif", "resendIgmp",

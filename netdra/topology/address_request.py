@@ -11,11 +11,11 @@ from typing import Any
 
 from netdra.model import texts
 from netdra.model.errors import InvalidInputError
-from netdra.model.findings import Finding, Path
+from netdra.model.findings import Finding, Path, quoted
 from netdra.model.topology import Step, is_addressed
 from netdra.topology import references
 from netdra.topology.references import PARAMETERS
-from netdra.topology.values import ConfigError, quoted
+from netdra.topology.values import ConfigError
 
 _KEYS = ("address", "addresses")
 

@@ -15,10 +15,9 @@ import msgspec
 
 from netdra.model import names
 from netdra.model.errors import InvalidInputError
-from netdra.model.findings import Path
+from netdra.model.findings import Path, quoted
 from netdra.model.node_network import DEFAULTS
 from netdra.model.suggestions import closest
-from netdra.topology.values import quoted
 
 MAX_LENGTH = 253
 """Characters of a fact's text: those of the name of a pod or a node."""

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from netdra.model import names, suggestions
-from netdra.model.findings import Finding, Path, about, of_step, refuse
+from netdra.model.findings import Finding, Path, about, dotted, of_step, quoted, refuse
 from netdra.model.topology import MAX_ROOTS, MAX_STEPS, DeclaredParameter, NetworkTopology, Step
 from netdra.topology import facts, neutron_request, parameters, references, values
 from netdra.topology.references import Reference
 from netdra.topology.step_check import examine_step, shown_name
-from netdra.topology.values import ConfigError, dotted, quoted
+from netdra.topology.values import ConfigError
 
 References = tuple[tuple[Path, Reference], ...]
 """References of a config, each with the path of its value."""

@@ -15,14 +15,14 @@ from typing import Any, Protocol
 import msgspec
 
 from netdra.model import texts
-from netdra.model.findings import Finding, Path, about, refuse
+from netdra.model.findings import Finding, Path, about, quoted, refuse
 from netdra.model.names import MAX_IF_NAME
 from netdra.model.plan import Plan, PlannedStep
 from netdra.model.topology import WITHOUT_NETDEV, Step
 from netdra.topology import references
 from netdra.topology.graph import Graph
 from netdra.topology.references import Reference
-from netdra.topology.values import ConfigError, quoted
+from netdra.topology.values import ConfigError
 
 MAKERS = frozenset({
     "bond", "bridge", "device-file", "dummy", "host-device", "ib-sriov", "ipoib", "ipvlan", "macvlan",

@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 
 from netdra.model import texts
-from netdra.model.findings import Finding, Path
+from netdra.model.findings import Finding, Path, dotted, quoted
 from netdra.model.topology import NeutronRequest, Step
 from netdra.topology import references, values
 from netdra.topology.references import Reference
-from netdra.topology.values import ConfigError, dotted, quoted
+from netdra.topology.values import ConfigError
 
 TYPE = "sriov"
 """The type of steps whose devices can have a port; netdra itself must carry them out."""

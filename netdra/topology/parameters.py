@@ -19,10 +19,9 @@ from netdra.model import names
 from netdra.model.claim import OpaqueDeviceConfiguration
 from netdra.model.documents import fit
 from netdra.model.errors import InvalidInputError
-from netdra.model.findings import Finding, Path
+from netdra.model.findings import Finding, Path, quoted
 from netdra.model.meta import ObjectMeta
 from netdra.model.topology import VALUES_KIND, DeclaredParameter, NetworkTopology, ParameterValues
-from netdra.topology.values import quoted
 
 MAX_LENGTH = 253
 MOST_ITEMS = 64

@@ -17,6 +17,7 @@ from netdra.model.claim import OpaqueDeviceConfiguration, ResourceClaim
 from netdra.model.device_parameters import KIND, DeviceParameters, DeviceStep
 from netdra.model.documents import fit
 from netdra.model.errors import InvalidInputError
+from netdra.model.findings import quoted
 from netdra.model.inventory import DEVICE_FILE
 from netdra.model.meta import ObjectMeta
 from netdra.model.plan import PlannedDevice
@@ -26,7 +27,7 @@ from netdra.topology import references
 from netdra.topology.classes import parameters as topology_parameters
 from netdra.topology.graph import Graph, compile_topology
 from netdra.topology.step_check import RESERVED_KEYS, is_plugin_name
-from netdra.topology.values import ConfigError, quoted
+from netdra.topology.values import ConfigError
 
 DEFAULT_TYPES = ("sriov", "host-device", "macvlan", "ipvlan", "bridge", "vfio-pci", "rdma", DEVICE_FILE)
 """The steps that can attach a device without a configuration, in the order of preference."""

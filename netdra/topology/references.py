@@ -15,11 +15,11 @@ from typing import Any
 import msgspec
 
 from netdra.model import suggestions
-from netdra.model.findings import Path
+from netdra.model.findings import Path, dotted, quoted
 from netdra.model.result import StepResult
 from netdra.topology import facts, values
 from netdra.topology.facts import Fact
-from netdra.topology.values import ConfigError, dotted, quoted
+from netdra.topology.values import ConfigError
 
 MAX_REFERENCES = 1024
 MAX_RESOLVED = 1024 * 1024

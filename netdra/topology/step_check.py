@@ -9,13 +9,12 @@ import re
 from collections.abc import Iterator
 
 from netdra.model import names
-from netdra.model.findings import Finding, Path, about, of_step
+from netdra.model.findings import Finding, Path, about, of_step, quoted
 from netdra.model.kept import KEEPING_TYPES, faults
 from netdra.model.pod_network import SLAAC_TYPE
 from netdra.model.topology import BUILTIN_TYPES, WITHOUT_NETDEV, Step, is_autoconfigured
 from netdra.topology import address_request, neutron_request
 from netdra.topology.references import PARAMETERS
-from netdra.topology.values import quoted
 
 RESERVED_KEYS = ("cniVersion", "type", "prevResult")
 """Keys of a CNI configuration that netdra itself writes, so a step's config must not."""

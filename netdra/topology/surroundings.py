@@ -14,6 +14,7 @@ import msgspec
 from netdra.model import names
 from netdra.model.claim import ResourceClaim
 from netdra.model.errors import InvalidInputError, TemporaryError
+from netdra.model.findings import dotted, quoted
 from netdra.model.node_network import DEFAULTS
 from netdra.model.plan import PlannedDevice
 from netdra.model.resource import DeviceAttribute, ResourceSlice, newest
@@ -24,7 +25,6 @@ from netdra.topology.devices import OF_ONE_VF, DeviceKey, with_own_facts
 from netdra.topology.graph import Graph
 from netdra.topology.parameters import ordinal_in
 from netdra.topology.references import Reference
-from netdra.topology.values import dotted, quoted
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):

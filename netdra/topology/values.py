@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from netdra.model.errors import InvalidInputError
-from netdra.model.findings import Path
+from netdra.model.findings import Path, dotted, quoted
 
 MAX_DEPTH = 32
 MAX_VALUES = 10_000
@@ -45,19 +45,6 @@ class _Budget:
             raise ConfigError(f"{dotted(path)}: the config has more than {MAX_VALUES} values")
         if self.characters < 0:
             raise ConfigError(f"{dotted(path)}: the config has more than {MAX_CHARACTERS} characters of text")
-
-
-def dotted(path: Path, top: str = "config") -> str:
-    """A path as one writes it: `config.links[0].name`."""
-    return top + "".join(
-        f"[{key}]" if isinstance(key, int) else f".{key}" if key.isprintable() else f"[{quoted(key)}]" for key in path
-    )
-
-
-def quoted(text: str, limit: int = 80) -> str:
-    """A text for an error: in quotes, on one line, cut, with unprintable characters as escapes."""
-    cut = text if len(text) <= limit else text[:limit] + "…"
-    return '"' + "".join(sign if sign.isprintable() else f"\\u{ord(sign):04x}" for sign in cut) + '"'
 
 
 def copy(value: Any, visit: Callable[[Path, str], Any]) -> Any:

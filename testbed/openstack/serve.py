@@ -71,7 +71,7 @@ def _spare_work() -> None:
     from sqlalchemy import pool
 
     engines.pool.NullPool = pool.QueuePool
-    ovo_rpc._ObjectChangeHandler.handle_event = lambda *_, **__: None
+    ovo_rpc._ObjectChangeHandler.handle_event = lambda *_, **__: None  # noqa: SLF001
     gc.set_threshold(50_000)
 
 

@@ -223,8 +223,8 @@ class RegistrationTable:
         Raises:
             RefusedRegistrationError: the provider's name belongs to another owner, or is not valid.
         """
-        for text in provider_errors(provider):
-            raise RefusedRegistrationError(text)
+        for finding in provider_errors(provider):
+            raise RefusedRegistrationError(finding.text_at_path)
         if not anyone:
             self._owners.check(provider, owner, self._clock())
         held = (self.get(provider, device),) if device else self.grants
@@ -436,8 +436,8 @@ def _check(registration: Registration, ttl: float) -> None:
         wrong = path_error(registration.device_file)
         if wrong or not registration.adds:
             raise RefusedRegistrationError(f"device_file: {wrong or 'only RegisterDevice takes one'}")
-    for text in errors(registration.provider, registration.attributes, registration.capacity):
-        raise RefusedRegistrationError(text)
+    for finding in errors(registration.provider, registration.attributes, registration.capacity):
+        raise RefusedRegistrationError(finding.text_at_path)
     if not registration.adds and not registration.attributes and not registration.capacity:
         raise RefusedRegistrationError("attributes or capacity is required; use Deregister to remove a registration")
     if not 1 <= ttl <= MAX_TTL:

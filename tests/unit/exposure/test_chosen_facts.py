@@ -66,14 +66,14 @@ def test_disabling_empty_facts_omits_facts_added_by_other_policies_of_the_node()
     ("name", "text"),
     [
         ("vender", '"vender" is not a known fact; did you mean "vendor"?'),
-        ("ifName", '"ifName" is always published: remove it'),
-        ("supportedCNIs", '"supportedCNIs" is always published: remove it'),
-        ("ipv4", '"ipv4" is optional: move it to additionalFacts'),
+        ("ifName", '"ifName" is always published; remove it'),
+        ("supportedCNIs", '"supportedCNIs" is always published; remove it'),
+        ("ipv4", '"ipv4" is an optional fact; move it to additionalFacts'),
     ],
 )
 def test_another_name_is_refused_with_the_next_step(name: str, text: str) -> None:
     (error,) = check(every(facts=[name]))
-    assert error.startswith(f"spec.exposure.facts: {text}")
+    assert error.text_at_path == f"{text} [spec.exposure.facts[0]]"
 
 
 @pytest.mark.parametrize("name", CHOSEN)
@@ -84,14 +84,14 @@ def test_each_fact_can_be_chosen(name: str) -> None:
 def test_fewer_facts_leave_room_for_more_attributes() -> None:
     more = {f"example.com/a{at}": at for at in range(20)}
     (error,) = check(every(additionalAttributes=more))
-    assert error.endswith("a device supports 3, and for more with few facts")
+    assert error.what.endswith("a device supports 3, and more if facts lists few")
     few = every(additionalAttributes=more, facts=["vendor"], emptyFacts=False)
     assert check(few) == ()
     found = layout(expose(inventory(NIC, *VFS), [few]), node="n")
     assert not found.problems
     assert all(more.keys() <= device.attributes.keys() for device in _devices(found.slices))
     full = every(additionalAttributes={f"example.com/a{at}": at for at in range(25)}, facts=["vendor"])
-    assert any("a device supports" in error for error in check(full))
+    assert any("a device supports" in error.what for error in check(full))
 
 
 @settings(max_examples=60)

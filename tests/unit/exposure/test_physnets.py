@@ -87,10 +87,8 @@ def test_policies_select_by_the_physnet_of_the_node_and_their_own_physnet_takes_
 def test_a_physical_network_is_a_text() -> None:
     assert check(exclusive("p", "true", additionalAttributes={"physnet": "physnet2"})) == ()
     (error,) = check(exclusive("p", "true", additionalAttributes={"physnet": 2}))
-    assert (
-        error
-        == 'spec.exposure.additionalAttributes["physnet"]: 2 is not text; it must be the name of a physical network'
-    )
+    assert error.what == "2 is not text; it must be the name of a physical network"
+    assert error.place == "spec.exposure.additionalAttributes.physnet"
 
 
 def test_a_physnet_without_space_on_a_device_is_omitted_and_reported_for_the_node() -> None:

@@ -191,8 +191,8 @@ def test_without_consumable_capacity_nothing_is_pooled() -> None:
     [
         ({"allowMultipleAllocations": True}, "allowMultipleAllocations"),
         ({"exclusionGroup": "a"}, "exclusionGroup"),
-        ({"capacity": {"seats": {"value": 4}}}, 'capacity["seats"]'),
-        ({"capacity": {"vfs": {"value": 4}}}, 'capacity["vfs"]'),
+        ({"capacity": {"seats": {"value": 4}}}, 'capacity "seats"'),
+        ({"capacity": {"vfs": {"value": 4}}}, 'capacity "vfs"'),
         (
             {"capacity": {"bandwidth": {"value": 4, "requestPolicy": {"validRange": {"min": 1}}}}},
             "default is required",
@@ -208,7 +208,7 @@ def test_without_consumable_capacity_nothing_is_pooled() -> None:
     ],
 )
 def test_settings_that_conflict_with_pooled_vfs_are_rejected(exposure: dict[str, Any], said: str) -> None:
-    assert any(said in error for error in check(pooled("vfs", **exposure)))
+    assert any(said in error.text_at_path for error in check(pooled("vfs", **exposure)))
 
 
 # What claims have.

@@ -63,7 +63,7 @@ class TestRules:
             ("bctl", {"a-b": TRUE}, {}, "must have at most 32 letters"),
             ("bctl", {"a" * 33: TRUE}, {}, "must have at most 32 letters"),
             ("bctl", {"dra.networking/mtu": TRUE}, {}, "must have at most 32 letters"),
-            ("bctl", {"a": DeviceAttribute()}, {}, "0 values"),
+            ("bctl", {"a": DeviceAttribute()}, {}, "the attribute has 0 values"),
             ("bctl", {"a": DeviceAttribute(string="x" * 65)}, {}, "longer than 64 bytes"),
             ("bctl", {"a": DeviceAttribute(string="é" * 33)}, {}, "longer than 64 bytes"),
             ("bctl", {"a": DeviceAttribute(version="v1.2.3")}, {}, "not a semantic version"),
@@ -77,7 +77,7 @@ class TestRules:
                 "bctl",
                 {},
                 {"a": amount(5, valid_values=("1", "2"))},
-                (".requestPolicy: default is required with validValues or validRange"),
+                "default is required with validValues or validRange [capacity.a.requestPolicy]",
             ),
             (
                 "bctl",
@@ -103,8 +103,8 @@ class TestRules:
         message: str,
     ) -> None:
         first, *_ = errors(provider, attributes, capacity)
-        assert message in first
-        assert len(first) < 300, "what is refused may be a megabyte long"
+        assert message in first.text_at_path
+        assert len(first.text_at_path) < 300, "what is refused may be a megabyte long"
 
     @given(
         st.text(max_size=70),

@@ -84,7 +84,7 @@ def test_a_suffix_is_part_of_the_devices_name_and_not_of_that_of_the_vfs_togethe
 
 def test_capacity_of_a_provider_does_not_replace_the_vfs_and_bandwidth_of_netdra() -> None:
     own = {"vfs": DeviceCapacity(value=9), "bandwidth": DeviceCapacity(value=1)}
-    assert any("is reserved" in text for text in errors("dra.networking", {}, own))
+    assert any("is reserved" in finding.what for finding in errors("dra.networking", {}, own))
     before, after = result(), result(says("eth0-vfs", capacity=own))
     (was,), (device,) = before.devices, after.devices
     assert {name: device.capacity[name] for name in (VFS, BANDWIDTH)} == dict(was.capacity)

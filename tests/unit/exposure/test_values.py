@@ -67,7 +67,7 @@ def test_a_node_resource_below_the_default_request_is_reported() -> None:
 )
 def test_a_capacity_requires_exactly_one_of_value_and_value_from(capacity: dict[str, Any], message: str) -> None:
     (error,) = check(policy("p", "true", allowMultipleAllocations=True, capacity={"count": capacity}))
-    assert message in error
+    assert message in error.text
 
 
 def test_only_node_resources_that_policies_read_are_collected() -> None:
@@ -82,13 +82,13 @@ def test_an_additional_fact_is_published_by_its_policy_and_empty_on_other_device
 
 @pytest.mark.parametrize("name", ["mtu", "ipv5", "dra.networking/ifName"])
 def test_an_additional_fact_that_is_not_optional_is_rejected(name: str) -> None:
-    texts = check(reads(additionalFacts=[name]))
-    assert any("is not one of the optional facts" in text for text in texts)
+    findings = check(reads(additionalFacts=[name]))
+    assert any("is not one of the optional facts" in finding.what for finding in findings)
 
 
 def test_facts_take_the_room_of_attributes() -> None:
     wants = reads(additionalFacts=["ipv4", "ipv6", "alias", "altName"])
-    assert any("a device supports" in text for text in check(wants))
+    assert any("a device supports" in finding.what for finding in check(wants))
 
 
 class TestPreset:

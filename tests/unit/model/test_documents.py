@@ -46,7 +46,7 @@ def test_defaults_are_the_documented_ones() -> None:
         ("kind: Pod", "f, document 1: kind 'Pod' is not known here"),
         (POLICY.replace("cel:", "sel:"), r'DeviceExposurePolicy "vfs": unknown field "sel"; did you mean "cel"\?'),
         (POLICY + "  priority: 1001", r"priority"),
-        (POLICY + "  exposure: {capacity: {a: {value: [1]}}}", r"\$\.spec\.exposure\.capacity"),
+        (POLICY + "  exposure: {capacity: {a: {value: [1]}}}", r"\[spec\.exposure\.capacity"),
         ("[" * 100_000, "f: nested deeper"),
         ('{"a":' * 100_000, "f: nested deeper"),
         ("- " * 100_000, "f: nested deeper"),
@@ -204,7 +204,7 @@ def test_objects_rejected_by_the_api_server_are_rejected_in_files_but_read_from_
 ) -> None:
     with pytest.raises(InvalidInputError) as refused:
         list(documents.read(text, "f"))
-    line = next(line for line in refused.value.what.splitlines() if line.endswith(f" - at `$.{path}`"))
+    line = next(line for line in refused.value.what.splitlines() if line.endswith(f" [{path}]"))
     assert f": {told}" in line
     assert len(list(documents.read(text, "f", strict=False))) == 1
 
