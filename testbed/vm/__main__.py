@@ -6,7 +6,7 @@ import argparse
 import shlex
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from testbed.build import BuildError
@@ -14,6 +14,7 @@ from testbed.helm import HelmError
 from testbed.process import ProcessError
 from testbed.vm import ingredients, machine
 from testbed.vm.beside import control_plane
+from testbed.vm.disk import worker_programs
 
 RESULTS = Path("build/hardware")
 
@@ -37,7 +38,7 @@ def main() -> int:
             return 0
         if arguments.control_plane:
             with control_plane() as environment:
-                status = _run(arguments, parts, environment)
+                status = _run(arguments, parts, environment, worker_programs())
         else:
             status = _run(arguments, parts, {})
     except (ingredients.IngredientError, machine.MachineError, BuildError, ProcessError, HelmError) as problem:
@@ -50,9 +51,14 @@ def main() -> int:
     return status
 
 
-def _run(arguments: argparse.Namespace, parts: ingredients.Ingredients, environment: Mapping[str, str]) -> int:
+def _run(
+    arguments: argparse.Namespace,
+    parts: ingredients.Ingredients,
+    environment: Mapping[str, str],
+    programs: Sequence[Path] = (),
+) -> int:
     then = shlex.split(arguments.then)
-    return machine.run(arguments.command, parts, arguments.results, arguments.limit, environment, then)
+    return machine.run(arguments.command, parts, arguments.results, arguments.limit, environment, then, programs)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,6 @@ from testbed.system import APT
 QEMU = "qemu-system-x86_64"
 # Programs that only the guest has: unpacked, not installed, so that nothing of them ever runs on the host.
 GUEST_PACKAGES = ("openvswitch-switch",)
-_DISK_BYTES = 2 << 30
 _KERNEL_PACKAGE = re.compile(r"linux-image-(6\.12\.\d[\w.+]*-amd64)\Z")
 _SOURCES = Path("/etc/apt/sources.list.d/netdra-backports.sources")
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
@@ -90,9 +89,9 @@ def _get(extras: Path) -> Ingredients:
     if not _has_nic():
         raise IngredientError(f"{QEMU} has no device 'igb' (it came with QEMU 8.0): install a newer qemu-system-x86")
     return Ingredients(
-        qemu=_need(QEMU),
-        busybox=_need("busybox"),
-        modprobe=_need("modprobe"),
+        qemu=need(QEMU),
+        busybox=need("busybox"),
+        modprobe=need("modprobe"),
         kernel=kernel or _unpack_kernel(),
         extras=extras if extras.is_dir() else _unpack_extras(extras),
     )
@@ -138,17 +137,6 @@ def _unpack_extras(target: Path) -> Path:
                 shutil.rmtree(other)
         root.rename(target)
     return target
-
-
-def make_disk(target: Path) -> None:
-    """Make the guest's disk: an empty file system, which takes room on the host as it is filled.
-
-    Raises:
-        IngredientError: mke2fs failed.
-    """
-    with target.open("wb") as disk:
-        disk.truncate(_DISK_BYTES)
-    run(str(_need("mke2fs")), "-q", "-F", "-t", "ext4", str(target))
 
 
 @contextmanager
@@ -208,7 +196,12 @@ def _program(name: str) -> str | None:
     return shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
 
 
-def _need(name: str) -> Path:
+def need(name: str) -> Path:
+    """The path of a program of this system.
+
+    Raises:
+        IngredientError: it is not installed.
+    """
     path = _program(name)
     if path is None:
         raise IngredientError(f"{name} is not there, though its package is installed")

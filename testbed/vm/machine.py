@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,8 @@ from pathlib import Path
 from testbed.build import cache_root
 from testbed.components import KUBERNETES, RUNTIME
 from testbed.vm import hardware, initramfs
-from testbed.vm.ingredients import Ingredients, make_disk
+from testbed.vm.disk import make_disk
+from testbed.vm.ingredients import Ingredients
 
 BOOT_LIMIT = 240.0
 _GUEST_SCRIPT = Path(__file__).with_name("guest.sh")
@@ -66,6 +67,7 @@ def run(
     limit: float,
     environment: Mapping[str, str] | None = None,
     then: Sequence[str] = (),
+    programs: Iterable[Path] = (),
 ) -> int:
     """Run a command in a fresh machine, from the current folder, and return its exit code.
 
@@ -80,6 +82,7 @@ def run(
         environment: variables that the command finds, beside those that it needs to find its programs.
         then: what is run after the machine was started again with the same disk, if the command succeeds: only the disk
             and `results` are as they were left.
+        programs: what is on the disk from the start.
 
     Raises:
         MachineError: it did not boot, or was stopped because time was up.
@@ -90,7 +93,7 @@ def run(
     with _only_one(), tempfile.TemporaryDirectory(prefix="netdra-vm-") as folder:
         parts = _Parts(ingredients, Path(folder) / "initramfs", Path(folder) / "disk", results)
         initramfs.write(parts.archive, ingredients)
-        make_disk(parts.disk)
+        make_disk(parts.disk, programs)
         status = 0
         for number, each in enumerate((command, then) if then else (command,), start=1):
             (results / "settings").write_text(_settings(each, ingredients, environment or {}))

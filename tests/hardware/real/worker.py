@@ -17,13 +17,13 @@ import pytest
 from netdra.model import crd, kinds
 from testbed.access import Access
 from testbed.api import Api
-from testbed.build import named_runtime, program
 from testbed.driver import Driver
 from testbed.forks import Forks
 from testbed.kubelet import Kubelet
 from testbed.node import Node
 from testbed.objects import NODE
 from testbed.runtimes import started
+from testbed.vm import disk
 from testbed.vm.beside import PATIENCE, joined_control_plane
 from testbed.vm.hardware import DISK, DISK_FOLDER, GUEST
 from tests.cluster import identities
@@ -37,9 +37,6 @@ FOLDER = Path(DISK_FOLDER)
 # The runtime waits so long for a hook; under emulation the usual 2 s are too few.
 HOOK_SECONDS = 40.0
 DEFINITION = "apiextensions.k8s.io/v1/CustomResourceDefinition"
-# Of netdra's CNI plugins, which the driver runs at each start; those of eth0 are the runtime's.
-DRIVERS = ("static",)
-PROGRAMS = ("kubelet", "crictl", "ptp", "host-local", "loopback", *DRIVERS)
 _CACHE = "NETDRA_TESTBED_CACHE"
 
 
@@ -78,7 +75,7 @@ def running_worker(config: pytest.Config) -> Iterator[Worker]:
             (container,) = pods["spec"]["template"]["spec"]["containers"]
             # What hardware needs of the kernel the chart's pods must be able to do.
             capabilities = container["securityContext"]["capabilities"]["add"]
-            driver = Driver(node, account(node, plane, api), capabilities=capabilities, programs=DRIVERS)
+            driver = Driver(node, account(node, plane, api), capabilities=capabilities, programs=disk.DRIVERS)
             worker = Worker(machine, driver, plane, api)
             worker.driver.start()
             yield worker
@@ -107,16 +104,9 @@ def mount_disk() -> None:
 
 @contextmanager
 def _programs_on_disk() -> Iterator[None]:
-    """Have the test bed's programs on the disk: a big program that is run from the host's files starts slowly."""
-    target, outside = FOLDER / "programs", os.environ.get(_CACHE)
-    runtime = named_runtime()
-    for name in (*PROGRAMS, *runtime.programs, *runtime.c_programs):
-        built = program(name)
-        copy = target / built.parent.name / name
-        if not copy.exists():
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(built, copy)
-    os.environ[_CACHE] = str(target)
+    """Have the test bed's programs run from the disk."""
+    outside = os.environ.get(_CACHE)
+    os.environ[_CACHE] = str(FOLDER / disk.FOLDER)
     try:
         yield
     finally:
