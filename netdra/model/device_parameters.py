@@ -1,7 +1,7 @@
 """DeviceParameters (networking.dra.io/v1alpha1): how a device is attached that no NetworkTopology describes.
 
 Opaque configuration of a DeviceClass that an administrator wrote; never an object of its own, and in a claim it is
-ignored (decision D10). Read by `netdra.topology.plain`.
+ignored (decision D32). Read by `netdra.topology.plain`.
 """
 
 from __future__ import annotations

@@ -270,7 +270,7 @@ class TopologyParameters(msgspec.Struct, frozen=True, kw_only=True, rename="came
 class ParameterValues(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """A claim's values for the topologies that it uses: opaque configuration of the claim, never an object.
 
-    The one thing of a claim's own configuration that counts (decisions D10 and D32).
+    The one thing of a claim's own configuration that counts (decision D32).
 
     Attributes:
         values: by the parameters' names.

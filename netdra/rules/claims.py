@@ -217,7 +217,7 @@ def is_misspelled(parameters: Mapping[str, Any]) -> bool:
 def check_own_configuration(
     named: str, opaque: OpaqueDeviceConfiguration | None, requests: Sequence[str], path: Path = ()
 ) -> Iterator[Finding]:
-    """Only a class configures a device (decision D10); a claim gives values of parameters alone (D32).
+    """Only a class configures a device and a claim gives values of parameters alone (decision D32).
 
     Asked of each configuration of a claim, and at Prepare of each that the allocation has from the claim.
 
@@ -244,7 +244,7 @@ def check_own_configuration(
     instead = "the topology's DeviceClasses" if "networkTopologyRef" in keys else "a DeviceClass of an administrator"
     yield Finding(
         f"{named} contains configuration for {names.DRIVER}, for {meant}; it is only allowed in a "
-        "DeviceClass (decision D10)",
+        "DeviceClass (decision D32)",
         f"remove it from spec.devices.config, and request {instead}",
         path,
     )

@@ -92,7 +92,7 @@ def bind(
 ) -> Binding:
     """The plans of one pod's claims, and its devices that no step attaches.
 
-    Only configuration that came from a class counts (decision D10), and a claim's values for parameters that its
+    Only configuration that came from a class counts (decision D32), and a claim's values for parameters that its
     topology declares (D32). Results of other drivers and shares of PodNetworks' addresses are skipped; a device with
     admin access is never a step's. A topology with a single root step is run once for each device that was allocated
     for a request of it; a topology with several takes exactly one device a root step. A device without a topology is

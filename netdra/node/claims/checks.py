@@ -1,6 +1,6 @@
 """The reasons to refuse a claim at Prepare that lie in the claim itself, its plans and its pods. Pure; docs/claims.md.
 
-Called by `prepare`. The second pod of a shared claim brings no Prepare (decision D11): there `netdra.chain` finds that
+Called by `prepare`. The second pod of a shared claim brings no Prepare (decision D52): there `netdra.chain` finds that
 a device is in a pod already. Reasons in the node are in `netdra.slices.exclusion`, reasons in the topology in `bind`.
 """
 
@@ -149,7 +149,7 @@ def check_network_shares(claim: ResourceClaim, plans: Sequence[Plan]) -> None:
 
 
 def check_shared(claim: ClaimReference, plans: Sequence[Plan], pods: Sequence[str], ending: Sequence[str] = ()) -> None:
-    """A device that moves is in one pod only (decision D11), and so are addresses of a PodNetwork (D68).
+    """A device that moves is in one pod only (decision D52), and so are addresses of a PodNetwork (D68).
 
     Args:
         claim: the claim.

@@ -1,4 +1,4 @@
-"""The claims of pods (decision D11): a watch of this node's pods, and the claims that they name.
+"""The claims of pods (decision D52): a watch of this node's pods, and the claims that they name.
 
 Asked by `netdra.node.sandboxes.hooks` when a sandbox begins, and by `netdra.node.claims`. A claim is read once, when a
 pod that names it comes, and remembered as long as a pod names it: while it is reserved for a pod, its allocation cannot

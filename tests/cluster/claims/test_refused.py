@@ -75,7 +75,7 @@ def test_driver_configuration_by_the_author_of_a_claim_is_rejected_with_the_rule
         config = [{"requests": ["net"], "opaque": {"driver": names.DRIVER, "parameters": parameters}}]
         plain = scene.device_class(VF)
         wanted = scene.allocated("c", request("net", plain), request("other", plain), config=config)
-        with pytest.raises(InvalidInputError, match=r"contains configuration .* for requests net; .*decision D10"):
+        with pytest.raises(InvalidInputError, match=r"contains configuration .* for requests net; .*decision D32"):
             await scene.claims.prepare(wanted)
 
     tell(story)

@@ -130,7 +130,7 @@ def test_a_class_that_a_topology_left_behind_is_found(topology: Topology) -> Non
 
 OWN = (
     'ResourceClaim "c" contains configuration for dra.networking, for all its requests; it is only allowed in a '
-    "DeviceClass (decision D10)"
+    "DeviceClass (decision D32)"
 )
 
 

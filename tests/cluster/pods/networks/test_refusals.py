@@ -99,7 +99,7 @@ def test_configuration_of_a_claims_author_counts_for_nothing_however_it_looks(of
     for name in wanted:
         said = refused(offer, name, "contains configuration for dra.networking")
         assert f'ResourceClaim "{offer.workspace.namespace}/{name}"' in said
-        assert "it is only allowed in a DeviceClass (decision D10)" in said
+        assert "it is only allowed in a DeviceClass (decision D32)" in said
         assert "remove it from spec.devices.config" in said
 
 
