@@ -52,7 +52,7 @@ class Component:
         c_programs: program name -> the folder of its C sources in the module of the first of `requires`.
         variable: the environment variable that names another component in place of this one.
         source: the file or folder beside this one that a program of the test bed's own is, "" where none exists.
-        lacks_tests: whether the module proxy lacks modules that only tests of its modules need, and that no program does.
+        lacks_tests: whether the module proxy lacks modules, but only some that tests of its modules need.
         go: the version of Go that it requires, if it is newer than that of the others; Go's own tool fetches it.
         uses_cgo: whether its Go packages contain C sources, for which a C compiler is required.
         needed_by: what is built when nothing is named are those that the `tests` need.

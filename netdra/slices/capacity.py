@@ -1,9 +1,9 @@
 """A claim's consumption of a device's capacities, and whether it still fits.
 
 Called by the allocator, and by `exclusion` for a node. Follows the scheduler (k8s.io/dynamic-resource-allocation,
-consumable_capacity.go in structured/internal/incubating of v0.37 and structured/internal/stable of v0.38): on a shared device every capacity is consumed: the requested
-amount as the request policy rounds it, else the policy's default, else all; on any other device a request is
-only a lower bound.
+consumable_capacity.go in structured/internal/incubating of v0.37 and structured/internal/stable of v0.38): on a shared
+device every capacity is consumed: the requested amount as the request policy rounds it, else the policy's default, else
+all; on any other device a request is only a lower bound.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ import msgspec
 from netdra.model import quantity
 from netdra.model.claim import CapacityRequirements
 from netdra.model.resource import CapacityRequestPolicyRange, DeviceCapacity, QuantityText
-from netdra.slices.scheduler_version import SchedulerVersion
+from netdra.model.scheduler_version import SchedulerVersion
 
 Amounts = Mapping[str, Decimal]
+
+T = TypeVar("T")
 
 _MAX_INT64 = 2**63 - 1
 _ZERO, _ONE, _MILLI = Decimal(0), Decimal(1), Decimal("0.001")
@@ -58,9 +60,6 @@ class Consumption(msgspec.Struct, frozen=True):
 
     amount: Decimal
     text: QuantityText
-
-
-T = TypeVar("T")
 
 
 def name_of(name: str, driver: str, version: SchedulerVersion) -> str:
@@ -219,7 +218,7 @@ def _rounded(wanted: Consumption, capacity: Capacity, version: SchedulerVersion)
 def _round_to_step(
     wanted: Consumption, limits: CapacityRange, step: Decimal, capacity: Capacity, version: SchedulerVersion
 ) -> Consumption:
-    # The scheduler calculates with 64-bit integers: of thousandths if the range can be written in them, else rounded up.
+    # The scheduler calculates with 64-bit integers: of thousandths if the range is written in them, else rounded up.
     published = (limits.min, step, *(() if limits.max is None else (limits.max,)))
     unit = _MILLI if version.has_fractional_ranges and step >= _MILLI and all(map(_is_in_milli, published)) else _ONE
     if unit == _MILLI and not _is_in_milli(wanted.amount):

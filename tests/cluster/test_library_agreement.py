@@ -15,13 +15,14 @@ import msgspec
 import pytest
 
 from netdra.model.claim import AllocationResult
+from netdra.model.scheduler_version import SchedulerVersion
 from netdra.slices.allocator import Allocation, Refusal
-from netdra.slices.scheduler_version import SchedulerVersion
 from testbed import dra, objects
 from tests import draws
 from tests.cluster.agreement import canonical_allocation
 from tests.drawn.cases import Case, Step, draw
 from tests.drawn.claims import classes
+from tests.drawn.versions import ROWS, Row
 
 CASES = int(os.environ.get("NETDRA_AGREEMENT_CASES") or draws.count(150, 10_000))
 SEED = str(draws.seed())
@@ -44,6 +45,12 @@ def test_allocator_and_library_of_each_version_agree_on_every_step(version: str,
                 differences.append(f"seed {SEED}, {case.name}: {difference}")
                 (tmp_path / f"{case.name}.json").write_text(json.dumps(_input(case), indent=1))
     assert not differences, "\n".join((f"{len(differences)}; files in {tmp_path}", *differences[:5]))
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+def test_library_of_each_version_agrees_where_versions_differ(version: str, row: Row) -> None:
+    with dra.started(version) as library:
+        assert not _difference(row.case(version), library)
 
 
 def _difference(case: Case, library: dra.Library) -> str:

@@ -14,8 +14,8 @@ import msgspec
 
 from netdra.model.claim import DeviceClass, DeviceRequestAllocationResult, ResourceClaim
 from netdra.model.resource import ResourceSlice
+from netdra.model.scheduler_version import NEWEST_SCHEDULER, SchedulerVersion
 from netdra.slices.allocator import Allocation, Allocator, Refusal, named
-from netdra.slices.scheduler_version import NEWEST_SCHEDULER, SchedulerVersion
 from tests.drawn.claims import NAMESPACE, classes, draw_claim
 from tests.drawn.devices import Devices, Object, Pair, draw_devices
 

@@ -1,11 +1,11 @@
 """The allocator: what the kube-scheduler would allocate, on objects in memory.
 
 Used by `netdra simulate`, the lab (as its scheduler) and tests. It gathers each node's pools, searches them for a pod's
-claims, and enters what they were given in its ledger. Follows kube-scheduler of a version with its default feature gates; where
-the scheduler scores the nodes that fit, this takes the first of them in the order that the caller gives, or of their
-names. The answer is written as the API writes it (k8s.io/dynamic-resource-allocation v0.37,
-structured/internal/incubating, `Allocate` and `createNodeSelector`): the classes' configuration first, then the claim's
-that applies to the choice.
+claims, and enters what they were given in its ledger. Follows kube-scheduler of a version with its default feature
+gates (`netdra.model.scheduler_version`); where the scheduler scores the nodes that fit, this takes the first of them in
+the order that the caller gives, or of their names. The answer is written as the API writes it
+(k8s.io/dynamic-resource-allocation, structured/internal, `Allocate` and `createNodeSelector`): the classes'
+configuration first, then the claim's that applies to the choice.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from netdra.model.claim import (
 )
 from netdra.model.errors import InvalidInputError
 from netdra.model.resource import ResourceSlice
+from netdra.model.scheduler_version import NEWEST_SCHEDULER, SchedulerVersion
 from netdra.slices.allocator import explain, search
 from netdra.slices.allocator.alike import AlikeNodes
 from netdra.slices.allocator.explain import Explanation, NodeExplanation
@@ -46,7 +47,6 @@ from netdra.slices.allocator.worst_case import (
     outlook,
 )
 from netdra.slices.nodes import NodeSelector, Requirement, SchedulerNode, Term, named, parse_selector, selects
-from netdra.slices.scheduler_version import NEWEST_SCHEDULER, SchedulerVersion
 
 _SHARES = uuid.uuid5(uuid.NAMESPACE_DNS, "shares.dra.networking")
 

@@ -17,9 +17,9 @@ import msgspec
 
 from netdra.model import quantity
 from netdra.model.claim import AllocationResult, DeviceRequestAllocationResult
+from netdra.model.scheduler_version import SchedulerVersion
 from netdra.slices import capacity
 from netdra.slices.allocator.pools import Candidate, CounterKey, DeviceKey, Pool, PoolKey
-from netdra.slices.scheduler_version import SchedulerVersion
 
 _NOTHING: Mapping[str, Decimal] = {}
 

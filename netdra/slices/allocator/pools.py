@@ -17,9 +17,9 @@ import msgspec
 from netdra.model import quantity
 from netdra.model.errors import InvalidInputError
 from netdra.model.resource import CounterSet, Device, DeviceTaint, ResourceSlice, ResourceSliceSpec
+from netdra.model.scheduler_version import SchedulerVersion
 from netdra.slices import capacity
 from netdra.slices.nodes import SchedulerNode, serves
-from netdra.slices.scheduler_version import SchedulerVersion
 
 PoolKey = tuple[str, str]
 DeviceKey = tuple[str, str, str]

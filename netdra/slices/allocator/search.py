@@ -11,11 +11,11 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 from netdra.model.claim import MAX_RESULTS
+from netdra.model.scheduler_version import NEWEST_SCHEDULER, SchedulerVersion
 from netdra.slices.allocator.pools import Candidate, Pool
 from netdra.slices.allocator.trial import DeviceVerdict, Trial
 from netdra.slices.allocator.wishes import ClaimTask, UnallocatableError, Wish, shown
 from netdra.slices.capacity import UnusableRequestError
-from netdra.slices.scheduler_version import NEWEST_SCHEDULER, SchedulerVersion
 
 MAX_STEPS = 500_000
 # A search that is this long is worth a look whether it can succeed at all.

@@ -22,13 +22,13 @@ import msgspec
 from netdra.cel import CelEvaluationError
 from netdra.model.claim import DeviceConstraint, DeviceToleration
 from netdra.model.resource import DeviceAttribute, DeviceTaint
+from netdra.model.scheduler_version import SchedulerVersion
 from netdra.slices import capacity
 from netdra.slices.allocator.ledger import Counters, Ledger, shortage
 from netdra.slices.allocator.pools import Candidate, CounterKey, DeviceKey, Pool, PoolKey
 from netdra.slices.allocator.wishes import ClaimTask, Wish
 from netdra.slices.capacity import Amounts, Consumption, UnusableRequestError
 from netdra.slices.nodes import SchedulerNode, serves
-from netdra.slices.scheduler_version import SchedulerVersion
 
 # Type name and value, so that the integer 1, the version "1" and true stay apart.
 Values = frozenset[tuple[str, bool | int | str]]

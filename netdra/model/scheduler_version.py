@@ -39,6 +39,12 @@ class SchedulerVersion(NamedTuple):
             )
         return version
 
+    @classmethod
+    def of_server(cls, text: str) -> SchedulerVersion:
+        """The version of a server by its own words: at least the oldest known, the newest release if they tell none."""
+        parts = _VERSION.match(text)
+        return NEWEST_SCHEDULER if parts is None else max(OLDEST_SCHEDULER, cls(int(parts[1]), int(parts[2])))
+
     def __str__(self) -> str:
         """The version as it is written: `1.38`."""
         return f"{self.major}.{self.minor}"
