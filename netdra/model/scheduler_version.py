@@ -29,14 +29,10 @@ class SchedulerVersion(NamedTuple):
         """
         parts = _VERSION.match(text)
         if parts is None:
-            raise InvalidInputError(
-                f'"{text[:64]}" is not a version of Kubernetes', hint=f"write one such as {NEWEST_SCHEDULER}"
-            )
+            raise InvalidInputError(f'"{text[:64]}" is not a version of Kubernetes', hint=_HINT)
         version = cls(int(parts.group(1)), int(parts.group(2)))
         if version < OLDEST_SCHEDULER:
-            raise InvalidInputError(
-                f"Kubernetes {version} is not supported", hint=f"use {OLDEST_SCHEDULER} or a newer version"
-            )
+            raise InvalidInputError(f"Kubernetes {version} is not supported", hint=_HINT)
         return version
 
     @classmethod
@@ -114,3 +110,4 @@ class SchedulerVersion(NamedTuple):
 OLDEST_SCHEDULER = SchedulerVersion(1, 36)
 NEWEST_SCHEDULER = SchedulerVersion(1, 37)
 """That of the newest release of Kubernetes; later ones are known as far as they have been tested (docs/testing.md)."""
+_HINT = f"use {OLDEST_SCHEDULER} or a newer version"
