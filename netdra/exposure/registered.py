@@ -30,9 +30,9 @@ from netdra.model.resource import (
 )
 
 _RESERVED = re.compile(r"(.*\.)?((kubernetes|k8s)\.io|dra\.networking|networking\.dra\.io)\Z")
-# semver.org 2.0.0; the API server takes no other form.
-_NUMBER = r"(0|[1-9]\d*)"
-_WORD = r"(0|[1-9]\d*|\d*[A-Za-z-][0-9A-Za-z-]*)"
+# semver.org 2.0.0; the API server takes no other form, and from 1.38 on no longer number, since CEL's have 64 bits.
+_NUMBER = r"(0|[1-9]\d{0,17})"
+_WORD = rf"({_NUMBER}|\d*[A-Za-z-][0-9A-Za-z-]*)"
 _VERSION = re.compile(
     rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(-{_WORD}(\.{_WORD})*)?(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?\Z", re.ASCII
 )
@@ -107,7 +107,7 @@ def _value_errors(path: str, field: str, value: bool | int | str) -> Iterator[st
         if len(value.encode(errors="replace")) > MAX_STRING:
             yield f'{path}: "{_shortened(value)}" is longer than {MAX_STRING} bytes'
         if field.startswith("version") and _VERSION.match(value) is None:
-            yield f'{path}: "{_shortened(value)}" is not a semantic version, e.g. 1.2.3'
+            yield f'{path}: "{_shortened(value)}" is not a semantic version with numbers of at most 18 digits, e.g. 1.2.3'
     elif not -MAX_INTEGER - 1 <= value <= MAX_INTEGER:
         yield f"{path}: {value} is not a 64-bit integer"
 
