@@ -77,9 +77,11 @@ test-times: ## Compare the times of the last run with those of the run before; B
 test-recorded: recordings $(DEV) ## Descriptions of servers against recorded trees, NETDRA_FIXTURES=folder; not in `make test`
 	$(PYTEST) tests/recorded
 
-DRAWN := $(addprefix test_,scheduler_agreement.py pod_networks.py slices_accepted.py kubectl_yaml.py hollow.py validate_agreement.py) \
+DRAWN := $(addprefix test_,scheduler_agreement.py library_agreement.py pod_networks.py slices_accepted.py kubectl_yaml.py hollow.py validate_agreement.py) \
   $(addprefix sandboxes/test_,any_order.py refusing_kernel.py) $(addprefix pods/networks/test_,workloads.py edited.py)
+LIBRARIES := $(addprefix dra-library-,1.38 1.37 1.36)
 explore: $(DEV) system testbed ## Random tests with new seeds, for longer: properties, parsers of foreign bytes (NETDRA_FUZZ_SECONDS each), pods; tests with the mark `repeats`; then `make promises` (root, Go, apt)
+	@$(PYTHON) -m testbed build $(LIBRARIES) >/dev/null
 	NETDRA_DRAW=anew $(PYTEST) tests/unit tests/kernel $(addprefix tests/cluster/,$(DRAWN))
 	NETDRA_DRAW=anew $(MAKE) --no-print-directory test-hardware ARGS='tests/hardware/real/test_pooled.py tests/hardware/real/test_pods.py -m repeats'
 	NETDRA_DRAW=anew $(PYTEST) tests/cluster/test_benchmarks.py

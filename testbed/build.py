@@ -136,9 +136,13 @@ def _build_module(wanted: Component, module: Path, output: Path) -> None:
     (module / "tools.go").write_text(f"//go:build tools\n\npackage tools\n\n{imports}")
     if wanted.source:
         (name,) = wanted.programs
-        (module / name).mkdir()
-        shutil.copy(Path(__file__).with_name(wanted.source), module / name / "main.go")
-    _go(wanted, module, "mod", "tidy")
+        source = Path(__file__).with_name(wanted.source)
+        if source.is_dir():
+            shutil.copytree(source, module / name)
+        else:
+            (module / name).mkdir()
+            shutil.copy(source, module / name / "main.go")
+    _go(wanted, module, "mod", "tidy", *(("-e",) if wanted.lacks_tests else ()))
     ldflags = " ".join(("-s", "-w", *wanted.ldflags))
     flags = ("-trimpath", "-ldflags", ldflags, "-tags", ",".join(wanted.tags))
     for name, folder in wanted.c_programs.items():
@@ -183,6 +187,8 @@ def _staging_replaces(wanted: Component) -> Iterator[str]:
 def _go(wanted: Component, folder: Path, *arguments: str) -> str:
     cgo = "1" if wanted.uses_cgo else "0"
     environment = os.environ | {"CGO_ENABLED": cgo, "GOFLAGS": "-mod=mod -buildvcs=false", "GOWORK": "off"}
+    if wanted.go:
+        environment["GOTOOLCHAIN"] = f"go{wanted.go}+auto"
     command = (go_program(), *arguments)
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:

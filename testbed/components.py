@@ -22,6 +22,10 @@ NEEDS: dict[Need, str] = {
 KUBERNETES_VERSIONS = ("v1.37.2", "v1.36.3")
 """The newest patch of each minor version that netdra supports, the one that most tests start first."""
 KUBERNETES_VERSION = KUBERNETES_VERSIONS[0]
+NEXT_KUBERNETES_VERSION = "v1.38.0-beta.0"
+"""The newest pre-release. The module proxy serves its library for DRA, but not all modules of its programs."""
+DRA_VERSIONS = (NEXT_KUBERNETES_VERSION, *KUBERNETES_VERSIONS)
+"""The versions whose library for DRA the tests run beside netdra."""
 CONTAINERD_VERSIONS = ("v2.4.2", "v2.3.7", "v2.2.9", "v2.1.9", "v2.0.14", "v1.7.35")
 """The newest patch of each minor version that netdra supports, the one that most tests start first."""
 OLDEST_RUNTIME = "containerd-1.7"
@@ -47,7 +51,9 @@ class Component:
         tags: Go's build tags.
         c_programs: program name -> the folder of its C sources in the module of the first of `requires`.
         variable: the environment variable that names another component in place of this one.
-        source: the file beside this one that a program of the test bed's own is, "" where none exists.
+        source: the file or folder beside this one that a program of the test bed's own is, "" where none exists.
+        lacks_tests: whether the module proxy lacks modules, but only some that tests of its modules need.
+        go: the version of Go that it requires, if it is newer than that of the others; Go's own tool fetches it.
         uses_cgo: whether its Go packages contain C sources, for which a C compiler is required.
         needed_by: what is built when nothing is named are those that the `tests` need.
     """
@@ -63,6 +69,8 @@ class Component:
     c_programs: Mapping[str, str] = field(default_factory=dict)
     variable: str = ""
     source: str = ""
+    lacks_tests: bool = False
+    go: str = ""
     uses_cgo: bool = False
     needed_by: Need = "tests"
 
@@ -109,6 +117,31 @@ def _kube_proxy() -> Component:
         name="kube-proxy",
         programs={"kube-proxy": "k8s.io/kubernetes/cmd/kube-proxy"},
         variable="",
+    )
+
+
+def dra_library(version: str) -> str:
+    """The program that runs the library for DRA of a version of Kubernetes, be it of this or of another patch."""
+    return f"dra-library-{minor(version)}"
+
+
+def _dra_library(version: str) -> Component:
+    is_next = version == NEXT_KUBERNETES_VERSION
+    module, differ = "k8s.io/dynamic-resource-allocation", "sigs.k8s.io/structured-merge-diff/v7"
+    library = version.replace("v1.", "v0.", 1)
+    return Component(
+        name=dra_library(version),
+        version=library,
+        programs={dra_library(version): f"./{dra_library(version)}"},
+        requires=(f"{module} {library}",),
+        # The module proxy does not serve v7.0.1, and the programs call nothing of it.
+        replaces=(f"{differ} => {differ} v7.0.0",) if is_next else (),
+        tags=(f"dra{minor(version).replace('.', '')}",),
+        source="dra_program",
+        lacks_tests=is_next,
+        # Seconds beside a Kubernetes that is built as well, minutes without.
+        needed_by="tests" if version == KUBERNETES_VERSION else "runtimes",
+        go="1.27.3" if is_next else "",
     )
 
 
@@ -177,6 +210,7 @@ def _sriov_cni() -> Component:
 COMPONENTS: tuple[Component, ...] = (
     *map(_kubernetes, KUBERNETES_VERSIONS),
     _kube_proxy(),
+    *map(_dra_library, DRA_VERSIONS),
     Component(
         name="etcd",
         version="v3.6.8",

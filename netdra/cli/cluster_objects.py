@@ -16,10 +16,12 @@ from netdra.cli.shared import ClusterAccess
 from netdra.kube import resources
 from netdra.kube.client import Client, Selection
 from netdra.kube.errors import ApiError
+from netdra.kube.features import scheduler_version
 from netdra.kube.resources import KubernetesObject, Resource
 from netdra.model.core import ClusterNode, ServiceCIDR
 from netdra.model.errors import InvalidInputError
 from netdra.model.neutron_port import NeutronPort
+from netdra.model.scheduler_version import NEWEST_SCHEDULER, SchedulerVersion
 from netdra.rules import taken_ranges
 from netdra.rules.taken_ranges import TakenRange
 
@@ -52,11 +54,13 @@ class ClusterObjects(NamedTuple):
         objects: by their kind.
         refusals: by kind, why it could not be read.
         namespace: the namespace of the user's context.
+        version: that of the server.
     """
 
     objects: dict[type, list[Any]]
     refusals: dict[type, str]
     namespace: str
+    version: SchedulerVersion = NEWEST_SCHEDULER
 
     def of(self, kind: type[Kind]) -> list[Kind]:
         """The objects of a kind."""
@@ -120,7 +124,7 @@ async def _read(access: ClusterAccess, kinds: tuple[type, ...], driver: str) -> 
     found = ClusterObjects({}, {}, "")
     async with access.client() as client:
         await asyncio.gather(*(_list(client, kind, driver, found) for kind in kinds))
-    return found
+        return found._replace(version=await scheduler_version(client))
 
 
 async def _list(client: Client, kind: type[KubernetesObject], driver: str, found: ClusterObjects) -> None:

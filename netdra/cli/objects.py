@@ -25,6 +25,7 @@ from netdra.model.findings import Finding
 from netdra.model.inventory import Inventory, InventoryNode
 from netdra.model.registration import Registration
 from netdra.model.resource import ResourceSlice
+from netdra.model.scheduler_version import NEWEST_SCHEDULER, SchedulerVersion
 
 if TYPE_CHECKING:
     from netdra.cli.cluster_objects import ClusterObjects
@@ -79,6 +80,7 @@ class InputObjects:
         source: their name in messages.
         unknown: the unknown kinds.
         foreign: the documents of other API groups.
+        chosen: the version of Kubernetes that an option names.
     """
 
     def __init__(self, source: str) -> None:
@@ -86,6 +88,7 @@ class InputObjects:
         self.unknown = UnknownKinds()
         self.foreign: list[InputEntry] = []
         self.cluster: ClusterObjects | None = None
+        self.chosen: SchedulerVersion | None = None
         self._all: list[InputEntry] = []
         self._entries: dict[str, list[InputEntry]] = {}
         self._decoded: dict[int, Document] = {}
@@ -221,6 +224,13 @@ class InputObjects:
         chosen = (of_custom_device(device, node.name, node.labels) for device in self.of(CustomDevice))
         return tuple(registration for registration in chosen if registration is not None)
 
+    @property
+    def scheduler(self) -> SchedulerVersion:
+        """The version of Kubernetes whose scheduler allocates: the chosen one, the cluster's, or the newest release."""
+        if self.chosen is not None:
+            return self.chosen
+        return NEWEST_SCHEDULER if self.cluster is None else self.cluster.version
+
     def _with_cluster(self, kind: type[Kind], written: list[Kind]) -> list[Kind]:
         if self.cluster is None:
             return written
@@ -290,6 +300,18 @@ def options(
         click.option("--cluster", "of_cluster", is_flag=True, help=of_cluster),
         shared.option("--kubeconfig", "PATH", "With --cluster: the kubeconfig.", type=shared.PATH),
         shared.option("--context", "NAME", "With --cluster: the context of the kubeconfig."),
+    )
+
+
+def kubernetes_version() -> shared.Decorator:
+    """The option for the version of the scheduler, as the command's argument `kubernetes`."""
+    return shared.option(
+        "--kubernetes-version",
+        "VERSION",
+        f"Allocate as the scheduler of this version, e.g. {NEWEST_SCHEDULER}. [default: the cluster's, or"
+        f" {NEWEST_SCHEDULER}]",
+        "kubernetes",
+        callback=lambda _context, _option, value: None if value is None else SchedulerVersion.parse(value),
     )
 
 

@@ -33,6 +33,7 @@ from netdra.model.plan import Binding, Plan, PlannedDevice, PlannedStep
 from netdra.model.plan import called as of_plan
 from netdra.model.pod_network import PodNetwork
 from netdra.model.resource import ResourceSlice
+from netdra.model.scheduler_version import SchedulerVersion
 from netdra.model.topology import NetworkTopology, NeutronRequest
 from netdra.rules import network_requests
 from netdra.rules.workloads import check, known_objects
@@ -96,6 +97,7 @@ class Rendered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     "pod_path",
 )
 @shared.option("--slices", "PATH", "An additional PATH with slices or other objects.", "slice_paths", multiple=True)
+@objects.kubernetes_version()
 @shared.output("table", "json", "yaml", "plan")
 @click.option(
     "--classes", is_flag=True, help="Print the DeviceClasses that the controller will create, in YAML or JSON."
@@ -110,6 +112,7 @@ def command(
     claim_paths: tuple[str, ...],
     pod_path: str | None,
     slice_paths: tuple[str, ...],
+    kubernetes: SchedulerVersion | None,
     output: str,
     classes: bool,
     template: bool,
@@ -130,6 +133,7 @@ def command(
     """
     given.check(pod_path, *claim_paths, *slice_paths)
     read = given.read(_KINDS, *slice_paths, *claim_paths, pod_path)
+    read.chosen = kubernetes
     if classes:
         _print_classes(read.require(NetworkTopology), output)
         return
@@ -381,7 +385,7 @@ def _allocated(
 
     held = [*claims, *objects.others(read.of(ResourceClaim), claims)]
     nodes = node_slices.scheduler_nodes(read, slices)
-    answer = Allocator(slices, classes, allocated=held, nodes=nodes).allocate(*waiting)
+    answer = Allocator(slices, classes, allocated=held, nodes=nodes, version=read.scheduler).allocate(*waiting)
     if not isinstance(answer, Allocation):
         raise InvalidInputError(answer.reason, hint="find the reason with: netdra simulate")
     return answer.claims

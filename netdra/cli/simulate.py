@@ -28,6 +28,7 @@ from netdra.model.meta import ObjectMeta
 from netdra.model.pod_network import PodNetwork
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import ResourceSlice, newest
+from netdra.model.scheduler_version import SchedulerVersion
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.slices.allocator import Allocation, Allocator, NodeExplanation, claim_key, named, shown
@@ -77,6 +78,7 @@ class ClaimOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     "admin_namespaces",
     multiple=True,
 )
+@objects.kubernetes_version()
 @shared.output("table", "json", "yaml")
 @click.pass_context
 def command(
@@ -86,6 +88,7 @@ def command(
     claim_paths: tuple[str, ...],
     nodes: tuple[str, ...],
     admin_namespaces: tuple[str, ...],
+    kubernetes: SchedulerVersion | None,
     output: str,
 ) -> None:
     """Allocate claims from ResourceSlices like the scheduler, and explain failures.
@@ -107,6 +110,7 @@ def command(
     """
     given.check(*slice_paths, *claim_paths)
     read = given.read(_KINDS, *slice_paths, *claim_paths)
+    read.chosen = kubernetes
     slices, planning = node_slices.published(read)
     if not slices:
         raise read.missing(ResourceSlice.__name__)
@@ -121,6 +125,7 @@ def command(
         allocated=(*claims, *holding),
         nodes=_nodes(slices, known, recorded, _checked(nodes, slices, known)),
         admin_namespaces=admin_namespaces,
+        version=read.scheduler,
     )
     problems = (*read.misread(), *planning, *_refused_slices(slices), *_unlabelled(slices, known or recorded))
     rejections = _rejections(read)

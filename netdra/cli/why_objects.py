@@ -18,6 +18,7 @@ import msgspec
 from netdra.kube import resources
 from netdra.kube.client import Client, Selection
 from netdra.kube.errors import ApiError
+from netdra.kube.features import scheduler_version
 from netdra.kube.resources import KubernetesObject, Resource
 from netdra.kube.watch import watch
 from netdra.model.claim import ResourceClaim
@@ -155,6 +156,7 @@ async def read(client: Client, scope: Scope) -> ClusterState:
         ports=ports,
         events=events,
         unread=reader.unread,
+        version=await scheduler_version(client),
         **found,
     )
     return await reader.with_causes(cluster, scope)
@@ -183,6 +185,7 @@ async def read_node(client: Client, node: str) -> ClusterState:
         taint_rules=rules,
         claims=await reader.list(resources.RESOURCE_CLAIMS, keep=lambda claim: _has_device(claim, pools)),
         unread=reader.unread,
+        version=await scheduler_version(client),
     )
 
 

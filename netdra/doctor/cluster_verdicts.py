@@ -194,7 +194,7 @@ def verdicts(facts: ClusterFacts, own_version: str, now: datetime) -> list[Diagn
     return [
         _server(facts),
         *judged("resource.k8s.io", facts.dra, _dra),
-        *judged("feature gates", facts.features, _gates),
+        *judged("feature gates", facts.features, lambda features: _gates(features, number(facts.server))),
         *judged("CustomResourceDefinitions", facts.definitions, _definitions),
         *judged("webhook", facts.webhook, lambda webhook: _webhook(webhook, facts, now)),
         *judged("rights", facts.lacking, lambda lacking: _rights(lacking, facts)),
@@ -244,24 +244,30 @@ def _dra(versions: tuple[str, ...]) -> Iterator[Diagnosis]:
     yield _finding("resource.k8s.io", "error", seen, "kube-apiserver --runtime-config=resource.k8s.io/v1=true")
 
 
-def _gates(features: Features) -> Iterator[Diagnosis]:
-    for gate, on, lost in (
-        ("DRAPartitionableDevices", features.partitionable_devices, "only one persona per NIC is possible"),
+def _gates(features: Features, version: tuple[int, ...]) -> Iterator[Diagnosis]:
+    for gate, stable_since, on, lost in (
+        ("DRAPartitionableDevices", (1, 38), features.partitionable_devices, "only one persona per NIC is possible"),
         (
             "DRAConsumableCapacity",
+            (1, 38),
             features.consumable_capacity,
             "devices cannot be shared, VFs cannot be pooled, and claims cannot request addresses of PodNetworks",
         ),
         (
             "DRADeviceTaints",
+            (1, 37),
             features.device_taints,
             "claims get devices without a link or with a problem, and cannot request addresses of PodNetworks",
         ),
     ):
+        # Of a stable feature the gate is on unless somebody has set it, and some day there is none to set.
+        is_stable = version >= stable_since
         if on:
-            yield _finding(gate, "ok", "on")
+            yield _finding(gate, "ok", "on (stable)" if is_stable else "on")
         else:
-            fix = f"--feature-gates={gate}=true on kube-apiserver and kube-scheduler"
+            set_on = f"--feature-gates={gate}=true on kube-apiserver and kube-scheduler"
+            set_off = f"remove {gate}=false from --feature-gates of kube-apiserver and kube-scheduler"
+            fix = set_off if is_stable else set_on
             yield _finding(gate, "warning", f"disabled: {lost}", fix)
     listed = "on" if features.list_attributes else "disabled (the default): supportedCNIs is published as text"
     yield _finding("DRAListTypeAttributes", "ok", listed)

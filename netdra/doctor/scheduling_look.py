@@ -12,6 +12,7 @@ from typing import TypeVar
 from netdra.doctor.scheduling_verdicts import PendingPod, SchedulingFacts
 from netdra.kube import answers
 from netdra.kube.client import PAGE, Client, Selection
+from netdra.kube.features import scheduler_version
 from netdra.kube.resources import (
     CLAIM_TEMPLATES,
     DEVICE_CLASSES,
@@ -51,6 +52,7 @@ async def look(client: Client) -> SchedulingFacts:
         templates=templates[0],
         claims=claims[0],
         pods=pods[0],
+        version=await scheduler_version(client),
         is_part=any(is_part for _, is_part in (slices, classes, topologies, templates, claims, pods)),
     )
 

@@ -26,6 +26,7 @@ from netdra.model.core import BareObject, PodClaim
 from netdra.model.meta import ObjectMeta
 from netdra.model.names import IMPLICIT_RESOURCE
 from netdra.model.resource import QuantityText, ResourceSlice, Wire
+from netdra.model.scheduler_version import NEWEST_SCHEDULER, SchedulerVersion
 from netdra.model.topology import NetworkTopology
 from netdra.slices.allocator import Allocator, claim_key
 from netdra.topology.classes import known_classes, plain_claim
@@ -70,6 +71,7 @@ class SchedulingFacts(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         is_part: whether there are more slices, or more objects of another kind, than were read.
         pods: those that are not scheduled.
+        version: that of Kubernetes.
     """
 
     slices: tuple[ResourceSlice, ...] = ()
@@ -79,6 +81,7 @@ class SchedulingFacts(msgspec.Struct, frozen=True, kw_only=True):
     claims: tuple[ResourceClaim, ...] = ()
     pods: tuple[PendingPod, ...] = ()
     is_part: bool = False
+    version: SchedulerVersion = NEWEST_SCHEDULER
 
 
 def verdicts(facts: SchedulingFacts | Unseen) -> list[Diagnosis]:
@@ -91,7 +94,7 @@ def verdicts(facts: SchedulingFacts | Unseen) -> list[Diagnosis]:
     for named, claims in _asked(facts, classes.values()):
         specs = tuple(msgspec.json.encode(claim.spec) for claim in claims)
         asking.setdefault(specs, (claims, []))[1].append(named)
-    allocator = Allocator(facts.slices, classes.values())
+    allocator = Allocator(facts.slices, classes.values(), version=facts.version)
     findings = [
         finding
         for claims, objects in asking.values()

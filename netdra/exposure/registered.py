@@ -31,9 +31,9 @@ from netdra.model.resource import (
 )
 
 _RESERVED = re.compile(r"(.*\.)?((kubernetes|k8s)\.io|dra\.networking|networking\.dra\.io)\Z")
-# semver.org 2.0.0; the API server takes no other form.
-_NUMBER = r"(0|[1-9]\d*)"
-_WORD = r"(0|[1-9]\d*|\d*[A-Za-z-][0-9A-Za-z-]*)"
+# semver.org 2.0.0; the API server takes no other form, and from 1.38 on no longer number, since CEL's have 64 bits.
+_NUMBER = r"(0|[1-9]\d{0,17})"
+_WORD = rf"({_NUMBER}|\d*[A-Za-z-][0-9A-Za-z-]*)"
 _VERSION = re.compile(
     rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(-{_WORD}(\.{_WORD})*)?(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?\Z", re.ASCII
 )
@@ -108,7 +108,8 @@ def _value_errors(path: Path, field: str, value: bool | int | str) -> Iterator[F
         if len(value.encode(errors="replace")) > MAX_STRING:
             yield Finding(f'"{_shortened(value)}" is longer than {MAX_STRING} bytes', path=path)
         if field.startswith("version") and _VERSION.match(value) is None:
-            yield Finding(f'"{_shortened(value)}" is not a semantic version, e.g. 1.2.3', path=path)
+            what = f'"{_shortened(value)}" is not a semantic version with numbers of at most 18 digits, e.g. 1.2.3'
+            yield Finding(what, path=path)
     elif not -MAX_INTEGER - 1 <= value <= MAX_INTEGER:
         yield Finding(f"{value} is not a 64-bit integer", path=path)
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from netdra.kube.client import Client
-from netdra.kube.errors import NotFoundError, RefusedError
+from netdra.kube.errors import ApiError, NotFoundError, RefusedError
 from netdra.kube.resources import RESOURCE_SLICES
 from netdra.model import names
 from netdra.model.device import Features
@@ -32,6 +32,7 @@ from netdra.model.resource import (
     ResourceSlice,
     ResourceSliceSpec,
 )
+from netdra.model.scheduler_version import NEWEST_SCHEDULER, SchedulerVersion
 
 PARTITIONABLE_DEVICES = "DRAPartitionableDevices"
 CONSUMABLE_CAPACITY = "DRAConsumableCapacity"
@@ -115,6 +116,15 @@ async def probe(client: Client, node: str) -> Features:
     except RefusedError:
         return msgspec.structs.replace(features, list_attributes=False)
     return without(features, dropped(listed.spec, stored.spec))
+
+
+async def scheduler_version(client: Client) -> SchedulerVersion:
+    """The server's minor version, which is that of its scheduler as a rule; the newest release if it cannot be read."""
+    try:
+        answer = msgspec.json.decode(await client.read("/version", "version"))
+    except (ApiError, msgspec.DecodeError, UnicodeDecodeError):
+        return NEWEST_SCHEDULER
+    return SchedulerVersion.of_server(str(answer.get("gitVersion", "")) if isinstance(answer, dict) else "")
 
 
 _EVERYTHING = Device(

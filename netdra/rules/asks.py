@@ -7,7 +7,7 @@ Called by `netdra validate`. The API server takes most of it, and the pod stays 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from netdra.cel.vocabulary import Added
 from netdra.model import names, quantity, suggestions
@@ -124,7 +124,20 @@ def _choice(called: str, choice: ExactDeviceRequest | DeviceSubRequest, path: Pa
                 yield Finding(what, f'did you mean "{near}"?', place), False
         elif names.qualified(name) == names.qualified(names.BANDWIDTH):
             yield from _bandwidth(called, str(amount), place)
+        if not domain and names.qualified(name) in known:
+            yield from _without_domain(called, name, asked, place)
     yield from _tolerations(called, (each.key for each in choice.tolerations), (*path, "tolerations"))
+
+
+def _without_domain(called: str, name: str, asked: Collection[str], place: Path) -> Iterator[_Judged]:
+    """A capacity that is requested without its domain, under which devices publish it (decision D79)."""
+    whole = names.qualified(name)
+    if whole in asked:
+        what = f', request "{called}": capacity "{name}" is requested twice, also as "{whole}"'
+        yield Finding(what, "remove it", place), True
+        return
+    what = f', request "{called}": Kubernetes before 1.38 does not find capacity "{name}" without its domain'
+    yield Finding(what, f'did you mean "{whole}"?', place), False
 
 
 def _bandwidth(called: str, amount: str, place: Path) -> Iterator[_Judged]:

@@ -1,26 +1,30 @@
 """A claim's consumption of a device's capacities, and whether it still fits.
 
-Called by the allocator, and by `exclusion` for a node. Follows the scheduler (k8s.io/dynamic-resource-allocation v0.37,
-structured/internal/incubating/consumable_capacity.go): on a shared device every capacity is consumed: the requested
-amount as the request policy rounds it, else the policy's default, else all; on any other device a request is
-only a lower bound.
+Called by the allocator, and by `exclusion` for a node. Follows the scheduler (k8s.io/dynamic-resource-allocation,
+consumable_capacity.go in structured/internal/incubating of v0.37 and structured/internal/stable of v0.38): on a shared
+device every capacity is consumed: the requested amount as the request policy rounds it, else the policy's default, else
+all; on any other device a request is only a lower bound.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import ROUND_CEILING, Decimal
+from typing import TypeVar
 
 import msgspec
 
 from netdra.model import quantity
 from netdra.model.claim import CapacityRequirements
 from netdra.model.resource import CapacityRequestPolicyRange, DeviceCapacity, QuantityText
+from netdra.model.scheduler_version import SchedulerVersion
 
 Amounts = Mapping[str, Decimal]
 
+T = TypeVar("T")
+
 _MAX_INT64 = 2**63 - 1
-_ZERO = Decimal(0)
+_ZERO, _ONE, _MILLI = Decimal(0), Decimal(1), Decimal("0.001")
 
 
 class UnusableRequestError(Exception):
@@ -40,10 +44,11 @@ class CapacityRange(msgspec.Struct, frozen=True):
 
 
 class Capacity(msgspec.Struct, frozen=True):
-    """A device's capacity and request policy, as numbers."""
+    """A device's capacity and request policy, as numbers; and its name as the device publishes it."""
 
     value: Decimal
     text: QuantityText
+    published_name: str = ""
     default: Decimal | None = None
     default_text: QuantityText = ""
     valid_values: tuple[tuple[Decimal, QuantityText], ...] = ()
@@ -57,7 +62,31 @@ class Consumption(msgspec.Struct, frozen=True):
     text: QuantityText
 
 
-def parse(capacity: DeviceCapacity) -> Capacity:
+def name_of(name: str, driver: str, version: SchedulerVersion) -> str:
+    """The name by which the scheduler compares a capacity of a driver's device, however it is written."""
+    return f"{driver}/{name}" if version.has_one_name_for_capacity and "/" not in name else name
+
+
+def by_name(written: Mapping[str, T], driver: str, version: SchedulerVersion) -> Mapping[str, T]:
+    """Values by the names by which the scheduler compares; where both spellings exist, that with the domain counts."""
+    if not version.has_one_name_for_capacity:
+        return written
+    with_domain = {name: value for name, value in written.items() if "/" in name}
+    return {name_of(name, driver, version): value for name, value in written.items()} | with_domain
+
+
+def parse_all(
+    published: Mapping[str, DeviceCapacity], driver: str, version: SchedulerVersion
+) -> Mapping[str, Capacity]:
+    """The capacities of a driver's device, by the names by which the scheduler compares.
+
+    Raises:
+        InvalidInputError: a quantity is not valid.
+    """
+    return by_name({name: parse(capacity, name) for name, capacity in published.items()}, driver, version)
+
+
+def parse(capacity: DeviceCapacity, name: str = "") -> Capacity:
     """A published capacity with its quantities read once.
 
     Raises:
@@ -66,10 +95,11 @@ def parse(capacity: DeviceCapacity) -> Capacity:
     value = quantity.parse(capacity.value)
     policy = capacity.request_policy
     if policy is None:
-        return Capacity(value, capacity.value)
+        return Capacity(value, capacity.value, name)
     return Capacity(
         value,
         capacity.value,
+        name,
         None if policy.default is None else quantity.parse(policy.default),
         "" if policy.default is None else policy.default,
         tuple((quantity.parse(valid), valid) for valid in policy.valid_values),
@@ -88,15 +118,38 @@ def requested(requirements: CapacityRequirements | None) -> Mapping[str, Consump
     return {name: Consumption(quantity.parse(text), text) for name, text in requirements.requests.items()}
 
 
-def consumption(wanted: Mapping[str, Consumption], capacities: Mapping[str, Capacity]) -> dict[str, Consumption] | None:
+def lacking(
+    wanted: Mapping[str, Consumption], capacities: Mapping[str, Capacity], driver: str, version: SchedulerVersion
+) -> list[str]:
+    """The requested capacities that a driver's device lacks, as they are requested."""
+    return [name for name in wanted if name_of(name, driver, version) not in capacities]
+
+
+def consumption(
+    wanted: Mapping[str, Consumption], capacities: Mapping[str, Capacity], driver: str, version: SchedulerVersion
+) -> dict[str, Consumption] | None:
     """A claim's consumption of each capacity; None where the device lacks a requested capacity.
 
+    Args:
+        wanted: the requested amounts, by the names that the claim uses.
+        capacities: the device's.
+        driver: the device's.
+        version: the scheduler's.
+
     Raises:
-        UnusableRequestError: an amount is negative, or past what the scheduler can round.
+        UnusableRequestError: an amount is negative, or past what the scheduler can round; or a capacity is requested
+            by both of its names.
     """
-    if any(name not in capacities for name in wanted):
+    if wanted and lacking(wanted, capacities, driver, version):
         return None
-    return {name: _consumed(name, wanted.get(name), capacity) for name, capacity in capacities.items()}
+    amounts: dict[str, Consumption] = {}
+    for name, amount in wanted.items():
+        key = name_of(name, driver, version)
+        if key in amounts:
+            short = key.partition("/")[2]
+            raise UnusableRequestError(f'capacity {short} is requested twice: as "{short}" and as "{key}"')
+        amounts[key] = amount
+    return {name: _consumed(amounts.get(name), capacity, version) for name, capacity in capacities.items()}
 
 
 def shortage(consumed: Mapping[str, Consumption], capacities: Mapping[str, Capacity], in_use: Amounts) -> str | None:
@@ -114,8 +167,9 @@ def shortage(consumed: Mapping[str, Consumption], capacities: Mapping[str, Capac
     return None
 
 
-def describe(name: str, share: Consumption, capacity: Capacity, used: Decimal) -> str:
+def describe(share: Consumption, capacity: Capacity, used: Decimal) -> str:
     """Why a capacity does not fit, in words: the broken rule, or the amount left."""
+    name = capacity.published_name
     rule = _broken_rule(share.amount, capacity)
     if rule:
         return f"capacity {name}: {rule}, not {share.text}"
@@ -134,9 +188,12 @@ def _range(published: CapacityRequestPolicyRange) -> CapacityRange:
     )
 
 
-def _consumed(name: str, wanted: Consumption | None, capacity: Capacity) -> Consumption:
+def _consumed(wanted: Consumption | None, capacity: Capacity, version: SchedulerVersion) -> Consumption:
+    name = capacity.published_name
     if wanted is not None:
-        share = _rounded(name, wanted, capacity)
+        if wanted.amount < 0 and version.refuses_negative_requests:
+            raise UnusableRequestError(f"capacity {name}: {wanted.text} is negative")
+        share = _rounded(wanted, capacity, version)
     elif capacity.default is not None:
         share = Consumption(capacity.default, capacity.default_text)
     else:
@@ -146,27 +203,41 @@ def _consumed(name: str, wanted: Consumption | None, capacity: Capacity) -> Cons
     return share
 
 
-def _rounded(name: str, wanted: Consumption, capacity: Capacity) -> Consumption:
-    if capacity.valid_range is not None:
-        return _round_to_step(name, wanted, capacity.valid_range)
+def _rounded(wanted: Consumption, capacity: Capacity, version: SchedulerVersion) -> Consumption:
+    limits = capacity.valid_range
+    if limits is not None:
+        if wanted.amount < limits.min:
+            return Consumption(limits.min, quantity.render(limits.min, like=limits.step_text))
+        return wanted if limits.step is None else _round_to_step(wanted, limits, limits.step, capacity, version)
     for valid, text in capacity.valid_values:
         if wanted.amount <= valid:
             return Consumption(valid, text)
     return wanted
 
 
-def _round_to_step(name: str, wanted: Consumption, limits: CapacityRange) -> Consumption:
-    if wanted.amount < limits.min:
-        return Consumption(limits.min, quantity.render(limits.min, like=limits.step_text))
-    if limits.step is None:
-        return wanted
-    # The scheduler reads all three as 64-bit integers, rounded up. The gate DRAFractionalCapacityRange, by which it
-    # counts in thousandths, is on in 1.37 only with --min-compatibility-version=1.37.
-    amount, least, step = (_ceiling(value) for value in (wanted.amount, limits.min, limits.step))
-    rounded = least + -(-(amount - least) // step) * step
+def _round_to_step(
+    wanted: Consumption, limits: CapacityRange, step: Decimal, capacity: Capacity, version: SchedulerVersion
+) -> Consumption:
+    # The scheduler calculates with 64-bit integers: of thousandths if the range is written in them, else rounded up.
+    published = (limits.min, step, *(() if limits.max is None else (limits.max,)))
+    unit = _MILLI if version.has_fractional_ranges and step >= _MILLI and all(map(_is_in_milli, published)) else _ONE
+    if unit == _MILLI and not _is_in_milli(wanted.amount):
+        raise UnusableRequestError(
+            f"capacity {capacity.published_name}: {wanted.text} is too large or too fine to be rounded up to a step"
+        )
+    amount, least, width = (_ceiling(value / unit) for value in (wanted.amount, limits.min, step))
+    rounded = least + -(-(amount - least) // width) * width
     if rounded > _MAX_INT64:
-        raise UnusableRequestError(f"capacity {name}: {wanted.text} is too large to be rounded up to a step")
-    return Consumption(Decimal(rounded), quantity.render(rounded, like=limits.step_text))
+        raise UnusableRequestError(
+            f"capacity {capacity.published_name}: {wanted.text} is too large to be rounded up to a step"
+        )
+    return Consumption(rounded * unit, quantity.render(rounded * unit, like=limits.step_text))
+
+
+def _is_in_milli(value: Decimal) -> bool:
+    """Whether a value is a 64-bit integer of thousandths."""
+    thousandths = value / _MILLI
+    return thousandths == thousandths.to_integral_value() and -_MAX_INT64 - 1 <= thousandths <= _MAX_INT64
 
 
 def _broken_rule(amount: Decimal, capacity: Capacity) -> str:

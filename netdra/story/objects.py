@@ -19,6 +19,7 @@ from netdra.model.pod_network import PodNetwork
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import Device, DeviceTaint, ResourceSlice, Wire, newest
 from netdra.model.rollout import NetworkTopologyUsage
+from netdra.model.scheduler_version import NEWEST_SCHEDULER, SchedulerVersion
 from netdra.model.topology import NetworkTopology
 from netdra.model.workload import Workload, WorkloadContainer, WorkloadPodSpec
 from netdra.rules.workloads import Objects, known_objects
@@ -306,6 +307,7 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     Attributes:
         drivers: the pods of `netdra node`.
         unread: by the plural of a kind, why it could not be read; its objects are unknown, not absent.
+        version: that of Kubernetes.
         server_time: the time by the API server's clock, in RFC 3339.
     """
 
@@ -326,6 +328,7 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     drivers: Sequence[PlacedPod] = ()
     events: Sequence[ClusterEvent] = ()
     unread: Mapping[str, str] = {}
+    version: SchedulerVersion = NEWEST_SCHEDULER
 
     def pod(self, namespace: str, name: str) -> PlacedPod | None:
         """A pod."""

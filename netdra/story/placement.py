@@ -132,7 +132,14 @@ def _allocator(cluster: ClusterState, change: LiftedRestriction) -> Allocator:
     classes = cluster.known.classes.values()
     # The API server admits a request for admin access only where the namespace's label allows it.
     admitted = {claim.metadata.namespace or "default" for claim in change.claims}
-    return Allocator(change.slices, classes, allocated=change.holding, nodes=nodes.values(), admin_namespaces=admitted)
+    return Allocator(
+        change.slices,
+        classes,
+        allocated=change.holding,
+        nodes=nodes.values(),
+        admin_namespaces=admitted,
+        version=cluster.version,
+    )
 
 
 def _changes(question: Question, plain: LiftedRestriction) -> Iterator[LiftedRestriction]:

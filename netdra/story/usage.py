@@ -207,7 +207,10 @@ def class_uses(cluster: ClusterState, names: Iterable[str] = (), nodes: Sequence
     wanted = list(names) or sorted(
         name for name in classes if cluster.known.is_ours(_claim_for(name).spec.devices) and not network_of_class(name)
     )
-    allocator = Allocator(cluster.tainted_slices, classes.values(), nodes=scheduler_nodes(cluster).values())
+    nodes_by_name = scheduler_nodes(cluster)
+    allocator = Allocator(
+        cluster.tainted_slices, classes.values(), nodes=nodes_by_name.values(), version=cluster.version
+    )
     selectors = SelectorCache()
     candidates = [
         candidate

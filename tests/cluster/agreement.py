@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from netdra.model import quantity
-from netdra.model.claim import DeviceRequestAllocationResult, ResourceClaim
+from netdra.model.claim import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
 from netdra.slices.allocator import Allocation, Refusal
 from testbed import objects
 from testbed.api import Api, Object
@@ -193,8 +193,12 @@ def driver(plane: ControlPlane, nodes: int) -> Iterator[Driver]:
 
 
 def canonical(claim: ResourceClaim) -> Any:
+    """The parts of a claim's allocation that must be the same on both sides."""
+    return canonical_allocation(claim.status.allocation)
+
+
+def canonical_allocation(allocation: AllocationResult | None) -> Any:
     """The parts of an allocation that must be the same on both sides; share ids must only exist."""
-    allocation = claim.status.allocation
     if allocation is None:
         return None
     return {

@@ -10,11 +10,13 @@ import pytest
 from netdra.kube.client import Client
 from netdra.kube.connection import connect, find_config
 from netdra.kube.errors import RefusedError
-from netdra.kube.features import probe
+from netdra.kube.features import probe, scheduler_version
 from netdra.model.device import DEFAULT_FEATURES, Features
 from netdra.model.errors import PermanentError
+from netdra.model.scheduler_version import NEWEST_SCHEDULER, OLDEST_SCHEDULER, SchedulerVersion
 from testbed.api import Api
 from testbed.commands import Settings
+from testbed.components import KUBERNETES_VERSION
 from testbed.control_plane import ControlPlane
 from testbed.objects import SLICE
 from tests.cluster.conftest import StartControlPlane
@@ -84,3 +86,25 @@ def test_a_server_without_the_api_is_named_as_the_reason(control_plane: ControlP
 def test_a_probe_without_permission_to_create_slices_reports_the_refusal(control_plane: ControlPlane) -> None:
     with pytest.raises(RefusedError, match="403"):
         probed(control_plane, "nobody", "nothing")
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (None, SchedulerVersion.parse(KUBERNETES_VERSION)),
+        (Answer(200, b'{"gitVersion": "v1.38.0-beta.0+x"}'), SchedulerVersion(1, 38)),
+        (Answer(200, b'{"gitVersion": "v1.20.1"}'), OLDEST_SCHEDULER),
+        (Answer(200, b'["other"]'), NEWEST_SCHEDULER),
+        (Answer.status(403, "Forbidden"), NEWEST_SCHEDULER),
+    ],
+    ids=["real", "newer", "too-old", "unreadable", "refused"],
+)
+def test_version_of_the_scheduler_is_the_servers_or_the_newest_release(
+    control_plane: ControlPlane, answer: Answer | None, expected: SchedulerVersion
+) -> None:
+    async def story() -> SchedulerVersion:
+        async with FaultProxy(control_plane).serving() as proxy, Client(connect(proxy.config)) as client:
+            proxy.fault = lambda _: answer
+            return await scheduler_version(client)
+
+    assert asyncio.run(story()) == expected

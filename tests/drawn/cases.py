@@ -14,6 +14,7 @@ import msgspec
 
 from netdra.model.claim import DeviceClass, DeviceRequestAllocationResult, ResourceClaim
 from netdra.model.resource import ResourceSlice
+from netdra.model.scheduler_version import NEWEST_SCHEDULER, SchedulerVersion
 from netdra.slices.allocator import Allocation, Allocator, Refusal, named
 from tests.drawn.claims import NAMESPACE, classes, draw_claim
 from tests.drawn.devices import Devices, Object, Pair, draw_devices
@@ -49,18 +50,25 @@ class Case:
     steps: list[Step]
 
 
-def draw(seed: str, number: int, node: str) -> Case:
-    """The case of a seed and a number, on a node of its own."""
+def draw(seed: str, number: int, node: str, version: SchedulerVersion = NEWEST_SCHEDULER) -> Case:
+    """The case of a seed and a number, on a node of its own, with the outcomes of a version's rules."""
     name = f"case-{number}"
     source = random.Random(f"{seed} {number}")
     devices = draw_devices(source, name, node)
-    return Case(seed, name, node, devices.slices, devices.exclusive, _draw_steps(source, name, node, devices))
+    return Case(seed, name, node, devices.slices, devices.exclusive, _draw_steps(source, name, node, devices, version))
 
 
-def _draw_steps(source: random.Random, name: str, node: str, devices: Devices) -> list[Step]:
+def _draw_steps(source: random.Random, name: str, node: str, devices: Devices, version: SchedulerVersion) -> list[Step]:
     known = [msgspec.convert(each, DeviceClass) for each in classes()]
     slices = [msgspec.convert(each, ResourceSlice) for each in devices.slices]
-    allocator = Allocator(slices, known, nodes=[named(node)], admin_namespaces=[NAMESPACE], max_steps=MAX_STEPS)
+    allocator = Allocator(
+        slices,
+        known,
+        nodes=[named(node)],
+        admin_namespaces=[NAMESPACE],
+        max_steps=MAX_STEPS,
+        version=version,
+    )
     steps: list[Step] = []
     present: dict[str, list[ResourceClaim]] = {}
     for number in range(source.randint(6, 12)):

@@ -9,7 +9,7 @@ from typing import Any
 from tests.drawn.devices import CAPACITIES, DRIVER, Object
 
 NAMESPACE = "agreement"
-AMOUNTS = ("1", "2", "3", "5", "10", "500m", "1500m", "2500m", "1Gi", "1536Mi")
+AMOUNTS = ("1", "2", "3", "5", "10", "500m", "1500m", "2500m", "1Gi", "1536Mi", "1500u", "9E")
 ATTRIBUTES = f'device.attributes["{DRIVER}"]'
 
 

@@ -23,7 +23,7 @@ from tests.stacks import MASTERS, Stack, Truth, Upper, Way
 Object = dict[str, Any]
 DRIVER = "dra.networking"
 OTHER_DRIVER = "other.example"
-CAPACITIES = (f"{DRIVER}/bandwidth", f"{DRIVER}/slots", "slots")
+CAPACITIES = (f"{DRIVER}/bandwidth", f"{DRIVER}/slots", "slots", "bandwidth")
 PERSONAS = ("macvlan", "ipvlan", "macvtap")
 
 Pair = frozenset[tuple[str, str]]
@@ -264,7 +264,7 @@ def _device(source: random.Random, name: str, kind: str, draws: Mapping[str, int
         f"{DRIVER}/supportedCNIs": {"string": f",{kind},"},
         f"{DRIVER}/numaNode": {"int": source.randint(0, 1)},
         f"{DRIVER}/rdma": {"bool": source.random() < 0.5},
-        f"{DRIVER}/firmware": {"version": source.choice(("1.0.0", "2.0.0", "1.6.0-rc.1"))},
+        f"{DRIVER}/firmware": {"version": source.choice(("1.0.0", "2.0.0", "2.0.0+b1", "1.6.0-rc.1"))},
         # A name without domain has the driver's; a value of another type never matches.
         "port": source.choice(({"string": "p1"}, {"string": "p2"}, {"int": 1})),
     }
@@ -283,6 +283,8 @@ def _device(source: random.Random, name: str, kind: str, draws: Mapping[str, int
 
 def _share(source: random.Random, device: Object) -> Object:
     names = source.sample(CAPACITIES[:2], source.randint(1, 2)) if source.random() < 0.9 else [CAPACITIES[2]]
+    if source.random() < 0.05:
+        names = list(CAPACITIES[1:3])  # a driver's mistake
     capacity = {name: _capacity(source) for name in names}
     return device | {"allowMultipleAllocations": True, "capacity": capacity}
 

@@ -7,8 +7,9 @@ file system calls alone, and do not wait until data is on the disk: no pod outli
 claim is prepared and attached again.
 
 Metadata (KEP-5304) is what a container can read of its devices, in the API's own words: the published attributes from
-Prepare on, and the network's facts after the chain. It follows metadata.resource.k8s.io/v1alpha1 and the paths of
-k8s.io/dynamic-resource-allocation.
+Prepare on, and the network's facts after the chain. It follows metadata.resource.k8s.io and the paths of
+k8s.io/dynamic-resource-allocation (api/metadata/doc.go): a file is a sequence of JSON objects, the same one in each
+version, the newest first, of which a reader takes the first that it knows.
 """
 
 from __future__ import annotations
@@ -25,13 +26,15 @@ from netdra.model import names
 from netdra.model.claim import NetworkDeviceData
 from netdra.model.errors import InvalidInputError, TemporaryError
 from netdra.model.plan import PlannedPort
-from netdra.model.resource import DeviceAttribute, Wire
+from netdra.model.resource import MAX_ATTRIBUTES_AND_CAPACITIES, DeviceAttribute, Wire
 from netdra.node.cdi import spec
 from netdra.node.cdi.spec import Mount
 from netdra.node.claims.store import KeptDevice, PreparedClaim
 from netdra.ops import files
 
 METADATA_FOLDER = "dra-device-metadata"
+METADATA_VERSIONS = ("metadata.resource.k8s.io/v1beta1", "metadata.resource.k8s.io/v1alpha1")
+"""The newest first. Libraries before 1.37 know v1alpha1 alone, later ones may drop it."""
 CONTAINER_FOLDER = "/var/run/kubernetes.io/dra-device-attributes"
 
 CDI_FOLDER = Path("/var/run/cdi")
@@ -69,35 +72,39 @@ class DescribedRequest(Wire, frozen=True):
 
 
 class DeviceMetadata(Wire, frozen=True, omit_defaults=False):
-    """The content of a metadata file."""
+    """The metadata of a request's devices, in one version; the versions differ in nothing else."""
 
     metadata: MetadataName
     pod_claim_name: str | msgspec.UnsetType
     requests: tuple[DescribedRequest, ...]
-    api_version: Literal["metadata.resource.k8s.io/v1alpha1"] = "metadata.resource.k8s.io/v1alpha1"
+    api_version: str = METADATA_VERSIONS[0]
     kind: Literal["DeviceMetadata"] = "DeviceMetadata"
 
 
 def device_metadata(prepared: PreparedClaim, request: str, outcomes: Sequence[DeviceOutcome] = ()) -> DeviceMetadata:
-    """A request's metadata.
+    """A request's metadata, in the newest version.
 
     Args:
         prepared: the claim.
-        request: its request.
+        request: its request, without the alternative that was chosen.
         outcomes: the outcome of each of its devices; none before the chain.
     """
     claim = prepared.claim
-    devices = tuple(
-        _described(device, outcomes[place].network if outcomes else None)
-        for place, device in enumerate(prepared.devices)
-        if device.request == request
-    )
+    chosen = [(place, device) for place, device in enumerate(prepared.devices) if device.request == request]
+    devices = tuple(_described(device, outcomes[place].network if outcomes else None) for place, device in chosen)
     return DeviceMetadata(
         metadata=MetadataName(
             name=claim.name, namespace=claim.namespace, uid=claim.uid, generation=2 if outcomes else 1
         ),
-        pod_claim_name=prepared.pod_claim_name or msgspec.UNSET,
-        requests=(DescribedRequest(name=request, devices=devices),),
+        pod_claim_name=prepared.pod_claim_name if names.is_label(prepared.pod_claim_name) else msgspec.UNSET,
+        requests=(DescribedRequest(name=chosen[0][1].told.requests[0], devices=devices),),
+    )
+
+
+def _encode(metadata: DeviceMetadata) -> bytes:
+    """The content of a metadata file: the metadata in each version."""
+    return b"".join(
+        spec.encode(msgspec.structs.replace(metadata, api_version=version)) for version in METADATA_VERSIONS
     )
 
 
@@ -122,11 +129,14 @@ def _mount(prepared: PreparedClaim, request: str, host_path: str) -> Mount:
 
 
 def _described(device: KeptDevice, network: NetworkDeviceData | None) -> DescribedDevice:
+    attributes = [*{**device.attributes, **_port_attributes(device.port)}.items()]
     return DescribedDevice(
         driver=names.DRIVER,
         pool=device.told.pool,
         name=device.told.device,
-        attributes={**device.attributes, **_port_attributes(device.port)},
+        # A published device may have as many attributes already as the metadata of one can have; what was added last is
+        # what the published device does not say: the chosen VF's own facts, and its port's.
+        attributes=dict(attributes[-MAX_ATTRIBUTES_AND_CAPACITIES:]),
         network_data=network,
     )
 
@@ -270,7 +280,7 @@ class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):
             path = self.metadata_path(claim.claim.uid, request)
             # The old file is removed first: no container has it by this name now, and ext4 writes out a file that is
             # renamed over another one (auto_da_alloc), which is a quarter of the time that all files of a pod take.
-            text = spec.encode(device_metadata(claim, request, outcomes))
+            text = _encode(device_metadata(claim, request, outcomes))
             files.appear(path, text, _LOCK_SECONDS, mode=_READABLE)
             mounts.append((request, _mount(claim, request, str(path))))
         return mounts

@@ -1,11 +1,11 @@
 """The allocator: what the kube-scheduler would allocate, on objects in memory.
 
 Used by `netdra simulate`, the lab (as its scheduler) and tests. It gathers each node's pools, searches them for a pod's
-claims, and enters what they were given in its ledger. Follows kube-scheduler 1.37 with its default feature gates; where
-the scheduler scores the nodes that fit, this takes the first of them in the order that the caller gives, or of their
-names. The answer is written as the API writes it (k8s.io/dynamic-resource-allocation v0.37,
-structured/internal/incubating, `Allocate` and `createNodeSelector`): the classes' configuration first, then the claim's
-that applies to the choice.
+claims, and enters what they were given in its ledger. Follows kube-scheduler of a version with its default feature
+gates (`netdra.model.scheduler_version`); where the scheduler scores the nodes that fit, this takes the first of them in
+the order that the caller gives, or of their names. The answer is written as the API writes it
+(k8s.io/dynamic-resource-allocation, structured/internal, `Allocate` and `createNodeSelector`): the classes'
+configuration first, then the claim's that applies to the choice.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from netdra.model.claim import (
 )
 from netdra.model.errors import InvalidInputError
 from netdra.model.resource import ResourceSlice
+from netdra.model.scheduler_version import NEWEST_SCHEDULER, SchedulerVersion
 from netdra.slices.allocator import explain, search
 from netdra.slices.allocator.alike import AlikeNodes
 from netdra.slices.allocator.explain import Explanation, NodeExplanation
@@ -82,6 +83,7 @@ class Allocator:
         nodes: Iterable[SchedulerNode] = (),
         admin_namespaces: Iterable[str] = (),
         max_steps: int = search.MAX_STEPS,
+        version: SchedulerVersion = NEWEST_SCHEDULER,
     ) -> None:
         """Take stock.
 
@@ -93,8 +95,10 @@ class Allocator:
                 name, in the order of their names.
             admin_namespaces: the namespaces whose label allows admin access.
             max_steps: how many devices one search tries at most.
+            version: that of Kubernetes.
         """
-        self._index = SliceIndex(slices)
+        self._version = version
+        self._index = SliceIndex(slices, version)
         self._classes = {device_class.metadata.name: device_class for device_class in classes}
         by_name = {node.name: node for node in nodes}
         self._nodes = by_name or {name: named(name) for name in self._index.node_names}
@@ -102,7 +106,7 @@ class Allocator:
         self._max_steps = max_steps
         self._selectors = SelectorCache()
         self._pools: dict[str, tuple[Pool, ...]] = {}
-        self.ledger = Ledger()
+        self.ledger = Ledger(version)
         self._counters = Counters(self.ledger)
         self._alike = AlikeNodes(self._index, self.ledger)
         self._refusing: set[bytes] = set()
@@ -245,13 +249,13 @@ class Allocator:
         if self._refused.get(wanted) == versions:
             return None
         trial = self._trial(node, tasks)
-        if search.find(pools, tasks, trial, self._trial(node, tasks), self._max_steps):
+        if search.find(pools, tasks, trial, self._trial(node, tasks), self._max_steps, self._version):
             return trial
         self._refused[wanted] = versions
         return None
 
     def _trial(self, node: str, tasks: Sequence[ClaimTask]) -> Trial:
-        return Trial(self._node(node), self.pools(node), tasks, self.ledger, self._counters)
+        return Trial(self._node(node), self.pools(node), tasks, self.ledger, self._counters, self._version)
 
     def _reports(self, nodes: Iterable[str], tasks: Sequence[ClaimTask]) -> Iterator[NodeExplanation]:
         """A report of each node where the tasks do not fit; nodes that are alike have one, unless it names a pool."""
@@ -276,7 +280,7 @@ class Allocator:
         given: dict[str, ResourceClaim] = {}
         for number, entry in enumerate(tasks):
             taken = [one for one in trial.taken if one.claim == number]
-            claim = given[entry.key] = allocated(entry, taken, node)
+            claim = given[entry.key] = allocated(entry, taken, node, self._version)
             if claim.status.allocation is not None:
                 self.ledger.add(entry.key, claim.status.allocation)
         return Allocation(node, tuple(given.get(claim_key(claim), claim) for claim in claims))
@@ -293,19 +297,20 @@ class Allocator:
 # Share ids are names made from what they stand for, so that the same input gives the same output.
 
 
-def allocated(task: ClaimTask, taken: Sequence[Taken], node: str) -> ResourceClaim:
+def allocated(task: ClaimTask, taken: Sequence[Taken], node: str, version: SchedulerVersion) -> ResourceClaim:
     """The claim with the allocation in its status.
 
     Args:
         task: the claim.
         taken: what it was given, in the order in which it was taken.
         node: the node's name.
+        version: the scheduler's.
     """
     chosen = _chosen_wishes(task, taken)
     allocation = AllocationResult(
         devices=DeviceAllocationResult(
             results=tuple(_result(task, one, position) for position, one in enumerate(taken)),
-            config=tuple(_configuration(task, chosen)),
+            config=tuple(_configuration(task, chosen, version)),
         ),
         node_selector=_node_selector(taken, node),
     )
@@ -329,33 +334,40 @@ def _result(task: ClaimTask, taken: Taken, position: int) -> DeviceRequestAlloca
         device=name,
         admin_access=True if taken.wish.admin else None,
         share_id=str(uuid.uuid5(_SHARES, share)) if taken.candidate.shared else None,
-        consumed_capacity={name: consumption.text for name, consumption in taken.consumed.items()},
+        consumed_capacity={
+            taken.candidate.capacity[name].published_name: consumption.text
+            for name, consumption in taken.consumed.items()
+        },
         tolerations=taken.wish.tolerations,
         binding_conditions=taken.candidate.device.binding_conditions,
         binding_failure_conditions=taken.candidate.device.binding_failure_conditions,
     )
 
 
-def _configuration(task: ClaimTask, chosen: Sequence[Wish]) -> list[DeviceAllocationConfiguration]:
+def _configuration(
+    task: ClaimTask, chosen: Sequence[Wish], version: SchedulerVersion
+) -> list[DeviceAllocationConfiguration]:
     by_class: dict[str, list[Wish]] = {}
     for wish in chosen:
         by_class.setdefault(wish.device_class.metadata.name, []).append(wish)
     configuration = [
         DeviceAllocationConfiguration(
-            source="FromClass", requests=_unless_all([wish.name for wish in wishes], chosen), opaque=entry.opaque
+            source="FromClass", requests=tuple(wish.name for wish in wishes), opaque=entry.opaque
         )
         for wishes in by_class.values()
         for entry in wishes[0].device_class.spec.config
     ]
-    names = {name for wish in chosen for name in wish.names}
-    configuration += [
-        DeviceAllocationConfiguration(
-            source="FromClaim", requests=_unless_all(entry.requests, chosen), opaque=entry.opaque
-        )
-        for entry in task.claim.spec.devices.config
-        if not entry.requests or not names.isdisjoint(entry.requests)
+    for entry in task.claim.spec.devices.config:
+        concerned = sum(not set(entry.requests).isdisjoint(wish.names) for wish in chosen)
+        stored = DeviceAllocationConfiguration(source="FromClaim", requests=entry.requests, opaque=entry.opaque)
+        configuration += [stored] * (concerned if entry.requests and not version.shortens_configuration else 1)
+    if not version.shortens_configuration:
+        return configuration
+    return [
+        msgspec.structs.replace(entry, requests=_unless_all(entry.requests, chosen))
+        for entry in configuration
+        if not entry.requests or any(not set(entry.requests).isdisjoint(wish.names) for wish in chosen)
     ]
-    return configuration
 
 
 def _unless_all(requests: Sequence[str], chosen: Sequence[Wish]) -> tuple[str, ...]:

@@ -273,14 +273,14 @@ class _View:
         return "in-use", ""
 
     def _short_capacity(self, claim: int, wish: Wish, candidate: Candidate) -> tuple[Kind, str]:
-        consumed = capacity.consumption(wish.amounts, candidate.capacity)
+        consumed = self._trial.wanted(wish, candidate)
         if consumed is None:
-            lacking = [name for name in wish.amounts if name not in candidate.capacity]
+            lacking = self._trial.lacking(wish, candidate)
             return "capacity", f"does not have the capacity {', '.join(lacking)}"
         in_use = self._trial.consumed(candidate)
         name = capacity.shortage(consumed, candidate.capacity, in_use) or ""
         used = in_use.get(name, Decimal(0))
-        text = capacity.describe(name, consumed[name], candidate.capacity[name], used)
+        text = capacity.describe(consumed[name], candidate.capacity[name], used)
         # Who has the rest is in the way only of what could be had without them.
         in_the_way = capacity.shortage(consumed, candidate.capacity, {}) != name
         takers = listed(self._takers(candidate), MAX_NAMES) if in_the_way else ""

@@ -17,6 +17,8 @@ import msgspec
 
 from netdra.model import quantity
 from netdra.model.claim import AllocationResult, DeviceRequestAllocationResult
+from netdra.model.scheduler_version import SchedulerVersion
+from netdra.slices import capacity
 from netdra.slices.allocator.pools import Candidate, CounterKey, DeviceKey, Pool, PoolKey
 
 _NOTHING: Mapping[str, Decimal] = {}
@@ -25,7 +27,8 @@ _NOTHING: Mapping[str, Decimal] = {}
 class Ledger:
     """The allocated claims and, worked out from them, the devices in use."""
 
-    def __init__(self) -> None:
+    def __init__(self, version: SchedulerVersion) -> None:
+        self._version = version
         self._claims: dict[str, AllocationResult] = {}
         self._holders: dict[DeviceKey, list[str]] = defaultdict(list)
         self._exclusive: set[DeviceKey] = set()
@@ -93,7 +96,7 @@ class Ledger:
 
     def _consume(self, key: DeviceKey, result: DeviceRequestAllocationResult, sign: int) -> None:
         totals = self._consumed.setdefault(key, {})
-        for name, amount in result.consumed_capacity.items():
+        for name, amount in capacity.by_name(result.consumed_capacity, result.driver, self._version).items():
             totals[name] = totals.get(name, Decimal(0)) + sign * quantity.parse(amount)
 
 

@@ -17,6 +17,7 @@ import msgspec
 from netdra.model import quantity
 from netdra.model.errors import InvalidInputError
 from netdra.model.resource import CounterSet, Device, DeviceTaint, ResourceSlice, ResourceSliceSpec
+from netdra.model.scheduler_version import SchedulerVersion
 from netdra.slices import capacity
 from netdra.slices.nodes import SchedulerNode, serves
 
@@ -31,6 +32,7 @@ class Candidate(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     Attributes:
         key: driver, pool and device name.
         consumes: what it draws from the pool's counters while it is in use at all.
+        capacity: its capacities by the names by which the version of the scheduler knows them.
         taints: those of its taints that keep claims off.
     """
 
@@ -80,7 +82,8 @@ class Pool(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 class SliceIndex:
     """All slices of the cluster, found by node and by pool; devices are read once, however many nodes share them."""
 
-    def __init__(self, slices: Iterable[ResourceSlice]) -> None:
+    def __init__(self, slices: Iterable[ResourceSlice], version: SchedulerVersion) -> None:
+        self._version = version
         self._of_node: dict[str, list[ResourceSlice]] = defaultdict(list)
         self._of_none: list[ResourceSlice] = []
         self._of_pool: dict[PoolKey, list[ResourceSlice]] = defaultdict(list)
@@ -184,20 +187,22 @@ class SliceIndex:
     def _read(self, spec: ResourceSliceSpec) -> tuple[Candidate, ...]:
         read = self._candidates.get(id(spec))
         if read is None:
-            read = self._candidates[id(spec)] = tuple(_candidate(spec, device) for device in spec.devices)
+            read = self._candidates[id(spec)] = tuple(
+                _candidate(spec, device, self._version) for device in spec.devices
+            )
         return read
 
 
-def _candidate(spec: ResourceSliceSpec, device: Device) -> Candidate:
+def _candidate(spec: ResourceSliceSpec, device: Device, version: SchedulerVersion) -> Candidate:
     try:
-        return _worked_out(spec, device)
+        return _worked_out(spec, device, version)
     except InvalidInputError as problem:
         raise InvalidInputError(
             f'pool "{spec.pool.name}", device "{device.name}": {problem.what}', hint=problem.hint
         ) from None
 
 
-def _worked_out(spec: ResourceSliceSpec, device: Device) -> Candidate:
+def _worked_out(spec: ResourceSliceSpec, device: Device, version: SchedulerVersion) -> Candidate:
     return Candidate(
         key=(spec.driver, spec.pool.name, device.name),
         device=device,
@@ -207,7 +212,7 @@ def _worked_out(spec: ResourceSliceSpec, device: Device) -> Candidate:
             for consumption in device.consumes_counters
             for name, counter in consumption.counters.items()
         },
-        capacity={name: capacity.parse(published) for name, published in device.capacity.items()},
+        capacity=capacity.parse_all(device.capacity, spec.driver, version),
         taints=device.blocking_taints,
     )
 

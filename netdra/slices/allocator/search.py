@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 from netdra.model.claim import MAX_RESULTS
+from netdra.model.scheduler_version import NEWEST_SCHEDULER, SchedulerVersion
 from netdra.slices.allocator.pools import Candidate, Pool
 from netdra.slices.allocator.trial import DeviceVerdict, Trial
 from netdra.slices.allocator.wishes import ClaimTask, UnallocatableError, Wish, shown
@@ -26,11 +27,16 @@ class _TooManyError(Exception):
 
 
 class _ImpossibleError(Exception):
-    """No combination can do: a request cannot be met even alone."""
+    """No combination can do: a request cannot be met even alone, or not as long as a pool of the node is broken."""
 
 
 def find(
-    pools: Sequence[Pool], tasks: Sequence[ClaimTask], trial: Trial, bare: Trial, max_steps: int = MAX_STEPS
+    pools: Sequence[Pool],
+    tasks: Sequence[ClaimTask],
+    trial: Trial,
+    bare: Trial,
+    max_steps: int = MAX_STEPS,
+    version: SchedulerVersion = NEWEST_SCHEDULER,
 ) -> bool:
     """Take devices for all tasks, or none.
 
@@ -40,12 +46,14 @@ def find(
         trial: an attempt on this node that has taken nothing yet.
         bare: a second attempt, which stays empty.
         max_steps: how many devices are tried at most (the scheduler stops after ten seconds).
+        version: that of the scheduler.
 
     Raises:
-        UnallocatableError: the claims can be allocated on no node: a selector has no answer for a device, a pool is not
-            in order and all devices are wanted, a claim wants more than 32 devices, or the search takes too long.
+        UnallocatableError: the claims can be allocated on no node: a selector has no answer for a device, a claim wants
+            more than 32 devices, the search takes too long or, in some versions, a pool is not in order and all devices
+            are wanted.
     """
-    search = _Search(pools, tasks, trial, bare, max_steps)
+    search = _Search(pools, tasks, trial, bare, max_steps, version)
     try:
         return search.run()
     except UnusableRequestError as problem:
@@ -54,7 +62,13 @@ def find(
 
 class _Search:
     def __init__(
-        self, pools: Sequence[Pool], tasks: Sequence[ClaimTask], trial: Trial, bare: Trial, max_steps: int
+        self,
+        pools: Sequence[Pool],
+        tasks: Sequence[ClaimTask],
+        trial: Trial,
+        bare: Trial,
+        max_steps: int,
+        version: SchedulerVersion,
     ) -> None:
         self._pools = pools
         self._tasks = tasks
@@ -62,6 +76,7 @@ class _Search:
         self._bare = bare
         self._steps = 0
         self._max_steps = max_steps
+        self._version = version
         self._candidates = [candidate for pool in pools if pool.state == "usable" for candidate in pool.candidates]
         self._everything: dict[Wish, list[Candidate]] = {}
         self._possible: dict[Wish, list[int]] = {}
@@ -70,6 +85,15 @@ class _Search:
         self.claim_name = ""
 
     def run(self) -> bool:
+        try:
+            self._check_sizes()
+            return self._request(0, 0)
+        except _ImpossibleError:
+            return False
+        except _TooManyError:
+            raise UnallocatableError(f"claim {self.claim_name} would get more than {MAX_RESULTS} devices") from None
+
+    def _check_sizes(self) -> None:
         for task in self._tasks:
             self.claim_name = shown(task.key)
             least = 0
@@ -79,12 +103,6 @@ class _Search:
                     raise UnallocatableError(
                         f"claim {self.claim_name} requests at least {least} devices; the limit is {MAX_RESULTS}"
                     )
-        try:
-            return self._request(0, 0)
-        except _ImpossibleError:
-            return False
-        except _TooManyError:
-            raise UnallocatableError(f"claim {self.claim_name} would get more than {MAX_RESULTS} devices") from None
 
     def _size(self, wish: Wish) -> int:
         if wish.everything and wish not in self._everything:
@@ -92,14 +110,18 @@ class _Search:
         return len(self._everything[wish]) if wish.everything else wish.count
 
     def _list_everything(self, wish: Wish) -> list[Candidate]:
+        found: list[Candidate] = []
         for pool in self._pools:
             if pool.state != "usable":
+                if self._version.skips_nodes_with_broken_pools:
+                    raise _ImpossibleError
                 name = "/".join(pool.key)
                 raise UnallocatableError(
                     f'claim {self.claim_name}, request "{wish.name}" requests all devices, but pool '
                     f"{name} is {pool.state}: {pool.problem}"
                 )
-        return [candidate for candidate in self._candidates if self._trial.listable(wish, candidate)]
+            found += (candidate for candidate in pool.candidates if self._trial.listable(wish, candidate))
+        return found
 
     def _request(self, claim: int, request: int) -> bool:
         """Meet all requests from this one on."""

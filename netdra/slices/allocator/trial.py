@@ -22,6 +22,7 @@ import msgspec
 from netdra.cel import CelEvaluationError
 from netdra.model.claim import DeviceConstraint, DeviceToleration
 from netdra.model.resource import DeviceAttribute, DeviceTaint
+from netdra.model.scheduler_version import SchedulerVersion
 from netdra.slices import capacity
 from netdra.slices.allocator.ledger import Counters, Ledger, shortage
 from netdra.slices.allocator.pools import Candidate, CounterKey, DeviceKey, Pool, PoolKey
@@ -31,6 +32,7 @@ from netdra.slices.nodes import SchedulerNode, serves
 
 # Type name and value, so that the integer 1, the version "1" and true stay apart.
 Values = frozenset[tuple[str, bool | int | str]]
+VERSION = "version"
 
 
 def untolerated(taints: Iterable[DeviceTaint], tolerations: Iterable[DeviceToleration]) -> DeviceTaint | None:
@@ -53,11 +55,13 @@ def _tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
 class Constraint:
     """One constraint of a claim and the devices that have been put under it, last in first out."""
 
-    def __init__(self, constraint: DeviceConstraint) -> None:
+    def __init__(self, constraint: DeviceConstraint, version: SchedulerVersion) -> None:
+        self._version = version
         self._requests = frozenset(constraint.requests)
         self._match = constraint.match_attribute is not None
         self.attribute = constraint.match_attribute or constraint.distinct_attribute or ""
         self._chosen: list[Values] = []
+        self._last: dict[str, Values] = {}
 
     def applies(self, names: Collection[str]) -> bool:
         """Whether the request of these names (its own, and with its alternative) is under it."""
@@ -65,19 +69,31 @@ class Constraint:
 
     def allows(self, candidate: Candidate) -> bool:
         """Whether a device can be added without breaking the constraint."""
-        values = attribute_values(candidate, self.attribute)
+        values = self._values(candidate)
         if self._match:
             return bool(values & self._chosen[-1] if self._chosen else values)
-        return bool(values) and not any(values & other for other in self._chosen)
+        others = self._chosen if self._version.compares_all_devices else self._last.values()
+        return bool(values) and not any(values & other for other in others)
 
-    def add(self, candidate: Candidate) -> None:
-        """Put a device that it allows under the constraint."""
-        values = attribute_values(candidate, self.attribute)
+    def add(self, candidate: Candidate, request: str) -> None:
+        """Put a device of a request that it allows under the constraint."""
+        values = self._values(candidate)
         self._chosen.append(values & self._chosen[-1] if self._match and self._chosen else values)
+        self._last[request] = values
 
-    def remove(self) -> None:
-        """Take away the device that was added last."""
+    def remove(self, request: str) -> None:
+        """Take away the device that was added last, which is of this request."""
         self._chosen.pop()
+        self._last.pop(request, None)
+
+    def _values(self, candidate: Candidate) -> Values:
+        values = attribute_values(candidate, self.attribute)
+        if not self._version.ignores_build_metadata:
+            return values
+        return frozenset(
+            (kind, value.partition("+")[0] if kind == VERSION and isinstance(value, str) else value)
+            for kind, value in values
+        )
 
     def describe(self, candidate: Candidate) -> str:
         """Why a device cannot be added now, in words."""
@@ -111,7 +127,7 @@ def _values(attribute: DeviceAttribute) -> Values:
     value = attribute.value
     version = attribute.version is not None or attribute.versions is not None
     values = value if isinstance(value, tuple) else () if value is None else (value,)
-    return frozenset(("version" if version else type(value).__name__, value) for value in values)
+    return frozenset((VERSION if version else type(value).__name__, value) for value in values)
 
 
 def _show(values: Values) -> str:
@@ -146,12 +162,19 @@ class Trial:
     """The devices that an attempt has taken, last in first out."""
 
     def __init__(
-        self, node: SchedulerNode, pools: Sequence[Pool], tasks: Sequence[ClaimTask], ledger: Ledger, counters: Counters
+        self,
+        node: SchedulerNode,
+        pools: Sequence[Pool],
+        tasks: Sequence[ClaimTask],
+        ledger: Ledger,
+        counters: Counters,
+        version: SchedulerVersion,
     ) -> None:
         self.taken: list[Taken] = []
         self.constraints = [
-            [Constraint(constraint) for constraint in task.claim.spec.devices.constraints] for task in tasks
+            [Constraint(constraint, version) for constraint in task.claim.spec.devices.constraints] for task in tasks
         ]
+        self._version = version
         self._node = node
         self._pools: Mapping[PoolKey, Pool] = {pool.key: pool for pool in pools}
         self._ledger = ledger
@@ -161,7 +184,7 @@ class Trial:
         self._drawn: dict[PoolKey, dict[CounterKey, Decimal]] = {}
 
     def listable(self, wish: Wish, candidate: Candidate) -> bool:
-        """Whether a wish for everything means this device: selected, on this node, and large enough when unused.
+        """Whether a wish for everything means this device: selected, on this node, and large enough.
 
         Raises:
             UnusableRequestError: a selector has no answer for the device, or a capacity cannot be calculated with.
@@ -172,8 +195,9 @@ class Trial:
             raise _unanswered(wish, candidate, problem) from None
         if failing >= 0 or not self._here(candidate):
             return False
-        consumed = capacity.consumption(wish.amounts, candidate.capacity)
-        return consumed is not None and capacity.shortage(consumed, candidate.capacity, {}) is None
+        consumed = self.wanted(wish, candidate)
+        in_use = {} if self._version.requests_full_devices else self._ledger.consumed(candidate.key)
+        return consumed is not None and capacity.shortage(consumed, candidate.capacity, in_use) is None
 
     def judge(self, claim: int, wish: Wish, candidate: Candidate) -> DeviceVerdict:
         """The first reason against the device, apart from constraints.
@@ -214,13 +238,13 @@ class Trial:
         if wish.everything and not self._has_capacity(wish, candidate):
             return DeviceVerdict.NO_CAPACITY
         for constraint in self._applying(claim, wish):
-            constraint.add(candidate)
+            constraint.add(candidate, wish.request)
         draws = self._draws(candidate)
         if draws:
             self._draw(candidate, 1)
         consumed: Mapping[str, Consumption] = {}
         if candidate.shared:
-            consumed = capacity.consumption(wish.amounts, candidate.capacity) or {}
+            consumed = self.wanted(wish, candidate) or {}
             self._shares.setdefault(candidate.key, []).append(consumed)
         else:
             self._owners.setdefault(candidate.key, []).append(claim)
@@ -236,7 +260,7 @@ class Trial:
             if last.drew_counters:
                 self._draw(last.candidate, -1)
             for constraint in self._applying(last.claim, last.wish):
-                constraint.remove()
+                constraint.remove(last.wish.request)
 
     def broken_constraint(self, claim: int, wish: Wish, candidate: Candidate) -> Constraint | None:
         """The first constraint of the claim that the device would break."""
@@ -256,6 +280,18 @@ class Trial:
                 total[name] = total.get(name, Decimal(0)) + consumption.amount
         return total
 
+    def wanted(self, wish: Wish, candidate: Candidate) -> Mapping[str, Consumption] | None:
+        """The consumption of each of the device's capacities; None if the device lacks one that the wish requests.
+
+        Raises:
+            UnusableRequestError: a capacity cannot be calculated with.
+        """
+        return capacity.consumption(wish.amounts, candidate.capacity, candidate.key[0], self._version)
+
+    def lacking(self, wish: Wish, candidate: Candidate) -> list[str]:
+        """The requested capacities that the device lacks, as they are requested."""
+        return capacity.lacking(wish.amounts, candidate.capacity, candidate.key[0], self._version)
+
     def short_counter(self, candidate: Candidate) -> CounterKey | None:
         """The first counter that is too low for the device."""
         balance = self._counters.balance(self._pools[candidate.pool])
@@ -269,13 +305,19 @@ class Trial:
         owners = self._owners.get(candidate.key)
         if wish.admin:
             return bool(owners) and claim in (owners or ())
-        return bool(owners) or self._ledger.exclusive(candidate.key)
+        if owners or self._ledger.exclusive(candidate.key):
+            return True
+        return (
+            self._version.has_shares_of_exclusive_devices
+            and not candidate.shared
+            and self._ledger.shared(candidate.key)
+        )
 
     def _applying(self, claim: int, wish: Wish) -> list[Constraint]:
         return [constraint for constraint in self.constraints[claim] if constraint.applies(wish.names)]
 
     def _has_capacity(self, wish: Wish, candidate: Candidate) -> bool:
-        consumed = capacity.consumption(wish.amounts, candidate.capacity)
+        consumed = self.wanted(wish, candidate)
         return consumed is not None and not capacity.shortage(consumed, candidate.capacity, self.consumed(candidate))
 
     def _here(self, candidate: Candidate) -> bool:

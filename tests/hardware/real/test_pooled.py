@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -15,6 +14,7 @@ from netdra.model.quantity import parse
 from netdra.model.topology import NetworkTopology
 from netdra.topology.classes import device_classes
 from testbed.api import Object
+from testbed.dra import read_sequence
 from testbed.objects import CLASS, POD, manifest
 from testbed.pods import is_running
 from testbed.waiting import until
@@ -286,7 +286,8 @@ def test_pods_keep_their_distinct_shares_of_a_pool_when_the_policy_changes_to_si
         variable = f"NETDRA_{claim.upper()}_{name.upper()}_PCI_ADDRESSES={address}"
         assert variable in run("cat", f"{process}/environ").split("\0")
         path = f"{FILES}/resourceclaims/{claim}/{name}/dra.networking-metadata.json"
-        (described,) = json.loads(run("cat", f"{process}/root{path}"))["requests"]
+        metadata, _ = read_sequence(run("cat", f"{process}/root{path}"))
+        (described,) = metadata["requests"]
         (told,) = described["devices"]
         assert (told["name"], told["attributes"]["dra.networking/pciAddress"]) == (device, {"string": address})
     files = run("ls", f"/proc/{offer.pods.pid('dpdk')}/root/dev/vfio").split()

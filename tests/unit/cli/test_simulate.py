@@ -257,3 +257,25 @@ def test_a_claim_that_fits_and_that_the_scheduler_may_not_get_to_the_end_with_is
     assert (code, "1 claim rejected" in out) == (1, True)
     assert 'claim "two", request "net": 2 devices are requested, but only 1 matches on any node' in err
     assert "a request cannot get the same shared device twice" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        ((), 1, "does not have the capacity slots"),
+        (("--kubernetes-version=1.38",), 0, "slots"),
+        (("--kubernetes-version=v1.37.2",), 1, "does not have the capacity slots"),
+        (("--kubernetes-version=1.20",), 2, "Kubernetes 1.20 is not supported; use 1.36 or a newer version"),
+        (("--kubernetes-version=new",), 2, '"new" is not a version of Kubernetes; use 1.36 or a newer version'),
+    ],
+)
+def test_claims_are_allocated_by_the_rules_of_the_specified_version(
+    run: Any, tmp_path: Path, arguments: tuple[str, ...], code: int, text: str
+) -> None:
+    amount = {"value": "4", "requestPolicy": {"default": "1"}}
+    published = device("a", allowMultipleAllocations=True, capacity={"dra.networking/slots": amount})
+    path = tmp_path / "slices.yaml"
+    path.write_text(yaml_text.dump([written(devices=[published])]))
+    wanted = claim("c", "any", capacity={"requests": {"slots": "2"}})
+    ended, out, err = run(device_class("any", "true"), wanted, arguments=arguments, slices=path)
+    assert (ended, text in out + err) == (code, True)

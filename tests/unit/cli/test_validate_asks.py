@@ -33,7 +33,7 @@ spec:
       - name: nic
         exactly:
           deviceClassName: lan-nic
-          capacity: {requests: {bandwidth: 10k}}
+          capacity: {requests: {dra.networking/bandwidth: 10k}}
           tolerations: [{key: dra.networking/link-down, operator: Exists}]
       - {name: gpu, firstAvailable: [{name: big, deviceClassName: gpu.example.com}]}
     constraints:

@@ -10,7 +10,15 @@ import pytest
 
 from testbed import build
 from testbed.build import BuildError, component, component_of, ensure, named_runtime, program, programs_of
-from testbed.components import COMPONENTS, CONTAINERD_VERSIONS, OLDEST_RUNTIME, RUNTIME, minor
+from testbed.components import (
+    COMPONENTS,
+    CONTAINERD_VERSIONS,
+    KUBERNETES_VERSION,
+    OLDEST_RUNTIME,
+    RUNTIME,
+    dra_library,
+    minor,
+)
 from testbed.openstack import environment
 
 ANY = component("cnitool")
@@ -122,7 +130,7 @@ def test_exactly_the_expected_components_are_needed_by_tests() -> None:
     assert needed == {
         *("kubernetes", "etcd", "cni-plugins", "cnitool", "containerd", "crictl", "cdi-cache", "helm"),
         *("protoc-gen-go", "protoc-gen-go-grpc", "distribution", "coredns", "actionlint", "vale", "kube-proxy"),
-        OLDEST_RUNTIME,
+        *(OLDEST_RUNTIME, dra_library(KUBERNETES_VERSION)),
     }
 
 

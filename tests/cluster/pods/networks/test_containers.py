@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from testbed import dra
 from testbed.api import Object
 from testbed.image import NAME
 from testbed.node import CommandError
@@ -64,10 +65,25 @@ def test_the_metadata_file_has_the_interface_as_it_is_in_the_pod(offer: Offer) -
     ipam = {"type": "static", "addresses": [{"address": "192.0.2.33/24"}]}
     template = offer.template("net", nic=offer.step_class("addressed", "see2", "macvlan", mode="bridge", ipam=ipam))
     claims = [{"name": "data", "resourceClaimTemplateName": template}]
-    offer.pods.run("pod", resourceClaims=claims, containers=[container(CONTAINER, {"name": "data"})])
+    libraries = [dra.path(version).parent for version in dra.built()]
+    volumes = [{"name": folder.name.replace(".", "-"), "hostPath": {"path": str(folder)}} for folder in libraries]
+    mounts = [
+        {"name": volume["name"], "mountPath": f"/{folder.name}", "readOnly": True}
+        for volume, folder in zip(volumes, libraries, strict=True)
+    ]
+    reader = container(CONTAINER, {"name": "data"}) | {"volumeMounts": mounts}
+    offer.pods.run("pod", resourceClaims=claims, containers=[reader], volumes=volumes)
 
     path = f"{ATTRIBUTES}/resourceclaimtemplates/data/nic/dra.networking-metadata.json"
-    found = json.loads(offer.pods.exec("pod", "cat", path))
+    found, oldest = dra.read_sequence(offer.pods.exec("pod", "cat", path))
+    for version in dra.built():
+        program = dra.path(version)
+        command = (f"/{program.parent.name}/{program.name}", "metadata", "resourceclaimtemplates", "data", "nic")
+        read = json.loads(offer.pods.exec("pod", *command))
+        expected = oldest if version == "1.36" else found
+        assert (read["version"], read["invalid"]) == (expected["apiVersion"], "")
+        (device,) = read["metadata"]["Requests"][0]["Devices"]
+        assert device["NetworkData"] == found["requests"][0]["devices"][0]["networkData"]
     (request,) = found["requests"]
     (device,) = request["devices"]
     mac = offer.inside("pod")["net1"]["address"]

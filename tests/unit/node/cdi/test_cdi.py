@@ -15,13 +15,15 @@ from netdra.chain.outcome import DeviceOutcome, device_outcomes
 from netdra.chain.report import StepReport
 from netdra.model.claim import NetworkDeviceData
 from netdra.model.errors import NetdraError
-from netdra.model.plan import ClaimReference, Plan, PlannedDevice, PlannedStep
+from netdra.model.neutron_port import PortSettings
+from netdra.model.plan import ClaimReference, Plan, PlannedDevice, PlannedPort, PlannedStep
 from netdra.model.resource import DeviceAttribute
 from netdra.model.result import CNIAddress, CNIInterface, StepDevice, StepResult
 from netdra.node.cdi import files as claim_files
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.cdi.spec import of_claim
 from netdra.node.claims.store import KeptDevice, PreparedClaim, PreparedDevice
+from testbed.dra import read_sequence
 
 UID = "7b0e8a5e-0000-4000-8000-000000000001"
 CLAIM = ClaimReference(namespace="ns", name="train-net-x7k2p", uid=UID)
@@ -239,14 +241,44 @@ def test_an_invalid_pod_claim_name_is_not_used_in_the_container_path(tmp_path: P
     assert found == f"{claim_files.CONTAINER_FOLDER}/resourceclaims/{CLAIM.name}/nic/dra.networking-metadata.json"
     assert str(tmp_path) not in found
 
+    (metadata, _) = documents(claim_files.ClaimFiles(plugin=tmp_path, cdi=tmp_path), claim, "vf0")
+    assert "podClaimName" not in metadata
+
+
+def documents(files: ClaimFiles, claim: PreparedClaim, request: str) -> list[Any]:
+    """The objects in a metadata file that is written now, in their order."""
+    files.write_metadata(claim)
+    return read_sequence(files.metadata_path(UID, request).read_text())
+
+
+def test_a_metadata_file_has_the_same_object_in_each_version_newest_first(tmp_path: Path) -> None:
+    files = ClaimFiles(plugin=tmp_path / "plugin", cdi=tmp_path / "cdi")
+    newest, oldest = documents(files, WHOLE, "vf1")
+    assert newest.pop("apiVersion") == "metadata.resource.k8s.io/v1beta1"
+    assert oldest.pop("apiVersion") == "metadata.resource.k8s.io/v1alpha1"
+    assert newest == oldest
+    # The file is the request's, and its content names the alternative that was chosen.
+    assert [each["name"] for each in newest["requests"]] == ["vf1/good"]
+
+
+def test_metadata_keeps_the_attributes_added_last_within_the_limit(tmp_path: Path) -> None:
+    settings = PortSettings(mac="02:00:00:00:00:01", vlan=7, addresses=("10.0.0.5/24",))
+    port = PlannedPort(port_id="port", network_id="network", settings=settings)
+    attributes = {f"dra.networking/a{number:02}": DeviceAttribute(int_=number) for number in range(32)}
+    claim = prepared(kept("vf0", "eth0v0", attributes=attributes, port=port))
+    metadata, _ = documents(ClaimFiles(plugin=tmp_path, cdi=tmp_path), claim, "vf0")
+    (device,) = metadata["requests"][0]["devices"]
+    own = {name for name in device["attributes"] if "neutron" in name}
+    assert len(device["attributes"]) == 32
+    assert own == {f"dra.networking/neutron{name}" for name in ("PortID", "NetworkID", "MAC", "VLAN", "Addresses")}
+
 
 def test_the_metadata_is_fuller_once_the_network_is_there(tmp_path: Path) -> None:
     files = ClaimFiles(plugin=tmp_path / "plugin", cdi=tmp_path / "cdi")
-    files.write_metadata(WHOLE)
+    before, _ = documents(files, WHOLE, "vf0")
     path = files.metadata_path(UID, "vf0")
-    before = json.loads(path.read_text())
     assert before == {
-        "apiVersion": "metadata.resource.k8s.io/v1alpha1",
+        "apiVersion": "metadata.resource.k8s.io/v1beta1",
         "kind": "DeviceMetadata",
         "metadata": {"name": CLAIM.name, "namespace": "ns", "uid": UID, "generation": 1},
         "podClaimName": "train-net",
@@ -265,7 +297,7 @@ def test_the_metadata_is_fuller_once_the_network_is_there(tmp_path: Path) -> Non
         ],
     }
     files.write_spec(WHOLE, [*BONDED, *VFIO])
-    after = json.loads(path.read_text())
+    after, _ = read_sequence(path.read_text())
     assert after["metadata"]["generation"] == 2
     assert after["requests"][0]["devices"][0]["networkData"] == {
         "interfaceName": "net1",
