@@ -13,6 +13,7 @@ import msgspec
 from netdra.discovery.facts import EVERY_LINK, NO_DEVICE, PROGRAMS, Key, MachineFacts, SysfsDevice
 from netdra.kernel import host_use, uapi
 from netdra.kernel.link import Link, SwitchPort, uplink_number
+from netdra.kernel.rdma import GidTable
 from netdra.model.inventory import HARDWARE, Interface, wired_to
 
 OVS_KIND = "openvswitch"
@@ -21,6 +22,7 @@ REPRESENTOR = "representor"
 
 _OWN_TYPES = {"bridge": "bridge", "vlan": "vlan", "bond": "bond"}
 _IPV4, _IPV6 = 2, 10
+_NO_GIDS = GidTable()
 _OF_PF = frozenset({"eswitch_mode"})  # fields that a VF has of its PF
 # ARPHRD_* as ip-link(8) calls them
 ENCAPSULATIONS = {
@@ -74,6 +76,7 @@ def interface(facts: MachineFacts, index: int, uplinks: Uplinks) -> Interface:
     pf_name, pf, vf_index = _pf(facts, behind, link.port if kind == REPRESENTOR else None)
     ipv4, ipv6 = _addresses(facts, index) if index in facts.addresses else ((), ())
     rdma = (facts.rdma.get(device.address, "") or facts.rdma.get(link.name, "")) if facts.rdma else ""
+    gids = facts.gids.get(rdma, _NO_GIDS)
     return Interface(
         if_name=link.name,
         type=kind,
@@ -92,6 +95,9 @@ def interface(facts: MachineFacts, index: int, uplinks: Uplinks) -> Interface:
         driver=device.driver or (OVS_KIND if link.kind == OVS_KIND else ""),
         rdma=bool(rdma),
         rdma_device=rdma,
+        rdma_mode=facts.rdma_mode if rdma else "",
+        gid_entries=gids.entries,
+        gid_versions=gids.versions,
         sriov_capable=device.total_vfs > 0,
         num_vfs=device.vfs,
         total_vfs=device.total_vfs,
@@ -143,6 +149,7 @@ def function(facts: MachineFacts, address: str) -> Interface:
         driver=device.driver,
         rdma=bool(rdma),
         rdma_device=rdma,
+        rdma_mode=facts.rdma_mode if rdma else "",
         sriov_capable=device.total_vfs > 0,
         num_vfs=device.vfs,
         total_vfs=device.total_vfs,

@@ -17,6 +17,7 @@ from netdra.discovery.recorded import NOT_RECORDED
 from netdra.discovery.scan import VANISHED
 from netdra.kernel.devlink import ESWITCH_MODES
 from netdra.kernel.link import OPER_STATES
+from netdra.kernel.rdma import NETNS_MODES
 from netdra.model.inventory import Interface, Inventory, InventoryNode
 
 _TextOf = Callable[[Pseudonyms, str], str]
@@ -110,6 +111,7 @@ _TEXTS: Mapping[str, _TextOf] = {
     # Each kernel module names its driver, so there is no list. MAC addresses and hosts' names do not match the pattern.
     "driver": _kept("driver", "[A-Za-z][A-Za-z0-9_]*|(?:pci|uio|vfio|virtio)-(?:net|pci|stub)"),
     "rdma_device": Pseudonyms.rdma_device,
+    "rdma_mode": _one_of("rdma-mode", *NETNS_MODES),
     "pf_name": Pseudonyms.name,
     "pf_pci_address": Pseudonyms.place,
     "bridge_name": Pseudonyms.name,

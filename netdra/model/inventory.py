@@ -47,6 +47,8 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     provider gave it in `called`, no `if_name`, and in `file_problem` why the file is not available to any pod now.
     `bus` and `bus_address` are the place of a device that is not a PCI function ("usb", "vmbus", "auxiliary",
     "virtio").
+    `rdma_mode` is the node's, of devices with RDMA: "shared" if all network namespaces see all RDMA devices,
+    "exclusive" if each is in one. A port of `gid_entries` GIDs enters each address for `gid_versions` versions of RoCE.
     Units: `link_speed` in Mbit/s, `mtu` in bytes. `ifindex` is the kernel's handle of the moment and never identity.
     Its hash is kept, because what exposure remembers is keyed by the interface as it was.
     """
@@ -68,6 +70,9 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     driver: str = ""
     rdma: bool = False
     rdma_device: str = ""
+    rdma_mode: str = ""
+    gid_entries: int = 0
+    gid_versions: int = 0
     sriov_capable: bool = False
     num_vfs: int = msgspec.field(default=0, name="numVFs")
     total_vfs: int = msgspec.field(default=0, name="totalVFs")
@@ -216,6 +221,7 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     _attribute("deviceFile", "device_file", str, "if-any"),
     _attribute(names.PHYSNET, "physnet", str, "nodes"),
     _attribute("rdmaDevice", "rdma_device", str, "policies"),
+    _attribute(names.RDMA_MODE, "rdma_mode", str, "policies"),
     _attribute("iommuGroup", "iommu_group", str, "policies"),
     _attribute("hostUplink", "host_uplink", bool, "policies"),
     _attribute("encapsulation", "encapsulation", str, "policies"),

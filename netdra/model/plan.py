@@ -67,6 +67,7 @@ class PlannedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     vf_index: int = -1
     mtu: int = 0
     rdma_device: str = ""
+    rdma_mode: str = ""
     iommu_group: str = ""
     device_file: str = ""
     driver: str = ""

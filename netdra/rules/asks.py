@@ -111,7 +111,7 @@ def _rank(attribute: str) -> tuple[bool, bool, str]:
 
 
 def _choice(called: str, choice: ExactDeviceRequest | DeviceSubRequest, path: Path, added: Added) -> Iterator[_Judged]:
-    own = (names.BANDWIDTH, names.VFS, names.ADDRESSES)
+    own = (names.BANDWIDTH, names.VFS, names.GIDS, names.ADDRESSES)
     known = [*map(names.qualified, own), *added.capacity]
     asked = choice.capacity.requests if choice.capacity is not None else {}
     for name, amount in asked.items():

@@ -128,6 +128,7 @@ def planned(pool: str, device: Device, last: DeviceFacts) -> PlannedDevice:
         vf_index=interface.vf_index,
         mtu=interface.mtu,
         rdma_device=interface.rdma_device,
+        rdma_mode=interface.rdma_mode,
         iommu_group=interface.iommu_group,
         device_file=interface.device_file,
         identity=interface.device if interface.device.key else None,
