@@ -31,13 +31,15 @@ from netdra.kernel.errors import KernelError
 from netdra.kernel.netlink import Socket
 from netdra.model import decoders
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
+from netdra.model.plan import called
 from netdra.model.result import StepResult
 from netdra.ops import files
 from netdra.ops.boot import boot_id
-from netdra.steps import allocated, builtin, rated, slaac
+from netdra.steps import allocated, builtin, rated, slaac, source_routing
 from netdra.steps.allocated import Allocated, Returned
 from netdra.steps.contract import NoTimeError, Order, Site
 from netdra.steps.settings import StrandedError
+from netdra.steps.source_routing import SourceRouted
 
 _IN_THREADS = ("netdra.cni", "netdra.model.result", "netdra.steps")  # what is decoded beside other steps
 _CONTAINER_UNKNOWN = 3  # the CNI error that says that there is nothing to clean up
@@ -87,10 +89,12 @@ class Executor:
         previous = flow.previous(task, self.tasks, results)
         if task.is_binary:
             result, notes = self._add(task, config, previous)
+            self._route_by_source(task, result)
             self.journal.append(Done(step=key, result=result, notes=notes))
             return
         self.site.notes.clear()
         result = self._apply(task, config, previous)
+        self._route_by_source(task, result)
         self.journal.append(Done(step=key, result=result, notes=tuple(self.site.notes)))
 
     def undo(self, key: str) -> Returned:
@@ -117,6 +121,12 @@ class Executor:
 
     def _undo_step(self, key: str) -> Returned:
         task, state = self.tasks[key], self.journal.saved.steps[key]
+        if source_routing.KEY in state.undo:
+            try:
+                with self._own_sockets() as site:
+                    source_routing.undo(msgspec.convert(state.undo[source_routing.KEY], SourceRouted), site)
+            except NetdraError as problem:
+                raise NotUndoneError(problem.what) from None
         if not task.is_binary:
             return self._undo_builtin(task, state)
         given = self._undo_binary(task, state)
@@ -126,6 +136,16 @@ class Executor:
         except KernelError as problem:
             raise NotUndoneError(problem.what, given) from None
         return given
+
+    def _route_by_source(self, task: ChainStep, result: StepResult) -> None:
+        """Let traffic from the addresses of a step's interface leave by it, if the step asks for that."""
+        if not task.step.source_routing:
+            return
+        with self._own_sockets() as site:
+            added = source_routing.observe(called(task.topology, task.step.name), task.step.if_name, result, site)
+            undo = {**self.journal.saved.steps[task.key].undo, source_routing.KEY: msgspec.to_builtins(added)}
+            self.journal.append(Amended(step=task.key, undo=undo))
+            source_routing.apply(added, site)
 
     def _delete_hidden(self, key: str) -> tuple[str, ...]:
         """Delete what the pod left on a step's device in any namespace; returns the deleted links, in words."""
@@ -205,6 +225,8 @@ class Executor:
         task, state, results = self.tasks[key], self.journal.saved.steps[key], self._results()
         order = self._order(key)
         lost = self._lost_routes(key) + self._unrequested(key)
+        if source_routing.KEY in state.undo:
+            lost += source_routing.check(msgspec.convert(state.undo[source_routing.KEY], SourceRouted), self.site)
         if not task.is_binary:
             order = msgspec.structs.replace(order, later=self._later(key))
             if flow.began_after(key, flow.MOVE_ROUTES, self.tasks, tuple(self.journal.saved.steps)):

@@ -167,6 +167,7 @@ class PlannedStep(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     on_duplicate: str = ""
     keep: tuple[Keep, ...] | None = None
     default_route: bool = False
+    source_routing: bool = False
 
     @property
     def kept(self) -> tuple[Keep, ...]:

@@ -110,6 +110,9 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
             `true` for a pod whose traffic leaves through this interface. With `false`, such a route from `ipam`, a
             router or a plugin is rejected or not added, because the pod could no longer reach the cluster's Services;
             one among the step's own `routes` is accepted with a warning.
+        source_routing: Whether traffic from an address of the step's interface leaves by that interface, e.g. `true`
+            for each rail of a pod: the interface gets a routing table of its own, and answers ARP requests for its own
+            addresses alone. With `false`, the destination decides, and of two interfaces in one network only one sends.
         keep: The parts of the device's configuration on the node that it keeps in the pod, e.g. `[addresses, routes]`;
             only in root steps of type `host-device`, `sriov` and `rdma`. `[]` keeps nothing. If absent, the `keep` of
             the device's policy applies, unless the step has `ipam` or `neutron`.
@@ -127,6 +130,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     execution: Execution = "Auto"
     network: str = ""
     default_route: bool = False
+    source_routing: bool = False
     keep: KeepList | None = None
     extended_resource_name: str = ""
     neutron: NeutronRequest | None = None
