@@ -282,7 +282,7 @@ class Executor:
         task, state = self.tasks[key], self.journal.saved.steps[key]
         kinds = {other.step.type for other in self.tasks.values()}
         later = flow.began_after(key, kinds, self.tasks, tuple(self.journal.saved.steps))
-        if any(self.tasks[other].is_binary for other in later):
+        if any(self.tasks[other].is_binary or self.tasks[other].step.type in flow.MOVE_ROUTES for other in later):
             return ()
         if task.is_binary:
             return pod_routes.lost(state.undo, self.site)

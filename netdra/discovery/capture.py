@@ -121,6 +121,7 @@ _TEXTS: Mapping[str, _TextOf] = {
     "lower_devices": Pseudonyms.name,
     "upper_devices": Pseudonyms.name,
     "pcie_root": _kept("root", "pci[0-9a-f]{4,5}:[0-9a-f]{2}"),
+    "pcie_roots": _kept("root", "pci[0-9a-f]{4,5}:[0-9a-f]{2}"),
     "iommu_group": _kept("group", r"\d{1,6}"),
     "eswitch_mode": _one_of("mode", *ESWITCH_MODES),
     "port_name": _kept("port", r"p?\d{1,3}|(?:c\d{1,3})?pf\d{1,3}(?:[vs]f\d{1,4})?"),

@@ -18,6 +18,7 @@ _HEADER = struct.Struct("=BBBBBBBBI")  # struct fib_rule_hdr: family, lengths, t
 _OWN_FLAGS = 0xFFFF
 """Flags from bit 16 up are the kernel's reports: the rule's interface is missing, its target is unresolved."""
 _FAMILIES = (socket.AF_INET, socket.AF_INET6)
+_PRIORITY_OF_VRFS = 1000
 _INVERTED = 0x2  # FIB_RULE_INVERT
 
 
@@ -170,6 +171,25 @@ def add(sock: Socket, rule: PolicyRule) -> None:
     """
     flags = NLM_F_CREATE | NLM_F_EXCL
     sock.request(uapi.RTM_NEWRULE, rule.message, flags=flags, doing=f"cannot add {rule.called}")
+
+
+def is_for_vrfs(rule: PolicyRule) -> bool:
+    """Whether a rule leads to the tables of VRFs, each for the traffic of its own ports."""
+    return bool(attributes(rule.message, _HEADER.size).get(uapi.FRA_L3MDEV, b"\0")[0])
+
+
+def add_for_vrfs(sock: Socket, family: int) -> None:
+    """Add the rule that leads to the tables of VRFs, as the kernel does once in a namespace (drivers/net/vrf.c).
+
+    Raises:
+        KernelExistsError: it is there.
+        KernelError: the kernel refused.
+    """
+    body = _HEADER.pack(family, 0, 0, 0, 0, 0, 0, uapi.FR_ACT_TO_TBL, 0)
+    body += attribute(uapi.FRA_PROTOCOL, bytes([uapi.RTPROT_KERNEL])) + attribute(uapi.FRA_L3MDEV, b"\1")
+    body += attribute(uapi.FRA_PRIORITY, u32(_PRIORITY_OF_VRFS))
+    flags = NLM_F_CREATE | NLM_F_EXCL
+    sock.request(uapi.RTM_NEWRULE, body, flags=flags, doing="cannot add the rule that leads to VRFs")
 
 
 def delete(sock: Socket, rule: PolicyRule) -> None:

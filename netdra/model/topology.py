@@ -26,7 +26,7 @@ MAX_PODS = 512
 MAX_NEUTRON_ITEMS = 16
 VALUES_KIND = "ParameterValues"
 Execution = Literal["Auto", "Binary"]
-BUILTIN_TYPES = frozenset({"sriov", "host-device", "bond", "vlan", "tuning", "vfio-pci", "rdma", DEVICE_FILE})
+BUILTIN_TYPES = frozenset({"sriov", "host-device", "bond", "vlan", "tuning", "vrf", "vfio-pci", "rdma", DEVICE_FILE})
 """The types that netdra itself carries out (decision D7); every other type is a CNI plugin's binary."""
 WITHOUT_NETDEV = frozenset({DEVICE_FILE, "vfio-pci"})
 """Types whose device has no interface in the pod; a derived `rdma` has none, too."""

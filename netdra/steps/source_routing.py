@@ -33,7 +33,7 @@ PRIORITY = 30_000
 """Of the rules: after those of tuning steps without a priority, before the main table's."""
 MOST_ROUTES = 1024
 _LAST = 0xFFFFFFFF  # the lowest priority of a route
-_EVERYWHERE = {socket.AF_INET: "0.0.0.0/0", socket.AF_INET6: "::/0"}
+_EVERYWHERE: dict[int, str] = {socket.AF_INET: "0.0.0.0/0", socket.AF_INET6: "::/0"}
 _ARP = {"arp_ignore": "1", "arp_announce": "2"}
 """Answer for an address on its own interface alone, and name no other one's address in requests."""
 

@@ -173,7 +173,7 @@ def test_a_wrong_rule_neighbour_or_route_is_refused_before_anything_is_changed(
 
 
 networks = st.sampled_from(["10.0.0.2", "10.0.0.0/24", "10.7.0.0/16", "2001:db8::2/128", "2001:db8::/64"])
-rules = st.fixed_dictionaries(
+rules: Any = st.fixed_dictionaries(
     {"table": st.sampled_from([100, 101, 254])},
     optional={
         "from": networks, "to": networks, "priority": st.sampled_from([1, 1000, 32765]),
@@ -181,7 +181,7 @@ rules = st.fixed_dictionaries(
         "fwmark": st.sampled_from([16, "0x10", "0x10/0xf0"]),
     },
 ).filter(lambda rule: len(rule.keys() & {"from", "to", "iif", "oif", "fwmark"}) > 0)  # fmt: skip
-families = rules.filter(lambda rule: len({":" in rule[key] for key in ("from", "to") if key in rule}) < 2)
+families: Any = rules.filter(lambda rule: len({":" in rule[key] for key in ("from", "to") if key in rule}) < 2)
 hops = st.lists(
     st.sampled_from([{"gateway": "10.0.0.1"}, {"gateway": "10.0.0.9"}, {"gateway": "10.1.0.1", "dev": "eth1"}]),
     min_size=2, max_size=3, unique_by=str,

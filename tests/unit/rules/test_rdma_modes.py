@@ -32,7 +32,7 @@ POLICY = shared("share", "true", supportedCNIPlugins=[{"name": "macvlan"}])
 
 
 def group(mode: str) -> InterfaceGroup:
-    facts = {"rdma": True, "rdmaMode": mode} if mode else {}
+    facts: dict[str, bool | int | str] = {"rdma": True, "rdmaMode": mode} if mode else {}
     return InterfaceGroup(
         type="pf", count=1, listed=("ens1",), devices=(PublishedDevice(policy="share"),), attributes=facts
     )
