@@ -118,6 +118,7 @@ def assemble(
                     allow_host_use=persona.template.allow_host_use,
                     allow_host_addresses=persona.template.allow_host_addresses,
                     keep=persona.template.keep,
+                    allowed_sysctls=persona.template.allowed_sysctls,
                     reset=persona.template.reset,
                     consumes=consumed if features.partitionable_devices else {},
                     taints=_taints(root, offer.interface) if features.device_taints else (),

@@ -25,8 +25,8 @@ from netdra.exposure.capacities import (
     value_errors,
     written_errors,
 )
-from netdra.model import names
-from netdra.model.errors import sentence
+from netdra.model import names, sysctls
+from netdra.model.errors import InvalidInputError, sentence
 from netdra.model.inventory import Interface, InventoryNode, attributes
 from netdra.model.kept import KEEPING_TYPES, faults
 from netdra.model.meta import LabelSelector
@@ -185,6 +185,14 @@ def _plugin_errors(exposure: Exposure) -> Iterator[str]:
 
 
 def _keep_errors(exposure: Exposure) -> Iterator[str]:
+    for pattern in exposure.allowed_sysctls:
+        try:
+            sysctls.path(pattern.removesuffix("*") + ("x" if pattern.endswith("*") else ""))
+        except InvalidInputError:
+            yield (
+                f'spec.exposure.allowedSysctls: "{pattern}" is not a setting below net; write it as '
+                "net.core.somaxconn or net.ipv4.tcp_*"
+            )
     for what, hint in faults(exposure.keep):
         yield sentence(f"spec.exposure.keep: {what}", hint)
     moving = [plugin.name for plugin in exposure.supported_cni_plugins if plugin.name in KEEPING_TYPES]

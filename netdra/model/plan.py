@@ -78,6 +78,7 @@ class PlannedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     reset: ResetPolicy = "IfChanged"
     pooled: bool = False
     policy: str = ""
+    allowed_sysctls: tuple[str, ...] = ()
     supported_cnis: tuple[str, ...] = msgspec.field(default=(), name="supportedCNIs")
 
     @property
@@ -168,6 +169,7 @@ class PlannedStep(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     keep: tuple[Keep, ...] | None = None
     default_route: bool = False
     source_routing: bool = False
+    sysctls: Mapping[str, str] = {}
 
     @property
     def kept(self) -> tuple[Keep, ...]:

@@ -125,14 +125,19 @@ def _of_interfaces(compiled: Graph, plan: Plan) -> Iterator[Finding]:
 
 def _networks(step: PlannedStep) -> Iterator[Any]:
     """The networks of the addresses that a config has in plain words, without those of single hosts."""
-    ipam = step.config.get("ipam")
-    given = [entry.get("address") for _, entry in entries(ipam, "addresses")] if isinstance(ipam, Mapping) else []
-    own = step.config.get("addresses") if step.type == "tuning" else ()
-    given += own if isinstance(own, list | tuple) else ()
-    for text in dict.fromkeys(text for text in given if isinstance(text, str) and texts.fits(text, "cidr")):
+    for text in dict.fromkeys(text for text in addresses_of(step.type, step.config) if texts.fits(text, "cidr")):
         network = ipaddress.ip_interface(text).network
         if network.num_addresses > 1 and not network.is_link_local:
             yield network
+
+
+def addresses_of(kind: str, config: Mapping[str, Any]) -> list[str]:
+    """The addresses that the config of a step of a type has in plain words."""
+    ipam = config.get("ipam")
+    given = [entry.get("address") for _, entry in entries(ipam, "addresses")] if isinstance(ipam, Mapping) else []
+    own = config.get("addresses") if kind == "tuning" else ()
+    given += own if isinstance(own, list | tuple) else ()
+    return [text for text in given if isinstance(text, str)]
 
 
 def _has_addresses(step: Step) -> bool:

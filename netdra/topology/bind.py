@@ -376,6 +376,7 @@ def _steps(
             keep=_keep(graph, step, allotted.get(step.name)),
             default_route=step.default_route,
             source_routing=step.source_routing,
+            sysctls=step.sysctls,
         )
         for step in filled(graph, given).steps
     )
