@@ -107,11 +107,13 @@ def _run(executor: Executor, settings: ChainSettings, started: float) -> AttachR
         seconds[key] = time.monotonic() - begun
 
     edges = flow.edges(executor.tasks)
+    # While a step with sysctls runs, the namespace's defaults have its values: no other step may run beside it.
+    in_turn = any(task.step.sysctls for task in executor.tasks.values())
     try:
         failed = order.run(
             edges,
             act,
-            beside=lambda key: executor.tasks[key].is_binary,
+            beside=lambda key: executor.tasks[key].is_binary and not in_turn,
             stop_on_failure=True,
             interrupt=executor.interrupt,
         )

@@ -31,13 +31,16 @@ from netdra.kernel.errors import KernelError
 from netdra.kernel.netlink import Socket
 from netdra.model import decoders
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
+from netdra.model.plan import called
 from netdra.model.result import StepResult
 from netdra.ops import files
 from netdra.ops.boot import boot_id
-from netdra.steps import allocated, builtin, rated, slaac
+from netdra.steps import allocated, builtin, early_sysctls, rated, slaac, source_routing
 from netdra.steps.allocated import Allocated, Returned
 from netdra.steps.contract import NoTimeError, Order, Site
+from netdra.steps.early_sysctls import EarlySysctls
 from netdra.steps.settings import StrandedError
+from netdra.steps.source_routing import SourceRouted
 
 _IN_THREADS = ("netdra.cni", "netdra.model.result", "netdra.steps")  # what is decoded beside other steps
 _CONTAINER_UNKNOWN = 3  # the CNI error that says that there is nothing to clean up
@@ -87,10 +90,12 @@ class Executor:
         previous = flow.previous(task, self.tasks, results)
         if task.is_binary:
             result, notes = self._add(task, config, previous)
+            self._route_by_source(task, result)
             self.journal.append(Done(step=key, result=result, notes=notes))
             return
         self.site.notes.clear()
         result = self._apply(task, config, previous)
+        self._route_by_source(task, result)
         self.journal.append(Done(step=key, result=result, notes=tuple(self.site.notes)))
 
     def undo(self, key: str) -> Returned:
@@ -117,15 +122,50 @@ class Executor:
 
     def _undo_step(self, key: str) -> Returned:
         task, state = self.tasks[key], self.journal.saved.steps[key]
+        if source_routing.KEY in state.undo:
+            try:
+                with self._own_sockets() as site:
+                    source_routing.undo(msgspec.convert(state.undo[source_routing.KEY], SourceRouted), site)
+            except NetdraError as problem:
+                raise NotUndoneError(problem.what) from None
         if not task.is_binary:
-            return self._undo_builtin(task, state)
+            given = self._undo_builtin(task, state)
+            self._undo_early(state)
+            return given
         given = self._undo_binary(task, state)
+        self._undo_early(state)
         try:
             with self._own_sockets() as site:
                 pod_routes.restore(pod_routes.recorded(state.undo), site)
         except KernelError as problem:
             raise NotUndoneError(problem.what, given) from None
         return given
+
+    def _undo_early(self, state: StepState) -> None:
+        if early_sysctls.KEY in state.undo:
+            try:
+                with self._own_sockets() as site:
+                    early_sysctls.undo(msgspec.convert(state.undo[early_sysctls.KEY], EarlySysctls), site)
+            except NetdraError as problem:
+                raise NotUndoneError(problem.what) from None
+
+    def _early(self, task: ChainStep) -> EarlySysctls | None:
+        """The sysctls that a step states, as they are before it runs."""
+        if not task.step.sysctls:
+            return None
+        return early_sysctls.observe(
+            called(task.topology, task.step.name), task.step.if_name, task.step.sysctls, self.site
+        )
+
+    def _route_by_source(self, task: ChainStep, result: StepResult) -> None:
+        """Let traffic from the addresses of a step's interface leave by it, if the step asks for that."""
+        if not task.step.source_routing:
+            return
+        with self._own_sockets() as site:
+            added = source_routing.observe(called(task.topology, task.step.name), task.step.if_name, result, site)
+            undo = {**self.journal.saved.steps[task.key].undo, source_routing.KEY: msgspec.to_builtins(added)}
+            self.journal.append(Amended(step=task.key, undo=undo))
+            source_routing.apply(added, site)
 
     def _delete_hidden(self, key: str) -> tuple[str, ...]:
         """Delete what the pod left on a step's device in any namespace; returns the deleted links, in words."""
@@ -205,6 +245,11 @@ class Executor:
         task, state, results = self.tasks[key], self.journal.saved.steps[key], self._results()
         order = self._order(key)
         lost = self._lost_routes(key) + self._unrequested(key)
+        if source_routing.KEY in state.undo:
+            lost += source_routing.check(msgspec.convert(state.undo[source_routing.KEY], SourceRouted), self.site)
+        if early_sysctls.KEY in state.undo:
+            early = msgspec.convert(state.undo[early_sysctls.KEY], EarlySysctls)
+            lost += early_sysctls.check(early, self._tuned_after(key), self.site)
         if not task.is_binary:
             order = msgspec.structs.replace(order, later=self._later(key))
             if flow.began_after(key, flow.MOVE_ROUTES, self.tasks, tuple(self.journal.saved.steps)):
@@ -260,7 +305,7 @@ class Executor:
         task, state = self.tasks[key], self.journal.saved.steps[key]
         kinds = {other.step.type for other in self.tasks.values()}
         later = flow.began_after(key, kinds, self.tasks, tuple(self.journal.saved.steps))
-        if any(self.tasks[other].is_binary for other in later):
+        if any(self.tasks[other].is_binary or self.tasks[other].step.type in flow.MOVE_ROUTES for other in later):
             return ()
         if task.is_binary:
             return pod_routes.lost(state.undo, self.site)
@@ -277,6 +322,13 @@ class Executor:
         final = flow.expected(key, self.tasks, self._results())
         return pod_routes.unrequested(task.step.if_name, configs, final, self.site, default_route=requested)
 
+    def _tuned_after(self, key: str) -> frozenset[str]:
+        """The sysctls that steps which came after a step have set, by path."""
+        begun = tuple(self.journal.saved.steps)
+        later = (self.journal.saved.steps[other].undo for other in begun[begun.index(key) + 1 :])
+        parts = (part for undo in later for part in (undo.get("step", {}).get("sysctl", {}), _values(undo)))
+        return frozenset(path for part in parts for path in part)
+
     def _later(self, key: str) -> tuple[Mapping[str, Any], ...]:
         """The records of built-in steps of a step's type that came after it on its interface."""
         steps = self.journal.saved.steps
@@ -285,18 +337,24 @@ class Executor:
 
     def _apply(self, task: ChainStep, config: Mapping[str, Any], previous: StepResult) -> StepResult:
         prepared = builtin.prepare(order_of(task, config, previous), self.site.plugins, self.site.remaining())
-        record = builtin.observe(prepared, self.site)
+        early = self._early(task)
+        record = {**builtin.observe(prepared, self.site), **_part(early)}
         for device in builtin.holds(task.step.type, record):
             holders.take(self._settings.state, device, self.site.container_id)
             self._check_free(task, device)
         self.journal.append(Begun(step=task.key, config=config, undo=record))
         try:
-            return builtin.apply(
+            if early is not None:
+                early_sysctls.apply(early, self.site)
+            result = builtin.apply(
                 prepared, record, self.site, lambda more: self.journal.append(Amended(step=task.key, undo=more))
             )
         except PluginError as problem:
             self._note_error(task.key, problem)
             raise
+        if early is not None:
+            early_sysctls.settle(early, self.site)
+        return result
 
     def _add(
         self, task: ChainStep, config: Mapping[str, Any], previous: StepResult
@@ -308,17 +366,22 @@ class Executor:
             programs.check_lower(task, config, site)
             before = verify.earlier(task, previous, site)
             routes = pod_routes.observe(task, self.journal.saved.header.links or (), site)
-        record = {**self._recorded(task), pod_routes.ROUTES: msgspec.to_builtins(routes)}
+        early = self._early(task)
+        record = {**self._recorded(task), pod_routes.ROUTES: msgspec.to_builtins(routes), **_part(early)}
         self.journal.append(Begun(step=task.key, config=config, undo=record))
         self._host_links.begin(task, self.site.pod)
         try:
             given = previous if task.after else None
+            if early is not None:
+                early_sysctls.apply(early, self.site)
             result = protocol.add(plugin, network_of(task, config), self._attachment(task), given, self._timeout())
         except PluginError as problem:
             self._note_error(task.key, problem)
             raise
         finally:
             taken = self._taken(task)
+        if early is not None:
+            early_sysctls.settle(early, self.site)
         with self._own_sockets() as site:
             notes = self._shared.check(task, site)
             if taken:
@@ -580,6 +643,16 @@ class Executor:
 
     def _results(self) -> dict[str, StepResult]:
         return {key: state.result for key, state in self.journal.saved.steps.items() if state.result is not None}
+
+
+def _part(early: EarlySysctls | None) -> dict[str, Any]:
+    """The part of a step's record with the sysctls that it states."""
+    return {} if early is None else {early_sysctls.KEY: msgspec.to_builtins(early)}
+
+
+def _values(undo: Mapping[str, Any]) -> Mapping[str, Any]:
+    values: Mapping[str, Any] = undo.get(early_sysctls.KEY, {}).get("values", {})
+    return values
 
 
 def _is_rated(task: ChainStep, state: StepState) -> bool:

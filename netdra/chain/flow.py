@@ -16,7 +16,7 @@ import msgspec
 
 from netdra.cni.config import check_if_name, check_network_name
 from netdra.model.errors import InvalidInputError
-from netdra.model.plan import Plan, PlannedStep, called
+from netdra.model.plan import Plan, PlannedDevice, PlannedStep, called
 from netdra.model.result import CNIInterface, StepResult
 from netdra.topology.merge import merge
 from netdra.topology.references import resolve
@@ -39,6 +39,7 @@ class ChainStep(msgspec.Struct, frozen=True, kw_only=True):
         step: the step.
         after: the keys of its dependencies.
         ancestors: step name -> key, for all that the step's config may refer to.
+        below: the allocated devices that a derived step stands on, in the order of the plan.
     """
 
     key: str
@@ -46,6 +47,7 @@ class ChainStep(msgspec.Struct, frozen=True, kw_only=True):
     step: PlannedStep
     after: tuple[str, ...]
     ancestors: Mapping[str, str]
+    below: tuple[PlannedDevice, ...] = ()
 
     def resolved(self, config: Mapping[str, Any], graph: Mapping[str, ChainStep], results: Results) -> dict[str, Any]:
         """A config of the step without references, by the results and allocated devices of its ancestors.
@@ -244,4 +246,7 @@ def _task(place: int, topology: str, step: PlannedStep, before: Mapping[str, Cha
         step=step,
         after=tuple(before[dependency].key for dependency in step.depend_on),
         ancestors=ancestors,
+        below=tuple(
+            task.step.device for name, task in before.items() if name in ancestors and task.step.device is not None
+        ),
     )

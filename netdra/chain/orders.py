@@ -21,6 +21,7 @@ def order_of(task: ChainStep, config: Mapping[str, Any], previous: StepResult) -
         network=task.step.network,
         config=config,
         device=task.step.device,
+        below=task.below,
         port=task.step.port,
         keep=task.step.kept,
         default_route=task.step.default_route,

@@ -7,21 +7,23 @@ inventory.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Container, Iterator, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from typing import Literal, TypeVar
+
+from msgspec.structs import replace
 
 from netdra.cli import node_slices, objects
 from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.core import ClusterNode
 from netdra.model.custom_device import CustomDevice
-from netdra.model.device import Features
+from netdra.model.device import ExposureResult, Features
 from netdra.model.documents import Document
 from netdra.model.errors import InvalidInputError
 from netdra.model.findings import Finding
 from netdra.model.inventory import Inventory
-from netdra.model.names import DRIVER
+from netdra.model.names import DRIVER, RDMA_MODE
 from netdra.model.policy import DeviceExposurePolicy
-from netdra.model.resource import ResourceSlice
+from netdra.model.resource import DeviceAttribute, ResourceSlice
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.topology.facts import POD
@@ -80,6 +82,40 @@ def findings(
             yield from ((id(claim), entry) for entry in forecasts.of_claim(claim, topologies, classes, offered, labels))
 
 
+def rdma_modes(
+    values: Sequence[Document], nodes: Sequence[Node]
+) -> Iterator[tuple[int, Finding, Literal["error", "warning"]]]:
+    """The steps that share the RDMA device of inventories in the mode "exclusive", in the objects of the input.
+
+    Yields:
+        the id of a topology among `values`, a finding, and its severity.
+    """
+    from netdra.rules import rdma
+    from netdra.rules.devices import possible_devices
+
+    topologies = [value for value in _of(values, NetworkTopology) if rdma.asked(value)]
+    offered = possible_devices(_planned(values, nodes, ())) if topologies else []
+    for topology in topologies:
+        for finding, wrong in rdma.modes(topology, offered):
+            yield id(topology), finding, "error" if wrong else "warning"
+
+
+def _with_modes(
+    slices: Iterable[ResourceSlice], inventory: Inventory, result: ExposureResult
+) -> Iterator[ResourceSlice]:
+    """Slices with the RDMA namespace mode of the node on its devices, which published devices do not carry."""
+    modes = {interface.identity: interface.rdma_mode for interface in inventory.interfaces if interface.rdma_mode}
+    of_device = {(device.pool, device.name): modes.get(device.interface, "") for device in result.devices}
+    for entry in slices:
+        devices = tuple(
+            replace(device, attributes={**device.attributes, RDMA_MODE: DeviceAttribute(string=mode)})
+            if (mode := of_device.get((entry.spec.pool.name, device.name), ""))
+            else device
+            for device in entry.spec.devices
+        )
+        yield replace(entry, spec=replace(entry.spec, devices=devices))
+
+
 def _of(values: Sequence[Document], kind: type[Kind]) -> list[Kind]:
     return [value for value in values if isinstance(value, kind)]
 
@@ -105,5 +141,5 @@ def _planned(
         own = (of_custom_device(device, node.name, node.labels) for device in _of(values, CustomDevice))
         registrations = [registration for registration in own if registration is not None]
         with contextlib.suppress(InvalidInputError):
-            packed, _ = node_slices.planned(inventory, policies, registrations, Features())
-            yield from packed.slices
+            packed, result = node_slices.planned(inventory, policies, registrations, Features())
+            yield from _with_modes(packed.slices, inventory, result)

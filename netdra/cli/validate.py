@@ -174,6 +174,8 @@ def command(context: click.Context, given: objects.InputOptions, output: str, st
     values = {id(item.value): item for item in checked.items}
     foreseen = forecasts.findings([item.value for item in checked.items], slices, checked.nodes)
     found = [*_problems(checked), *(values[key].problem(finding, "warning") for key, finding in foreseen)]
+    shared = forecasts.rdma_modes([item.value for item in checked.items], checked.nodes)
+    found += [values[key].problem(finding, severity) for key, finding, severity in shared]
     problems = [problem for problem in found if problem.file in files]
     if strict:
         problems = [msgspec.structs.replace(problem, severity="error") for problem in problems]

@@ -13,6 +13,7 @@ import msgspec
 from netdra.discovery.facts import EVERY_LINK, NO_DEVICE, PROGRAMS, Key, MachineFacts, SysfsDevice
 from netdra.kernel import host_use, uapi
 from netdra.kernel.link import Link, SwitchPort, uplink_number
+from netdra.kernel.rdma import GidTable
 from netdra.model.inventory import HARDWARE, Interface, wired_to
 
 OVS_KIND = "openvswitch"
@@ -21,6 +22,7 @@ REPRESENTOR = "representor"
 
 _OWN_TYPES = {"bridge": "bridge", "vlan": "vlan", "bond": "bond"}
 _IPV4, _IPV6 = 2, 10
+_NO_GIDS = GidTable()
 _OF_PF = frozenset({"eswitch_mode"})  # fields that a VF has of its PF
 # ARPHRD_* as ip-link(8) calls them
 ENCAPSULATIONS = {
@@ -73,7 +75,9 @@ def interface(facts: MachineFacts, index: int, uplinks: Uplinks) -> Interface:
     master_bridge = _master_bridge(facts, link, master) if master else ""
     pf_name, pf, vf_index = _pf(facts, behind, link.port if kind == REPRESENTOR else None)
     ipv4, ipv6 = _addresses(facts, index) if index in facts.addresses else ((), ())
+    stack = _stack(facts, index, kind) if link.kind and kind not in HARDWARE else _NO_STACK
     rdma = (facts.rdma.get(device.address, "") or facts.rdma.get(link.name, "")) if facts.rdma else ""
+    gids = facts.gids.get(rdma, _NO_GIDS)
     return Interface(
         if_name=link.name,
         type=kind,
@@ -86,12 +90,15 @@ def interface(facts: MachineFacts, index: int, uplinks: Uplinks) -> Interface:
         bus=device.bus,
         bus_address=device.bus_address,
         dev_port=device.dev_port,
-        numa_node=device.numa_node,
+        numa_node=device.numa_node if stack is _NO_STACK else stack.numa_node,
         vendor=device.vendor,
         product=device.product,
         driver=device.driver or (OVS_KIND if link.kind == OVS_KIND else ""),
         rdma=bool(rdma),
         rdma_device=rdma,
+        rdma_mode=facts.rdma_mode if rdma else "",
+        gid_entries=gids.entries,
+        gid_versions=gids.versions,
         sriov_capable=device.total_vfs > 0,
         num_vfs=device.vfs,
         total_vfs=device.total_vfs,
@@ -106,7 +113,8 @@ def interface(facts: MachineFacts, index: int, uplinks: Uplinks) -> Interface:
         master_bridge=master_bridge,
         lower_devices=_names(facts, _lower(facts, index)),
         upper_devices=_names(facts, facts.upper(index)),
-        pcie_root=device.pcie_root,
+        pcie_root=device.pcie_root if stack is _NO_STACK else stack.pcie_root,
+        pcie_roots=stack.pcie_roots,
         iommu_group=device.iommu_group,
         eswitch_mode=facts.eswitch.get(pf or device.address, "") if facts.eswitch else "",
         port_name=link.port_name,
@@ -116,7 +124,7 @@ def interface(facts: MachineFacts, index: int, uplinks: Uplinks) -> Interface:
         alt_names=link.alt_names,
         ipv4=ipv4,
         ipv6=ipv6,
-        physnet=wired_to(facts.wired, kind, link.name, device.address, pf_name, pf) if facts.wired else "",
+        physnet=_physnet(facts, index, kind, stack) if facts.wired else "",
         host_uplink=index in uplinks.links,
         uplink_by_rules=index in uplinks.by_rules and kind in HARDWARE,
         host_use=_host_use(facts, link, master, master_bridge),
@@ -125,6 +133,75 @@ def interface(facts: MachineFacts, index: int, uplinks: Uplinks) -> Interface:
         ifindex=max(index, 0),
         unreadable=_unreadable(facts, index) if facts.problems or behind.unreadable else (),
     )
+
+
+class _Stack(NamedTuple):
+    """What a link without a device of its own has of the hardware that it stands on.
+
+    Attributes:
+        nics: the links of that hardware.
+        numa_node: theirs, if it is one; else -1.
+        pcie_root: theirs, if it is one; else "".
+        pcie_roots: theirs, if there are several.
+    """
+
+    nics: tuple[int, ...] = ()
+    numa_node: int = -1
+    pcie_root: str = ""
+    pcie_roots: tuple[str, ...] = ()
+
+
+_NO_STACK = _Stack()
+
+
+def _stack(facts: MachineFacts, index: int, kind: str) -> _Stack:
+    """The hardware below a link. A bridge has it from its only port with hardware below it, if it has one such port."""
+    below = [_nics(facts, _closure([lower], lambda link: _below(facts, link))) for lower in _bearing(facts, index)]
+    carrying = [nics for nics in below if nics]
+    if not carrying or (kind == "bridge" and len(carrying) > 1):
+        return _NO_STACK
+    nics = tuple(sorted(set().union(*carrying)))
+    devices = [facts.devices[nic] for nic in nics]
+    nodes = {device.numa_node for device in devices}
+    roots = sorted({device.pcie_root for device in devices} - {""})
+    return _Stack(
+        nics=nics,
+        numa_node=nodes.pop() if len(nodes) == 1 else -1,
+        pcie_root=roots[0] if len(roots) == 1 else "",
+        pcie_roots=tuple(roots) if len(roots) > 1 else (),
+    )
+
+
+def _bearing(facts: MachineFacts, index: int) -> Iterator[int]:
+    """The links below a link that are hardware, or stand on something: not the ends of pods' pairs."""
+    for lower in _below(facts, index):
+        if lower in facts.devices or facts.ports.get(lower) or facts.links[lower].stands_on:
+            yield lower
+
+
+def _nics(facts: MachineFacts, links: Iterable[int]) -> set[int]:
+    return {link for link in links if link in facts.devices}
+
+
+def above(facts: MachineFacts, indexes: Iterable[int]) -> set[int]:
+    """Links, and all that stand on them, which have facts of what they stand on."""
+    return _closure([index for index in indexes if index in facts.links], facts.upper)
+
+
+def _physnet(facts: MachineFacts, index: int, kind: str, stack: _Stack) -> str:
+    """The physical network of a link: its own, or the one network of all hardware below it."""
+    own = _wired(facts, index, kind)
+    if own or not stack.nics:
+        return own
+    below = {_wired(facts, nic, _type(facts, facts.links[nic], facts.devices[nic])) for nic in stack.nics}
+    return below.pop() if len(below) == 1 else ""
+
+
+def _wired(facts: MachineFacts, index: int, kind: str) -> str:
+    link, device = facts.links[index], facts.devices.get(index, NO_DEVICE)
+    pf_name, pf, _ = _pf(facts, device, link.port if kind == REPRESENTOR else None)
+    address = "" if kind == REPRESENTOR else device.address
+    return wired_to(facts.wired, kind, link.name, address, pf_name, pf)
 
 
 def function(facts: MachineFacts, address: str) -> Interface:
@@ -143,6 +220,7 @@ def function(facts: MachineFacts, address: str) -> Interface:
         driver=device.driver,
         rdma=bool(rdma),
         rdma_device=rdma,
+        rdma_mode=facts.rdma_mode if rdma else "",
         sriov_capable=device.total_vfs > 0,
         num_vfs=device.vfs,
         total_vfs=device.total_vfs,

@@ -17,6 +17,7 @@ from netdra.discovery.recorded import NOT_RECORDED
 from netdra.discovery.scan import VANISHED
 from netdra.kernel.devlink import ESWITCH_MODES
 from netdra.kernel.link import OPER_STATES
+from netdra.kernel.rdma import NETNS_MODES
 from netdra.model.inventory import Interface, Inventory, InventoryNode
 
 _TextOf = Callable[[Pseudonyms, str], str]
@@ -110,6 +111,7 @@ _TEXTS: Mapping[str, _TextOf] = {
     # Each kernel module names its driver, so there is no list. MAC addresses and hosts' names do not match the pattern.
     "driver": _kept("driver", "[A-Za-z][A-Za-z0-9_]*|(?:pci|uio|vfio|virtio)-(?:net|pci|stub)"),
     "rdma_device": Pseudonyms.rdma_device,
+    "rdma_mode": _one_of("rdma-mode", *NETNS_MODES),
     "pf_name": Pseudonyms.name,
     "pf_pci_address": Pseudonyms.place,
     "bridge_name": Pseudonyms.name,
@@ -119,6 +121,7 @@ _TEXTS: Mapping[str, _TextOf] = {
     "lower_devices": Pseudonyms.name,
     "upper_devices": Pseudonyms.name,
     "pcie_root": _kept("root", "pci[0-9a-f]{4,5}:[0-9a-f]{2}"),
+    "pcie_roots": _kept("root", "pci[0-9a-f]{4,5}:[0-9a-f]{2}"),
     "iommu_group": _kept("group", r"\d{1,6}"),
     "eswitch_mode": _one_of("mode", *ESWITCH_MODES),
     "port_name": _kept("port", r"p?\d{1,3}|(?:c\d{1,3})?pf\d{1,3}(?:[vs]f\d{1,4})?"),

@@ -15,6 +15,7 @@ from netdra.discovery.pairs import Pairs
 from netdra.discovery.routes import MadeRoutes
 from netdra.kernel.address import Address
 from netdra.kernel.link import PAIRED, Link
+from netdra.kernel.rdma import GidTable
 
 Key = int | str
 """The key of an interface while it is discovered: its link's index, or its PCI address where it has no link."""
@@ -80,6 +81,8 @@ class MachineFacts:
         vfs: PCI address of a VF -> its PF's address, and its index on it.
         functions: VFs that have no netdev here, by PCI address.
         rdma: PCI address or netdev name -> RDMA device.
+        rdma_mode: the machine's (`netdra.kernel.rdma.netns_mode`), "" if there is no RDMA device or it is unknown.
+        gids: RDMA device -> the GID table of its first port.
         eswitch: PCI address of a PF -> mode.
         ovs_bridges: Open vSwitch bridges by the names of their ports; None where they cannot be known.
         vlan_filtering: indexes of the bridges that filter VLANs.
@@ -118,6 +121,8 @@ class MachineFacts:
         self.vfs: dict[str, tuple[str, int]] = {}
         self.functions: dict[str, SysfsDevice] = {}
         self.rdma: dict[str, str] = {}
+        self.rdma_mode = ""
+        self.gids: dict[str, GidTable] = {}
         self.eswitch: dict[str, str] = {}
         self.ovs_bridges: Mapping[str, str] | None = None
         self.vlan_filtering: set[int] = set()

@@ -273,8 +273,16 @@ def _read_eswitch(kernel: Kernel, facts: MachineFacts, pf: str) -> None:
 
 
 def read_rdma(kernel: Kernel, facts: MachineFacts) -> None:
-    """Read the RDMA devices, by PCI address and by netdev."""
-    facts.rdma = by_owner(rdma.devices(kernel.sysfs))
+    """Read the RDMA devices, by PCI address and by netdev, their GID tables and the machine's mode."""
+    put_rdma(kernel.sysfs, facts)
+    facts.rdma_mode = rdma.system_mode() if facts.rdma else ""
+
+
+def put_rdma(sysfs: Sysfs, facts: MachineFacts) -> None:
+    """Add the RDMA devices of sysfs; a device's GID table is read once, its size does not change."""
+    facts.rdma = by_owner(rdma.devices(sysfs))
+    used = sorted(set(facts.rdma.values()))
+    facts.gids = {name: facts.gids.get(name) or rdma.gid_table(sysfs, name) for name in used}
 
 
 def by_owner(by_name: dict[str, tuple[str, str]]) -> dict[str, str]:

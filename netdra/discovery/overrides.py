@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from netdra.model.errors import InvalidInputError
-from netdra.model.inventory import Interface, Inventory, wire
+from netdra.model.inventory import Interface, Inventory, wire_all
 
 NONE = "none"
 STATED = "stated"
@@ -75,7 +75,7 @@ def with_physnets(inventory: Inventory, physnets: Mapping[str, tuple[str, ...]])
     """
     node = replace(inventory.node, physnets=physnets)
     wired = node.wired
-    return replace(inventory, node=node, interfaces=tuple(wire(wired, interface) for interface in inventory.interfaces))
+    return replace(inventory, node=node, interfaces=wire_all(wired, inventory.interfaces))
 
 
 def _checked(

@@ -10,8 +10,8 @@ import msgspec
 
 from netdra.discovery import devices
 from netdra.discovery.facts import EVERY_LINK, MachineFacts, SysfsDevice
-from netdra.discovery.live import by_owner
-from netdra.kernel import kinds, rdma, uapi
+from netdra.discovery.live import put_rdma
+from netdra.kernel import kinds, uapi
 from netdra.kernel.link import OPER_STATES, Link
 from netdra.kernel.sysfs import Sysfs, printable
 
@@ -48,7 +48,7 @@ def read(sysfs: Sysfs) -> MachineFacts:
     """All facts of a tree; never an exception, with any content."""
     facts = MachineFacts()
     facts.note(EVERY_LINK, _NOT_IN_SYSFS, NOT_RECORDED)
-    facts.rdma = by_owner(rdma.devices(sysfs))
+    put_rdma(sysfs, facts)
     names = _interfaces(sysfs, facts)
     indexes = _indexes(sysfs, names)
     tells_sriov = _tells_sriov(sysfs)

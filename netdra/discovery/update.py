@@ -196,9 +196,11 @@ class _Batch:
 
     def _read_rdma(self) -> None:
         facts = self.facts
-        before = facts.rdma
+        before, mode = facts.rdma, facts.rdma_mode
         live.read_rdma(self.kernel, facts)
         owners = {owner for owner, _ in before.items() ^ facts.rdma.items()}
+        if mode != facts.rdma_mode:
+            owners |= facts.rdma.keys()
         self.concerned |= {index for index, link in facts.links.items() if owners and link.name in owners}
         for owner in owners:
             self.concerned |= facts.by_address.get(owner, set())

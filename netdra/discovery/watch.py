@@ -243,7 +243,8 @@ class Watcher:
         uplinks = assemble.host_uplinks(facts)
         before: dict[Key, Interface] = {}
         after: dict[Key, Interface] = {}
-        for key in concerned | uplinks.changed(self._uplinks):
+        changed = concerned | uplinks.changed(self._uplinks)
+        for key in changed | assemble.above(facts, (key for key in changed if isinstance(key, int))):
             if key in self._interfaces:
                 before[key] = self._interfaces.pop(key)
             if key in self._pairs.arriving and key not in before:

@@ -24,7 +24,7 @@ KINDS: Mapping[str, str] = {
     "ipvlan": "CNI plugin ipvlan",
     "bridge": "CNI plugin bridge",
     "veth": "CNI plugins bridge and ptp",
-    "vrf": "CNI plugin vrf",
+    "vrf": "the step vrf",
     "vxlan": "overlays",
     "dummy": "CNI plugin dummy",
     "ifb": "CNI plugin bandwidth",

@@ -12,6 +12,7 @@ from netdra.exposure.counters import Persona, charge
 from netdra.exposure.offers import NicOffers, Offer
 from netdra.exposure.pooling import with_lanes
 from netdra.exposure.select import CandidateInterface, select
+from netdra.exposure.templates import Template
 from netdra.model import names
 from netdra.model.device import (
     POOLED,
@@ -26,7 +27,10 @@ from netdra.model.device import (
 from netdra.model.inventory import Interface
 from netdra.model.resource import MAX_ATTRIBUTES_AND_CAPACITIES, CapacityRequestPolicy, DeviceCapacity, DeviceTaint
 
-BANDWIDTH = names.qualified(names.BANDWIDTH)
+BANDWIDTH, GIDS = names.qualified(names.BANDWIDTH), names.qualified(names.GIDS)
+FAMILIES = 2
+"""An interface has addresses of IPv4 and of IPv6."""
+_UNCOUNTED = f"capacity {names.GIDS} is not published for lack of space; the scheduler does not count GIDs"
 WITHOUT_CABLE = frozenset({"bridge", "openvswitch", "loopback"})
 """Types whose carrier is that of their ports: an empty bridge is waiting for its first pod."""
 
@@ -93,6 +97,11 @@ def assemble(
             )
             capacity = _capacity(persona, charges.bandwidth.get(persona.name))
             room = MAX_ATTRIBUTES_AND_CAPACITIES - len(published) - len(capacity)
+            gids = gids_of(offer.interface, persona.template) if GIDS not in capacity else None
+            if gids is not None and room:
+                capacity, room = {**capacity, GIDS: gids}, room - 1
+            elif gids is not None:
+                problems.append(_cut(offer.interface, persona, _UNCOUNTED))
             published, untold = facts.with_lacked(published, lacked, lists=features.list_attributes, room=room)
             problems += [_cut(offer.interface, persona, text) for text in (*cut, *untold)]
             consumed = charges.consumes.get(persona.name, {})
@@ -109,6 +118,7 @@ def assemble(
                     allow_host_use=persona.template.allow_host_use,
                     allow_host_addresses=persona.template.allow_host_addresses,
                     keep=persona.template.keep,
+                    allowed_sysctls=persona.template.allowed_sysctls,
                     reset=persona.template.reset,
                     consumes=consumed if features.partitionable_devices else {},
                     taints=_taints(root, offer.interface) if features.device_taints else (),
@@ -196,6 +206,20 @@ def _capacity(persona: Persona, bandwidth: int | None) -> Mapping[str, DeviceCap
         return capacity
     policy = CapacityRequestPolicy(default="0") if persona.template.shared else None
     return {**capacity, BANDWIDTH: DeviceCapacity(value=str(bandwidth), request_policy=policy)}
+
+
+def gids_of(interface: Interface, template: Template) -> DeviceCapacity | None:
+    """The GIDs that the claims of a shared device can have together; None for a device without RoCE.
+
+    An interface that stands on the device has an IPv4 address and a link-local one of IPv6 at least, and each takes an
+    entry for each version of RoCE. So do the addresses of the device itself, which the host keeps. In the mode
+    "exclusive" no pod shares an RDMA device.
+    """
+    each = FAMILIES * interface.gid_versions
+    if not template.shared or template.lanes or interface.rdma_mode == "exclusive" or interface.gid_entries < 2 * each:
+        return None
+    left = interface.gid_entries - each
+    return DeviceCapacity(value=str(left), request_policy=CapacityRequestPolicy(default=str(each))) if each else None
 
 
 def _taints(root: Interface, interface: Interface) -> tuple[DeviceTaint, ...]:

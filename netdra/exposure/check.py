@@ -25,7 +25,8 @@ from netdra.exposure.capacities import (
     value_errors,
     written_errors,
 )
-from netdra.model import names
+from netdra.model import names, sysctls
+from netdra.model.errors import InvalidInputError
 from netdra.model.findings import Finding, Path
 from netdra.model.inventory import Interface, InventoryNode, attributes
 from netdra.model.kept import KEEPING_TYPES, faults
@@ -188,6 +189,12 @@ def _plugin_errors(exposure: Exposure) -> Iterator[Finding]:
 
 
 def _keep_errors(exposure: Exposure) -> Iterator[Finding]:
+    for index, pattern in enumerate(exposure.allowed_sysctls):
+        try:
+            sysctls.path(pattern.removesuffix("*") + ("x" if pattern.endswith("*") else ""))
+        except InvalidInputError:
+            what = f'"{pattern}" is not a setting below net'
+            yield Finding(what, "write it as net.core.somaxconn or net.ipv4.tcp_*", (*_EXPOSURE, "allowedSysctls", index))
     for what, hint in faults(exposure.keep):
         yield Finding(what, hint, (*_EXPOSURE, "keep"))
     moving = [plugin.name for plugin in exposure.supported_cni_plugins if plugin.name in KEEPING_TYPES]

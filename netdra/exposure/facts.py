@@ -84,6 +84,10 @@ def of_device(
         for name in template.facts:
             value = own.get(name, template.additional[name])
             fitting_facts[name] = _cut(value, listed=name in LISTED_ATTRIBUTES) if isinstance(value, str) else value
+    if lists and len(interface.pcie_roots) > 1:
+        roots = (names.SEED_PCIE_ROOT, names.STANDARD_PCIE_ROOT)
+        missing = (name for name in roots if name not in fitting_facts and _is_chosen(name, template))
+        fitting_facts |= dict.fromkeys(missing, interface.pcie_roots)
     if interface.device_file and fitting_facts.get(names.STANDARD_PCIE_ROOT):
         # A PCIe root that a policy gives is a key more than other devices have: there is room for one of its two names.
         fitting_facts.pop(names.SEED_PCIE_ROOT, None)

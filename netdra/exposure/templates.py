@@ -51,6 +51,7 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
         allow_host_addresses: the same, while the host has addresses and routes on the interface and no other use of it.
         keep: what of the interface's configuration on the node a pod keeps.
         reset: when it is reset after a pod had it, if it is a VF.
+        allowed_sysctls: what of a pod's namespace steps with it may set.
         lends: how much of the link all claims of the device can have together, in Mbit/s; 0 without a limit.
         overcommits: whether it may lend bandwidth that other devices lend as well.
         lanes: as how many devices the VFs of a PF are offered together; 0 where each VF is a device.
@@ -74,6 +75,7 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
     allow_host_addresses: bool = False
     keep: tuple[Keep, ...] = ()
     reset: ResetPolicy = "IfChanged"
+    allowed_sysctls: tuple[str, ...] = ()
     lends: int = 0
     overcommits: bool = False
     lanes: int = 0
@@ -320,6 +322,7 @@ def _shared(policy: DeviceExposurePolicy, exposure: Exposure) -> Template:
         allow_host_use=exposure.allow_host_use,
         allow_host_addresses=exposure.allow_host_addresses,
         keep=exposure.keep,
+        allowed_sysctls=exposure.allowed_sysctls,
         reset=exposure.reset,
     )
 
@@ -345,6 +348,7 @@ def _exclusive(
         allow_host_use=exposure.allow_host_use,
         allow_host_addresses=exposure.allow_host_addresses,
         keep=exposure.keep,
+        allowed_sysctls=exposure.allowed_sysctls,
         reset=exposure.reset,
     )
 

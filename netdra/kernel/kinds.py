@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from netdra.kernel import link
-from netdra.kernel.netlink import attribute, attributes, be16, nested, to_be16, to_u8, to_u16, u8, u16, u32
+from netdra.kernel.netlink import attribute, attributes, be16, nested, to_be16, to_u8, to_u16, to_u32, u8, u16, u32
 from netdra.model.errors import InvalidInputError
 
 MACVLAN_MODES = {"private": 1, "vepa": 2, "bridge": 4, "passthru": 8, "source": 16}
@@ -161,6 +161,12 @@ def vlan_id_of(data: bytes) -> int:
     """The VLAN id in a VLAN link's data, 0 if absent."""
     value = attributes(data).get(_VLAN_ID)
     return to_u16(value) if value else 0
+
+
+def vrf_table_of(data: bytes) -> int:
+    """The table in a VRF's data, 0 if absent."""
+    value = attributes(data).get(1)
+    return to_u32(value) if value else 0
 
 
 def vlan_protocol_of(data: bytes) -> str:

@@ -1,4 +1,7 @@
-"""Permanent neighbour entries over rtnetlink: list, add. Follows ip-neighbour(8) and include/uapi/linux/neighbour.h."""
+"""Permanent neighbour entries over rtnetlink: list, add, delete.
+
+Follows ip-neighbour(8) and include/uapi/linux/neighbour.h.
+"""
 
 from __future__ import annotations
 
@@ -49,6 +52,19 @@ def add(sock: Socket, index: int, entry: Neighbour) -> None:
     body += attribute(uapi.NDA_LLADDR, bytes.fromhex(entry.mac.replace(":", "")))
     doing = f"cannot add neighbour {entry.address} to link {index}"
     sock.request(uapi.RTM_NEWNEIGH, body, flags=NLM_F_CREATE | NLM_F_REPLACE, doing=doing)
+
+
+def delete(sock: Socket, index: int, address: str) -> None:
+    """Delete a link's entry of an address.
+
+    Raises:
+        KernelMissingError: none exists.
+        KernelError: no such link exists, or the kernel refused.
+    """
+    parsed = ipaddress.ip_address(address)
+    family = socket.AF_INET if parsed.version == 4 else socket.AF_INET6
+    body = _HEADER.pack(family, 0, 0, index, 0, 0, 0) + attribute(uapi.NDA_DST, parsed.packed)
+    sock.request(uapi.RTM_DELNEIGH, body, doing=f"cannot delete neighbour {address} of link {index}")
 
 
 def permanent(body: bytes, index: int) -> Neighbour | None:

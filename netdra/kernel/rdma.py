@@ -6,10 +6,11 @@ Follows rdma(8) and include/uapi/rdma/rdma_netlink.h. Discovery reads, the rdma 
 from __future__ import annotations
 
 import sys
+from typing import NamedTuple
 
 import msgspec
 
-from netdra.kernel.errors import KernelMissingError
+from netdra.kernel.errors import KernelError, KernelMissingError
 from netdra.kernel.netlink import (
     NETLINK_RDMA,
     Socket,
@@ -60,6 +61,49 @@ def devices(sysfs: Sysfs) -> dict[str, tuple[str, str]]:
         device = sysfs.link_name(f"{folder}/device")
         by_name[printable(name)] = (device if isinstance(device, str) else "", parent)
     return by_name
+
+
+class GidTable(NamedTuple):
+    """The table of a RoCE port's GIDs: the addresses under which peers reach the port.
+
+    The kernel enters each address of the port's netdev and of all links that stand on it, in any namespace, once for
+    each version of RoCE (drivers/infiniband/core/roce_gid_mgmt.c). When the table is full, further addresses are not
+    entered, and RDMA is not possible with them.
+
+    Attributes:
+        entries: how many the port has.
+        versions: for how many versions of RoCE the port enters an address: 2 for v1 and v2, else 1.
+    """
+
+    entries: int = 0
+    versions: int = 0
+
+
+_NO_TABLE = GidTable()
+_FIRST = 8  # entries; the port's own link has one for each version at the beginning of the table
+_BOTH = 2
+
+
+def gid_table(sysfs: Sysfs, name: str, port: int = 1) -> GidTable:
+    """The GID table of an RDMA device's port; (0, 0) for a port that is not RoCE.
+
+    If no entry can be read, both versions are assumed: most NICs have both.
+    """
+    folder = f"class/infiniband/{name}/ports/{port}"
+    if sysfs.text(f"{folder}/link_layer") != "Ethernet":
+        return _NO_TABLE
+    entries = sum(entry.isdecimal() for entry in sysfs.listing(f"{folder}/gids"))
+    types = {sysfs.text(f"{folder}/gid_attrs/types/{entry}") for entry in range(min(entries, _FIRST))} - {""}
+    return GidTable(entries, min(len(types), _BOTH) or _BOTH) if entries else _NO_TABLE
+
+
+def system_mode() -> str:
+    """The machine's mode, as `netns_mode`; "" where it cannot be read, or the kernel has no RDMA."""
+    try:
+        with open_socket() as sock:
+            return netns_mode(sock)
+    except KernelError:
+        return ""
 
 
 def netns_mode(sock: Socket) -> str:

@@ -33,6 +33,24 @@ _TABLES_FOR_ALL = frozenset({uapi.RT_TABLE_DEFAULT, uapi.RT_TABLE_MAIN, uapi.RT_
 _EVERYWHERE: dict[int, str] = {socket.AF_INET: "0.0.0.0/0", socket.AF_INET6: "::/0"}
 
 
+class NextHop(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One of several next hops of a route.
+
+    Attributes:
+        gateway: the router, "" where the destination is on the link.
+        if_name: the link's name, "" for that of the route.
+        index: the link's index, 0 where only its name is known yet.
+        weight: its share of the traffic among the others', 1 to 256.
+        on_link: take the gateway as reachable without a route to it.
+    """
+
+    gateway: str = ""
+    if_name: str = ""
+    index: int = 0
+    weight: int = 1
+    on_link: bool = False
+
+
 class Route(msgspec.Struct, frozen=True, kw_only=True):
     """One route.
 
@@ -51,6 +69,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         kind: RTN_*: unicast, local, broadcast, unreachable ...
         links: the links of all its next hops.
         gateways: the routers of all its next hops if it has several, in the order of `links`.
+        hops: the next hops of a route that is to be added with several; `index` and `gateway` do not count then.
     """
 
     destination: str
@@ -67,6 +86,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     kind: int = uapi.RTN_UNICAST
     links: tuple[int, ...] = ()
     gateways: tuple[str, ...] = ()
+    hops: tuple[NextHop, ...] = ()
 
     @property
     def paths(self) -> tuple[Route, ...]:
@@ -214,7 +234,7 @@ def add(sock: Socket, route: Route, *, replace: bool = False, append: bool = Fal
         InvalidInputError: it has neither link nor gateway.
         KernelError: the kernel refused (ENETUNREACH: the gateway cannot be reached).
     """
-    if not route.index and not route.gateway and route.kind == uapi.RTN_UNICAST:
+    if not route.index and not route.gateway and not route.hops and route.kind == uapi.RTN_UNICAST:
         raise InvalidInputError(f"route to {route.destination} has neither a link nor a gateway")
     how = NLM_F_REPLACE if replace else NLM_F_APPEND if append else 0 if prepend else NLM_F_EXCL
     doing = f"cannot add route to {_described(route)}"
@@ -246,10 +266,12 @@ def _body(route: Route) -> bytes:
         encoded.append(attribute(uapi.RTA_DST, destination.network_address.packed))
     encoded += (
         attribute(kind, u32(value))
-        for kind, value in ((uapi.RTA_OIF, route.index), (uapi.RTA_PRIORITY, route.metric))
+        for kind, value in ((uapi.RTA_OIF, 0 if route.hops else route.index), (uapi.RTA_PRIORITY, route.metric))
         if value
     )
-    if route.gateway:
+    if route.hops:
+        encoded.append(attribute(uapi.RTA_MULTIPATH, b"".join(_hop(family, hop) for hop in route.hops)))
+    elif route.gateway:
         encoded.append(_via(family, ipaddress.ip_address(route.gateway)))
     if route.source:
         encoded.append(attribute(uapi.RTA_PREFSRC, ipaddress.ip_address(route.source).packed))
@@ -257,6 +279,12 @@ def _body(route: Route) -> bytes:
     if any(value for _, value in metrics):
         encoded.append(nested(uapi.RTA_METRICS, *(attribute(kind, u32(value)) for kind, value in metrics if value)))
     return header + b"".join(encoded)
+
+
+def _hop(family: int, hop: NextHop) -> bytes:
+    via = _via(family, ipaddress.ip_address(hop.gateway)) if hop.gateway else b""
+    flags = uapi.RTNH_F_ONLINK if hop.on_link else 0
+    return _NEXT_HOP.pack(_NEXT_HOP.size + len(via), flags, hop.weight - 1, hop.index) + via
 
 
 def _via(family: int, gateway: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bytes:
@@ -282,7 +310,8 @@ def _router(family: int, packed: bytes) -> str:
 
 def _scope(route: Route) -> int:
     """The default scope of ip-route(8): IPv4 routes without a gateway reach no farther than the link."""
-    on_the_link = not route.gateway and ":" not in route.destination and route.kind == uapi.RTN_UNICAST
+    reached = route.gateway or any(hop.gateway for hop in route.hops)
+    on_the_link = not reached and ":" not in route.destination and route.kind == uapi.RTN_UNICAST
     return uapi.RT_SCOPE_LINK if on_the_link else uapi.RT_SCOPE_UNIVERSE
 
 
@@ -314,4 +343,6 @@ def _number(fields: dict[int, bytes], kind: int) -> int:
 
 def _described(route: Route) -> str:
     via = f" via {route.gateway}" if route.gateway else ""
+    if route.hops:
+        via = f" via {' and '.join(hop.gateway or f'link {hop.index}' for hop in route.hops)}"
     return f"{route.destination}{via} on link {route.index} (table {route.table})"

@@ -2,18 +2,41 @@
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 import struct
+from typing import NamedTuple
 
 import msgspec
 
 from netdra.kernel import uapi
-from netdra.kernel.netlink import NLM_F_CREATE, NLM_F_EXCL, Socket, attribute, attributes, to_u32
+from netdra.kernel.errors import KernelMissingError
+from netdra.kernel.netlink import NLM_F_CREATE, NLM_F_EXCL, Socket, attribute, attributes, to_u32, u32
+from netdra.model.routing import ALL_BITS
 
 _HEADER = struct.Struct("=BBBBBBBBI")  # struct fib_rule_hdr: family, lengths, tos, table, two reserved, action, flags
 _OWN_FLAGS = 0xFFFF
 """Flags from bit 16 up are the kernel's reports: the rule's interface is missing, its target is unresolved."""
 _FAMILIES = (socket.AF_INET, socket.AF_INET6)
+_PRIORITY_OF_VRFS = 1000
+_INVERTED = 0x2  # FIB_RULE_INVERT
+
+
+class RuleKey(NamedTuple):
+    """The part of a rule that no other one has: all that it asks for, in its family."""
+
+    family: int
+    priority: int
+    table: int
+    source: str
+    destination: str
+    input: str
+    output: str
+    mark: int
+    mask: int
+    tos: int
+    action: int
+    inverted: bool
 
 
 class PolicyRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -50,6 +73,67 @@ def parse(body: bytes) -> PolicyRule:
         output=_name(fields, uapi.FRA_OIFNAME),
         message=bytes(body),
     )
+
+
+def key(rule: PolicyRule) -> RuleKey:
+    """What a rule asks for, as its message has it."""
+    family, to_length, from_length, tos, table, _, _, action, flags = _HEADER.unpack_from(rule.message)
+    fields = attributes(rule.message, _HEADER.size)
+    mark = _number(fields, uapi.FRA_FWMARK)
+    mask = _number(fields, uapi.FRA_FWMASK) if uapi.FRA_FWMASK in fields else ALL_BITS if mark else 0
+    return RuleKey(
+        family=family,
+        priority=rule.priority,
+        table=_number(fields, uapi.FRA_TABLE) or table,
+        source=_network(family, fields.get(uapi.FRA_SRC), from_length),
+        destination=_network(family, fields.get(uapi.FRA_DST), to_length),
+        input=rule.input,
+        output=rule.output,
+        mark=mark,
+        mask=mask,
+        tos=tos,
+        action=action,
+        inverted=bool(flags & _INVERTED),
+    )
+
+
+def made(
+    family: int,
+    *,
+    priority: int,
+    table: int,
+    source: str = "",
+    destination: str = "",
+    input: str = "",  # noqa: A002 (the kernel's word)
+    output: str = "",
+    mark: int = 0,
+    mask: int = ALL_BITS,
+) -> PolicyRule:
+    """A rule that selects a table.
+
+    Args:
+        family: AF_INET or AF_INET6.
+        priority: its place, 1 to 32765 to come after the local table and before the main one.
+        table: the table's number.
+        source: the packets' source, a network of that family, "" for any.
+        destination: likewise.
+        input: the interface that packets come in by, "" for any.
+        output: the interface that a socket is bound to, "" for any.
+        mark: the packets' mark, 0 for any, compared in the bits of `mask`.
+        mask: see `mark`.
+    """
+    networks = {uapi.FRA_DST: destination, uapi.FRA_SRC: source}
+    parsed = {kind: ipaddress.ip_network(text) for kind, text in networks.items() if text}
+    lengths = [parsed[kind].prefixlen if kind in parsed else 0 for kind in networks]
+    # A table over 255 does not fit the header: the attribute then counts alone.
+    header = (family, *lengths, 0, table if table < 256 else 0, 0, 0, uapi.FR_ACT_TO_TBL, 0)
+    encoded = [attribute(kind, network.network_address.packed) for kind, network in parsed.items()]
+    names = {uapi.FRA_IIFNAME: input, uapi.FRA_OIFNAME: output}
+    encoded += (attribute(kind, name.encode() + b"\0") for kind, name in names.items() if name)
+    encoded += (attribute(uapi.FRA_PRIORITY, u32(priority)), attribute(uapi.FRA_TABLE, u32(table)))
+    if mark:
+        encoded += (attribute(uapi.FRA_FWMARK, u32(mark)), attribute(uapi.FRA_FWMASK, u32(mask)))
+    return parse(_HEADER.pack(*header) + b"".join(encoded))
 
 
 def dump(sock: Socket) -> list[PolicyRule]:
@@ -89,6 +173,25 @@ def add(sock: Socket, rule: PolicyRule) -> None:
     sock.request(uapi.RTM_NEWRULE, rule.message, flags=flags, doing=f"cannot add {rule.called}")
 
 
+def is_for_vrfs(rule: PolicyRule) -> bool:
+    """Whether a rule leads to the tables of VRFs, each for the traffic of its own ports."""
+    return bool(attributes(rule.message, _HEADER.size).get(uapi.FRA_L3MDEV, b"\0")[0])
+
+
+def add_for_vrfs(sock: Socket, family: int) -> None:
+    """Add the rule that leads to the tables of VRFs, as the kernel does once in a namespace (drivers/net/vrf.c).
+
+    Raises:
+        KernelExistsError: it is there.
+        KernelError: the kernel refused.
+    """
+    body = _HEADER.pack(family, 0, 0, 0, 0, 0, 0, uapi.FR_ACT_TO_TBL, 0)
+    body += attribute(uapi.FRA_PROTOCOL, bytes([uapi.RTPROT_KERNEL])) + attribute(uapi.FRA_L3MDEV, b"\1")
+    body += attribute(uapi.FRA_PRIORITY, u32(_PRIORITY_OF_VRFS))
+    flags = NLM_F_CREATE | NLM_F_EXCL
+    sock.request(uapi.RTM_NEWRULE, body, flags=flags, doing="cannot add the rule that leads to VRFs")
+
+
 def delete(sock: Socket, rule: PolicyRule) -> None:
     """Delete a rule.
 
@@ -97,6 +200,45 @@ def delete(sock: Socket, rule: PolicyRule) -> None:
         KernelError: the kernel refused.
     """
     sock.request(uapi.RTM_DELRULE, rule.message, doing=f"cannot delete {rule.called}")
+
+
+def delete_exactly(sock: Socket, rule: PolicyRule) -> None:
+    """Delete the rule that asks for this and nothing more.
+
+    The kernel deletes the first rule that has all that a message asks for, and may have more (fib_rules.c, rule_find).
+    Rules of other owners that come first so are added again, behind the other rules of their priority.
+
+    Raises:
+        KernelMissingError: no such rule exists.
+        KernelError: the kernel refused.
+    """
+    wanted = key(rule)
+    earlier: list[PolicyRule] = []
+    for present in dump(sock):
+        found = key(present)
+        if found == wanted:
+            break
+        if _includes(found, wanted):
+            earlier.append(present)
+    else:
+        raise KernelMissingError(2, f"cannot delete {rule.called}")
+    for other in earlier:
+        delete(sock, other)
+    try:
+        delete(sock, rule)
+    finally:
+        for other in earlier:
+            add(sock, renamed(other, "", ""))
+
+
+def _includes(found: RuleKey, wanted: RuleKey) -> bool:
+    """Whether a rule has all that another one asks for."""
+    same = (found.family, found.priority, found.table) == (wanted.family, wanted.priority, wanted.table)
+    return same and all(not want or has == want for has, want in zip(found[3:], wanted[3:], strict=True))
+
+
+def _network(family: int, packed: bytes | None, length: int) -> str:
+    return f"{socket.inet_ntop(family, packed)}/{length}" if packed and length else ""
 
 
 def _number(fields: dict[int, bytes], kind: int) -> int:

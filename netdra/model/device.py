@@ -64,6 +64,7 @@ class ExposedDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         allow_host_use: whether the policy allows that it is taken from the host while the host uses it.
         allow_host_addresses: the same, while the host has addresses and routes on it and no other use of it.
         keep: what of its configuration on the node the policy lets a pod keep.
+        allowed_sysctls: what of a pod's namespace the policy lets steps with it set.
         reset: when the policy has it reset after a pod had it, if it is a VF.
         lane: the VFs of a device of pooled VFs, which is a persona of no single interface.
     """
@@ -80,6 +81,7 @@ class ExposedDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     allow_host_use: bool = False
     allow_host_addresses: bool = False
     keep: tuple[Keep, ...] = ()
+    allowed_sysctls: tuple[str, ...] = ()
     reset: ResetPolicy = "IfChanged"
     consumes: Mapping[str, Mapping[str, int]] = {}
     taints: tuple[DeviceTaint, ...] = ()

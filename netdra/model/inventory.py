@@ -7,7 +7,7 @@ named in `unreadable` and has no attribute at all, so a policy that asks for it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from typing import Literal, NamedTuple
 
@@ -47,6 +47,10 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     provider gave it in `called`, no `if_name`, and in `file_problem` why the file is not available to any pod now.
     `bus` and `bus_address` are the place of a device that is not a PCI function ("usb", "vmbus", "auxiliary",
     "virtio").
+    What stands on hardware (a bond, a VLAN, a macvlan, a bridge with one uplink) has the PCIe root, NUMA node and
+    physical network of that hardware, if it is one; of several PCIe roots, `pcie_roots` has all.
+    `rdma_mode` is the node's, of devices with RDMA: "shared" if all network namespaces see all RDMA devices,
+    "exclusive" if each is in one. A port of `gid_entries` GIDs enters each address for `gid_versions` versions of RoCE.
     Units: `link_speed` in Mbit/s, `mtu` in bytes. `ifindex` is the kernel's handle of the moment and never identity.
     Its hash is kept, because what exposure remembers is keyed by the interface as it was.
     """
@@ -68,6 +72,9 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     driver: str = ""
     rdma: bool = False
     rdma_device: str = ""
+    rdma_mode: str = ""
+    gid_entries: int = 0
+    gid_versions: int = 0
     sriov_capable: bool = False
     num_vfs: int = msgspec.field(default=0, name="numVFs")
     total_vfs: int = msgspec.field(default=0, name="totalVFs")
@@ -83,6 +90,7 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     lower_devices: tuple[str, ...] = ()
     upper_devices: tuple[str, ...] = ()
     pcie_root: str = ""
+    pcie_roots: tuple[str, ...] = ()
     iommu_group: str = ""
     eswitch_mode: str = ""
     port_name: str = ""
@@ -216,6 +224,7 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     _attribute("deviceFile", "device_file", str, "if-any"),
     _attribute(names.PHYSNET, "physnet", str, "nodes"),
     _attribute("rdmaDevice", "rdma_device", str, "policies"),
+    _attribute(names.RDMA_MODE, "rdma_mode", str, "policies"),
     _attribute("iommuGroup", "iommu_group", str, "policies"),
     _attribute("hostUplink", "host_uplink", bool, "policies"),
     _attribute("encapsulation", "encapsulation", str, "policies"),
@@ -224,6 +233,7 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     _attribute("alias", "alias", str, "policies"),
     _attribute("altName", "alt_names", str, "policies", listed=True),
     _attribute("master", "master", str, "policies"),
+    _attribute("lowerDevices", "lower_devices", str, "policies", listed=True),
     _attribute("registeredBy", "registered_by", str, "policies"),
 )
 """The one table of what is known of an interface under a name (decision D25). Policies select by all of it."""
@@ -300,6 +310,36 @@ def wire(wired: Mapping[str, str], interface: Interface) -> Interface:
     nics = (interface.if_name, interface.pci_address, interface.pf_name, interface.pf_pci_address)
     physnet = wired_to(wired, interface.type, *nics)
     return interface if physnet == interface.physnet else msgspec.structs.replace(interface, physnet=physnet)
+
+
+def wire_all(wired: Mapping[str, str], interfaces: Iterable[Interface]) -> tuple[Interface, ...]:
+    """Interfaces with the physical networks that they are wired to now, also those that stand on others.
+
+    Args:
+        wired: physical network by NIC (`InventoryNode.wired`).
+        interfaces: all of a node: one that stands on NICs of one physical network is of that network.
+    """
+    first = [wire(wired, interface) for interface in interfaces]
+    by_name = {interface.if_name: interface for interface in first if interface.if_name}
+    return tuple(_wire_stacked(interface, by_name) for interface in first)
+
+
+def _wire_stacked(interface: Interface, by_name: Mapping[str, Interface]) -> Interface:
+    if interface.physnet or interface.type in HARDWARE or not (interface.pcie_root or interface.pcie_roots):
+        return interface
+    below: set[str] = set()
+    seen, todo = {interface.if_name}, [interface]
+    while todo:
+        for name in todo.pop().lower_devices:
+            lower = by_name.get(name)
+            if lower is None or name in seen:
+                continue
+            seen.add(name)
+            if lower.type in HARDWARE:
+                below.add(lower.physnet)
+            else:
+                todo.append(lower)
+    return msgspec.structs.replace(interface, physnet=below.pop()) if len(below) == 1 and "" not in below else interface
 
 
 class Inventory(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -67,6 +67,7 @@ class PlannedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     vf_index: int = -1
     mtu: int = 0
     rdma_device: str = ""
+    rdma_mode: str = ""
     iommu_group: str = ""
     device_file: str = ""
     driver: str = ""
@@ -77,6 +78,7 @@ class PlannedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     reset: ResetPolicy = "IfChanged"
     pooled: bool = False
     policy: str = ""
+    allowed_sysctls: tuple[str, ...] = ()
     supported_cnis: tuple[str, ...] = msgspec.field(default=(), name="supportedCNIs")
 
     @property
@@ -166,6 +168,8 @@ class PlannedStep(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     on_duplicate: str = ""
     keep: tuple[Keep, ...] | None = None
     default_route: bool = False
+    source_routing: bool = False
+    sysctls: Mapping[str, str] = {}
 
     @property
     def kept(self) -> tuple[Keep, ...]:

@@ -145,6 +145,9 @@ class Exposure(
             something on the VF was changed that netdra's own steps do not change. `Never`: the VF's settings are
             restored without a reset. A reset takes the VF from its driver, resets the function (FLR), and gives it to
             its driver again. Devices that are not VFs are never reset.
+        allowed_sysctls: The kernel settings of a pod's network namespace that steps with the devices may set, in
+            addition to those of the step's interface for addresses and ARP, e.g. `[net.core.somaxconn,
+            net.ipv4.tcp_*]`; `*` at the end stands for any rest. If absent, no others.
         pooled_vfs: Whether and how the VFs of each selected PF are offered together, as one device or a few (lanes)
             with the capacities `vfs` and `bandwidth`, e.g. `{lanes: 2}`. A claim gets one VF, which the node chooses,
             and the bandwidth that it requests. If absent, each VF is a device.
@@ -167,6 +170,7 @@ class Exposure(
     allow_host_addresses: bool = False
     keep: KeepList = ()
     reset: ResetPolicy = "IfChanged"
+    allowed_sysctls: Annotated[tuple[str, ...], msgspec.Meta(max_length=32)] = ()
     pooled_vfs: PooledVFs | None = msgspec.field(default=None, name="pooledVFs")
     taints: Taints = Taints()
 

@@ -45,7 +45,7 @@ EXPECTED: Mapping[str, str] = {
 OWN_ADDRESS = "write an address of the interface's own, as 10.0.0.5/24"
 LEAST_MTU_6 = 1280
 """IPV6_MIN_MTU: below it the kernel removes IPv6 from an interface."""
-ROUTE_NAMES = (("destination", "dst"), ("gateway", "gw"))
+ROUTE_NAMES = (("destination", "dst"), ("gateway", "gw"), ("source", "src"))
 """netdra's name of a route's field, and CNI's."""
 
 

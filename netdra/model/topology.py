@@ -26,7 +26,7 @@ MAX_PODS = 512
 MAX_NEUTRON_ITEMS = 16
 VALUES_KIND = "ParameterValues"
 Execution = Literal["Auto", "Binary"]
-BUILTIN_TYPES = frozenset({"sriov", "host-device", "bond", "vlan", "tuning", "vfio-pci", "rdma", DEVICE_FILE})
+BUILTIN_TYPES = frozenset({"sriov", "host-device", "bond", "vlan", "tuning", "vrf", "vfio-pci", "rdma", DEVICE_FILE})
 """The types that netdra itself carries out (decision D7); every other type is a CNI plugin's binary."""
 WITHOUT_NETDEV = frozenset({DEVICE_FILE, "vfio-pci"})
 """Types whose device has no interface in the pod; a derived `rdma` has none, too."""
@@ -110,6 +110,13 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
             `true` for a pod whose traffic leaves through this interface. With `false`, such a route from `ipam`, a
             router or a plugin is rejected or not added, because the pod could no longer reach the cluster's Services;
             one among the step's own `routes` is accepted with a warning.
+        source_routing: Whether traffic from an address of the step's interface leaves by that interface, e.g. `true`
+            for each rail of a pod: the interface gets a routing table of its own, and answers ARP requests for its own
+            addresses alone. With `false`, the destination decides, and of two interfaces in one network only one sends.
+        sysctls: The kernel settings of the step's interface and of the pod's network namespace that are set before the
+            step runs, and so before the interface is up, e.g. `{net.ipv6.conf.IFNAME.accept_ra: "0"}`; `IFNAME` is the
+            interface. Settings other than those of the interface for addresses and ARP require `allowedSysctls` in the
+            policy of the device. If absent, none.
         keep: The parts of the device's configuration on the node that it keeps in the pod, e.g. `[addresses, routes]`;
             only in root steps of type `host-device`, `sriov` and `rdma`. `[]` keeps nothing. If absent, the `keep` of
             the device's policy applies, unless the step has `ipam` or `neutron`.
@@ -127,6 +134,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     execution: Execution = "Auto"
     network: str = ""
     default_route: bool = False
+    source_routing: bool = False
+    sysctls: Annotated[Mapping[str, Annotated[str, msgspec.Meta(max_length=256)]], msgspec.Meta(max_length=32)] = {}
     keep: KeepList | None = None
     extended_resource_name: str = ""
     neutron: NeutronRequest | None = None

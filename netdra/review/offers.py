@@ -18,6 +18,9 @@ from netdra.model.node_network import DEFAULTS, InterfaceGroup
 
 MOST_DEVICES = 2048
 """How many devices of all nodes are looked at; the node with the most devices is looked at in any case."""
+_RDMA_MODE = names.qualified(names.RDMA_MODE)
+_KNOWN = frozenset((*PUBLISHED_ATTRIBUTES, _RDMA_MODE))
+"""What is asked of: the attributes that devices carry, and the node's mode, which is a rule's question."""
 _OF_ONE_VF = frozenset((*map(names.qualified, SINGLE), names.STANDARD_PCI_BUS_ID))
 
 
@@ -52,13 +55,23 @@ class Offers(msgspec.Struct, frozen=True):
 
 
 def offering(groups: Iterable[InterfaceGroup]) -> tuple[str, ...]:
-    """A node's kind: its interfaces, each as often as it has devices. As a rule, nodes of a kind have equal devices."""
-    return tuple(sorted(name for group in groups for name in group.names for _ in group.devices))
+    """A node's kind: its interfaces, each as often as it has devices. As a rule, nodes of a kind have equal devices.
+
+    Nodes of one kind have one RDMA namespace mode: each interface has it with its name.
+    """
+    return tuple(
+        sorted(
+            f"{name} {group.attributes[names.RDMA_MODE]}" if names.RDMA_MODE in group.attributes else name
+            for group in groups
+            for name in group.names
+            for _ in group.devices
+        )
+    )
 
 
 def offered(groups: Sequence[InterfaceGroup], asked: Iterable[str]) -> Iterator[SimilarDevices]:
     """The devices that a node reports, by the attributes that are asked for; others than devices carry are left out."""
-    wanted = frozenset(asked) & frozenset(PUBLISHED_ATTRIBUTES)
+    wanted = frozenset(asked) & _KNOWN
     for group in groups:
         for device in group.devices:
             if group.pools_vfs:

@@ -31,7 +31,7 @@ from netdra.model.resource import Device, DeviceAttribute, ResourcePool, Resourc
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.review.offers import NodeOffer, Offers, SimilarDevices
-from netdra.rules import forecasts
+from netdra.rules import forecasts, rdma
 from netdra.rules.devices import possible_devices
 from netdra.slices.allocator import Allocator
 from netdra.slices.allocator.worst_case import MOST_VISITS, at_most
@@ -48,7 +48,7 @@ _SHOWN = 3
 def asked_by_topology(topology: NetworkTopology) -> frozenset[str]:
     """The attributes that a topology's DeviceClasses and steps may ask for, by qualified name."""
     selectors = _asked(step.selector.cel for step in topology.spec.steps if step.selector is not None)
-    return selectors | forecasts.asked(topology)
+    return selectors | forecasts.asked(topology) | rdma.asked(topology)
 
 
 def asked_by_claim(claim: ResourceClaim | ResourceClaimTemplate, classes: Classes) -> frozenset[str]:
@@ -130,6 +130,15 @@ def of_facts(
     slices = [_slice(number, offer, policies, lists=False) for number, offer in enumerate(offers.nodes)]
     reported = {str(number): offer.node for number, offer in enumerate(offers.nodes)}
     yield from forecasts.of_topology(topology, possible_devices(slices, reported), schemas, in_time=in_time)
+
+
+def of_rdma_modes(topology: NetworkTopology, policies: Policies, offers: Offers) -> Iterator[tuple[Finding, bool]]:
+    """The steps of a sound topology that share an RDMA device, for the devices that nodes report (`rdma.modes`)."""
+    if not rdma.asked(topology) or not offers.nodes:
+        return
+    slices = [_slice(number, offer, policies, lists=False) for number, offer in enumerate(offers.nodes)]
+    reported = {str(number): offer.node for number, offer in enumerate(offers.nodes)}
+    yield from rdma.modes(topology, possible_devices(slices, reported), are_all=offers.are_all)
 
 
 def _findings(

@@ -32,6 +32,8 @@ def errors(new: NetworkTopology, world: World, old: NetworkTopology | None = Non
     yield from (finding for finding, wrong in check_names(new, world.added) if wrong)
     yield from addresses.default_routes(new)
     yield from pod_networks.check_steps(new, world.pod_networks)
+    if old is None or shape(new) != shape(old):
+        yield from (f for f, wrong in searches.of_rdma_modes(new, world.policies, world.offers) if wrong)
 
 
 def warnings(new: NetworkTopology, world: World, in_time: Callable[[], bool]) -> Iterator[Finding]:
@@ -49,6 +51,7 @@ def warnings(new: NetworkTopology, world: World, in_time: Callable[[], bool]) ->
     yield from (finding for finding, wrong in check_names(new, world.added) if not wrong)
     yield from pod_networks.missing(new, world.pod_networks, world.where)
     yield from network_mtus.check(new, world.pod_networks)
+    yield from (f for f, wrong in searches.of_rdma_modes(new, world.policies, world.offers) if not wrong)
     yield from searches.of_topology(new, world.policies, world.offers, in_time)
     yield from searches.of_facts(new, schemas, world.policies, world.offers, in_time)
 

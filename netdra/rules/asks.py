@@ -111,7 +111,7 @@ def _rank(attribute: str) -> tuple[bool, bool, str]:
 
 
 def _choice(called: str, choice: ExactDeviceRequest | DeviceSubRequest, path: Path, added: Added) -> Iterator[_Judged]:
-    own = (names.BANDWIDTH, names.VFS, names.ADDRESSES)
+    own = (names.BANDWIDTH, names.VFS, names.GIDS, names.ADDRESSES)
     known = [*map(names.qualified, own), *added.capacity]
     asked = choice.capacity.requests if choice.capacity is not None else {}
     for name, amount in asked.items():
@@ -130,7 +130,7 @@ def _choice(called: str, choice: ExactDeviceRequest | DeviceSubRequest, path: Pa
 
 
 def _without_domain(called: str, name: str, asked: Collection[str], place: Path) -> Iterator[_Judged]:
-    """A capacity that is requested without its domain, under which devices publish it (decision D79)."""
+    """A capacity that is requested without its domain, under which devices publish it (decision D80)."""
     whole = names.qualified(name)
     if whole in asked:
         what = f', request "{called}": capacity "{name}" is requested twice, also as "{whole}"'

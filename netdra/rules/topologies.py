@@ -19,7 +19,7 @@ from netdra.model.findings import Finding, Path, about
 from netdra.model.plan import Plan
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import BUILTIN_TYPES, NetworkTopology
-from netdra.rules import bonds, confine, foreign_macs, shipped
+from netdra.rules import bonds, confine, foreign_macs, routing, shipped, sysctls
 from netdra.rules.contract import Contract
 from netdra.rules.pod import check_mtus, check_plans
 from netdra.rules.schemas import check_graph, plugins
@@ -51,6 +51,8 @@ def check_topology(topology: NetworkTopology, schemas: Sequence[CNIPluginSchema]
     configs = _configs(compiled, contracts)
     paths = {finding.path for finding in configs}
     return (
+        *routing.errors(compiled),
+        *sysctls.errors(compiled),
         *_selectors(compiled),
         *_class_names(compiled),
         *clashes,
@@ -74,7 +76,7 @@ def check_configs(topology: NetworkTopology, described: Collection[str] = ()) ->
         return findings
     contracts = shipped.contracts(plugins(compiled.steps) - (set(described) - BUILTIN_TYPES))
     _, clashes = interfaces.examine([compiled])
-    configs = _configs(compiled, contracts)
+    configs = (*routing.errors(compiled), *sysctls.errors(compiled), *_configs(compiled, contracts))
     paths = {finding.path for finding in configs}
     planned = () if clashes else _plan(topology, compiled, ())
     return (*clashes, *configs, *(entry for entry in planned if entry.path not in paths))
@@ -117,6 +119,7 @@ def check_unwise(topology: NetworkTopology) -> Iterator[Finding]:
     yield from bonds.failover(topology)
     yield from foreign_macs.check(topology)
     plan = bind.unbound(topology)
+    yield from routing.unwise(compiled, plan)
     yield from _placed(_true(check_mtus([plan]), plan, compiled), plan, compiled)
 
 

@@ -16,6 +16,7 @@ from netdra.model.errors import InvalidInputError
 from netdra.model.findings import Finding, Path, dotted, quoted
 from netdra.model.inventory import DEVICE_FILE
 from netdra.model.plan import MAX_RATE_KEYS, MIN_RATE_KEYS, PlannedStep
+from netdra.rules import routing
 from netdra.rules.networks import host_local
 
 _BOND_NUMBERS = (
@@ -52,6 +53,7 @@ def check_values(step: PlannedStep, name_of: Callable[[str], str]) -> Iterator[F
     if step.type == "tuning":
         yield from _sysctls(step)
         yield from _routes(step)
+        yield from routing.check(step)
         yield from _ethtool(step)
     elif step.type == "sriov":
         yield from _sriov(step)
@@ -271,14 +273,20 @@ def _route(path: Path, entry: Mapping[str, Any], places: dict[str, int]) -> Iter
     if is_word or (isinstance(scope, int) and not 0 <= scope <= _MOST_SCOPE):
         hint = f"one of {', '.join(_SCOPES)}, or 0 to {_MOST_SCOPE}"
         yield Finding(f"{scope!r:.40} is not a route scope", hint, (*path, "scope"))
-    values = (destination, gateway, entry.get("source") or "")
+    hops = [hop for _, hop in routing.entries(entry, "nexthops")]
+    routers = [hop.get("gateway") or "" for hop in hops]
+    values = (destination, gateway, entry.get("source") or entry.get("src") or "", *routers)
     if not all(isinstance(value, str) for value in values) or any("{{" in value for value in values):
+        return
+    if gateway and hops:
+        what = "a route has a gateway or nexthops, not both"
+        yield Finding(what, "move the gateway into nexthops", (*path, "nexthops"))
         return
     if not destination:
         yield Finding("the route does not have a destination", 'set destination, e.g. 10.0.0.0/8 or "default"', path)
         return
     try:
-        network = texts.network(destination, *values[1:])
+        network = texts.network(destination, gateway or next(filter(None, routers), ""), *values[2:])
     except ValueError:
         if not all(value == "" or texts.fits(value, "ip") for value in values[1:]):
             return  # the schema's check reports it
@@ -286,8 +294,10 @@ def _route(path: Path, entry: Mapping[str, Any], places: dict[str, int]) -> Iter
         hint = "destination must be a network such as 10.0.0.0/8, and gateway an address of the same family"
         yield Finding(f"route to {quoted(destination)}{by} is not valid", hint, path)
         return
-    what, hint = texts.route_fault(network, *values[1:], scope if isinstance(scope, str | int) else None)
-    key = repr(_route_key(network, *values[1:], entry))
+    reach = scope if isinstance(scope, str | int) else None
+    faults = (texts.route_fault(network, router, values[2], reach) for router in (gateway, *routers))
+    what, hint = next((fault for fault in faults if fault[0]), ("", ""))
+    key = repr((_route_key(network, gateway, values[2], entry), [sorted(map(str, hop.items())) for hop in hops]))
     if what:
         yield Finding(what, hint, path)
     elif key in places:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Annotated, Literal
 
 import msgspec
@@ -18,7 +19,7 @@ import msgspec
 from netdra.kernel import address, link, route, uapi, unlocked
 from netdra.kernel.errors import KernelError, KernelMissingError
 from netdra.kernel.netlink import Socket
-from netdra.kernel.route import Route
+from netdra.kernel.route import NextHop, Route
 from netdra.model import texts
 from netdra.model.errors import InvalidInputError, PermanentError
 from netdra.model.result import CNIAddress, CNIRoute, StepResult
@@ -30,8 +31,20 @@ DEFAULT_METRICS: Mapping[bool, int] = {False: 0, True: 1024}
 _SCOPES = {"global": uapi.RT_SCOPE_UNIVERSE, "link": uapi.RT_SCOPE_LINK, "host": uapi.RT_SCOPE_HOST}
 
 
+class NextHopParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One next hop of several, on the step's interface or on another one of the pod."""
+
+    gateway: str = ""
+    dev: str = ""
+    weight: Annotated[int, msgspec.Meta(ge=1, le=256)] = 1
+    onlink: bool = False
+
+
 class RouteParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One route as configs write it; `dst`, `gw` and `priority` are CNI's words for the first three."""
+    """One route as configs write it; `dst`, `gw` and `priority` are CNI's words for the first three.
+
+    `src` is another word for `source`.
+    """
 
     destination: str = ""
     gateway: str = ""
@@ -45,6 +58,8 @@ class RouteParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     advmss: Count | None = None
     onlink: bool = False
     source: str = ""
+    src: str = ""
+    nexthops: Annotated[tuple[NextHopParams, ...], msgspec.Meta(max_length=32)] = ()
 
 
 class AddedAddressing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -91,16 +106,23 @@ def checked_route(params: RouteParams, where: str) -> Route:
             f"{where}: {one} and {other} are two names of one field", hint="leave one of the two out"
         )
     destination, gateway = params.destination or params.dst, params.gateway or params.gw
+    source = params.source or params.src
+    if gateway and params.nexthops:
+        raise InvalidInputError(
+            f"{where}: a route has a gateway or nexthops, not both", hint="move the gateway into nexthops"
+        )
     try:
-        network = texts.network(destination, gateway, params.source)
+        routers = [hop.gateway for hop in params.nexthops if hop.gateway]
+        network = texts.network(destination, gateway or next(iter(routers), ""), source, *routers)
     except ValueError:
         raise InvalidInputError(
             f'{where}: no route can be made to "{destination[:80]}" by "{gateway[:80]}"',
             hint="destination is a network as 10.0.0.0/8, gateway an address of the same family",
         ) from None
-    what, hint = texts.route_fault(network, gateway, params.source, params.scope)
-    if what:
-        raise InvalidInputError(f"{where}: {what}", hint=hint)
+    for router in (gateway, *routers):
+        what, hint = texts.route_fault(network, router, source, params.scope)
+        if what:
+            raise InvalidInputError(f"{where}: {what}", hint=hint)
     scope = _SCOPES[params.scope] if isinstance(params.scope, str) else params.scope
     return Route(
         destination=network,
@@ -111,7 +133,16 @@ def checked_route(params: RouteParams, where: str) -> Route:
         mtu=params.mtu or 0,
         advmss=params.advmss or 0,
         on_link=params.onlink,
-        source=params.source,
+        source=source,
+        hops=tuple(
+            NextHop(
+                gateway=hop.gateway and texts.ip(hop.gateway),
+                if_name=hop.dev,
+                weight=hop.weight,
+                on_link=hop.onlink or params.onlink,
+            )
+            for hop in params.nexthops
+        ),
     )
 
 
@@ -188,7 +219,11 @@ def missing(wanted: AddedAddressing, index: int, pod: PodSpace) -> AddedAddressi
     return AddedAddressing(
         if_name=wanted.if_name,
         addresses=tuple(text for text in wanted.addresses if text not in present),
-        routes=tuple(entry for entry in wanted.routes if route_key(entry, index) not in routes),
+        routes=tuple(
+            entry
+            for entry in wanted.routes
+            if not {route_key(path, index) for path in located(entry, index, pod).paths} <= routes
+        ),
     )
 
 
@@ -209,6 +244,28 @@ def route_key(entry: Route, index: int = 0) -> tuple[str, str, int, int, int]:
     return (_spelled(entry.destination), _spelled(entry.gateway), entry.index or index, entry.table, metric)
 
 
+def located(entry: Route, index: int, pod: PodSpace) -> Route:
+    """A route through the link of that index, or through the links that its next hops name.
+
+    Raises:
+        PermanentError: the pod has no such link.
+    """
+    if not entry.hops:
+        return msgspec.structs.replace(entry, index=entry.index or index)
+    hops = []
+    for hop in entry.hops:
+        at = unlocked.index_of(pod.sock, hop.if_name) if hop.if_name else index
+        if not at:
+            raise PermanentError(
+                f'route to {entry.destination}: the pod has no interface "{hop.if_name}"',
+                hint="let the step depend on the step that makes it",
+            )
+        hops.append(msgspec.structs.replace(hop, index=at))
+    return msgspec.structs.replace(
+        entry, hops=tuple(hops), links=tuple(hop.index for hop in hops), gateways=tuple(hop.gateway for hop in hops)
+    )
+
+
 def present_addresses(sock: Socket, index: int) -> set[str]:
     """The addresses of an interface, each spelled as `texts.cidr` spells it: the kernel's texts are the C library's."""
     return {texts.cidr(entry.text) for entry in address.dump(sock, index)}
@@ -225,7 +282,7 @@ def add(wanted: AddedAddressing, index: int, pod: PodSpace) -> None:
     for text in wanted.addresses:
         address.add(pod.sock, index, text)
     for entry in wanted.routes:
-        route.add(pod.sock, msgspec.structs.replace(entry, index=index), prepend=True)
+        route.add(pod.sock, located(entry, index, pod), prepend=True)
 
 
 def remove(added: AddedAddressing, site: Site) -> None:
@@ -241,7 +298,8 @@ def remove(added: AddedAddressing, site: Site) -> None:
     if netdev is None:
         return
     for entry in reversed(added.routes):
-        _delete_route(sock, msgspec.structs.replace(entry, index=netdev.index))
+        with suppress(PermanentError):  # the route went with the link of a next hop
+            delete_route(sock, located(entry, netdev.index, site.pod))
     for text in reversed(added.addresses):
         _delete_address(sock, netdev.index, text)
 
@@ -253,7 +311,9 @@ def described(result: StepResult, addresses: Sequence[str], routes: Sequence[Rou
     """
     ips = tuple(CNIAddress(address=text, gateway=_gateway(text, routes), interface=place) for text in addresses)
     return msgspec.structs.replace(
-        result, ips=(*result.ips, *ips), routes=(*result.routes, *(_described(entry) for entry in routes))
+        result,
+        ips=(*result.ips, *ips),
+        routes=(*result.routes, *(_described(entry) for entry in routes if not entry.hops)),
     )
 
 
@@ -313,7 +373,12 @@ def enable_ipv6(if_name: str, index: int, pod: PodSpace) -> None:
         ) from None
 
 
-def _delete_route(sock: Socket, entry: Route) -> None:
+def delete_route(sock: Socket, entry: Route) -> None:
+    """Delete a route; one that is gone is not an error.
+
+    Raises:
+        KernelError: the kernel refused.
+    """
     try:
         route.delete(sock, entry)
     except KernelError as problem:

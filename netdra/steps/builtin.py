@@ -33,12 +33,14 @@ from netdra.steps.sriov import SRIOV, VirtualFunction
 from netdra.steps.tuning import TUNING
 from netdra.steps.vfio_pci import VFIO_PCI
 from netdra.steps.vlan import VLAN
+from netdra.steps.vrf import VRF
 
 TYPES: Mapping[str, Builtin[Any, Any]] = {
     "sriov": SRIOV,
     "host-device": HOST_DEVICE,
     "bond": BOND,
     "vlan": VLAN,
+    "vrf": VRF,
     "tuning": TUNING,
     "vfio-pci": VFIO_PCI,
     "rdma": RDMA,

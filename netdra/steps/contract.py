@@ -62,6 +62,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
         if_name: the interface that it makes or changes.
         network: the network's name, for IPAM plugins.
         device: the device that was allocated for it, if it is a root step.
+        below: the allocated devices that a derived step stands on, in the order of the plan.
         port: the device's port in Neutron, if the step has one.
         keep: what of its configuration on the node the device keeps.
         default_route: whether the step may give the pod a default route that comes before that of `eth0`.
@@ -77,6 +78,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     network: str
     config: Mapping[str, Any]
     device: PlannedDevice | None = None
+    below: tuple[PlannedDevice, ...] = ()
     port: PlannedPort | None = None
     keep: tuple[Keep, ...] = ()
     default_route: bool = False

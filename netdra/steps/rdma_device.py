@@ -1,12 +1,16 @@
 """The rdma step: the pod gets an RDMA device's files, and the device itself where each belongs to one namespace.
 
-A derived step takes the RDMA device of the interface that the step before it brought. A root step takes the allocated
-device, and a netdev that this has on the host moves along, since RoCE takes its addresses from the netdev.
+A derived step takes the RDMA device of the interface that the step before it brought. If that interface only stands on
+an allocated device, which stays on the host, such as a macvlan or an ipvlan, it takes that device's RDMA device: pods
+share it, each by the addresses of its own interface, which the kernel enters into the port's GID table. A root step
+takes the allocated device, and a netdev that this has on the host moves along, since RoCE takes its addresses from the
+netdev.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Literal
 
 import msgspec
 
@@ -26,25 +30,34 @@ from netdra.steps.rdma_state import RdmaState
 
 _EXCLUSIVE = "exclusive"
 _CM = "rdma_cm"
+_MANAGEMENT = ("umad", "issm")
+_SHARED_MODE = "set the node's mode before any pod runs: rdma system set netns shared"
 
 
 class RdmaParams(Params, frozen=True, kw_only=True):
-    """Which RDMA device, where it is not the allocated one or that of the interface before."""
+    """Which RDMA device, where it is not the allocated one or that of the interface before, and which files of it.
+
+    `management` are the files besides those for data: of a device that stays on the host none by default, of another
+    one all. With `umad` a process sends management packets of the port, as any other user of the port could.
+    """
 
     rdma_device: str = ""
+    management: tuple[Literal["umad", "issm"], ...] | None = None
 
 
 class RdmaMoved(Record, frozen=True, kw_only=True):
     """An RDMA device as it is.
 
     `netdev` moves along with it. `own` is true for a root step's device, and false for that of an interface which
-    another step brought and holds. `state` is None in records of an older netdra.
+    another step brought and holds. `stays` is true for one that stays on the host, for others, too. `state` is None
+    then, and in records of an older netdra.
     """
 
     rdma_device: str
     address: str
     exclusive: bool
     own: bool
+    stays: bool = False
     netdev: Moved | None = None
     state: RdmaState | None = None
 
@@ -63,12 +76,21 @@ def _prepare(order: Order, params: RdmaParams) -> None:
 
 def _observe(order: Order, params: RdmaParams, site: Site) -> RdmaMoved:
     devices = rdma.devices(site.sysfs)
-    name = _name(order, params, devices)
+    name, stays = _name(order, params, devices)
     if name not in devices:
         raise PermanentError(
             f'{order.called}: the host has no RDMA device "{name}"', hint=f"there are: {', '.join(devices) or 'none'}"
         )
     address, netdev_name = devices[name]
+    exclusive = is_exclusive()
+    if stays:
+        if exclusive:
+            raise PermanentError(
+                f'{order.called}: RDMA device "{name}" is shared, but the RDMA namespace mode of the node is '
+                "exclusive: a device is in one network namespace",
+                hint=_SHARED_MODE,
+            )
+        return RdmaMoved(rdma_device=name, address=address, exclusive=False, own=False, stays=True)
     moved = _netdev(order, address, netdev_name, site)
     if moved is not None and not site.sysfs.exists(f"class/infiniband/{name}/device"):
         raise PermanentError(
@@ -78,7 +100,7 @@ def _observe(order: Order, params: RdmaParams, site: Site) -> RdmaMoved:
     return RdmaMoved(
         rdma_device=name,
         address=address,
-        exclusive=is_exclusive(),
+        exclusive=exclusive,
         own=order.device is not None,
         netdev=None if moved is None else msgspec.structs.replace(moving.observe(order, moved, site), rdma=None),
         state=rdma_state.seen(name, address, counted=_is_of_pod(order, address)),
@@ -94,7 +116,7 @@ def _is_of_pod(order: Order, address: str) -> bool:
     return bool(address) and address in at
 
 
-def _apply(order: Order, _: RdmaParams, record: RdmaMoved, site: Site) -> StepResult:
+def _apply(order: Order, params: RdmaParams, record: RdmaMoved, site: Site) -> StepResult:
     if record.exclusive:
         with rdma.open_socket() as sock:
             rdma.move(sock, record.rdma_device, site.inside.namespace.fd)
@@ -103,7 +125,7 @@ def _apply(order: Order, _: RdmaParams, record: RdmaMoved, site: Site) -> StepRe
     device = StepDevice(
         pci_address=record.address,
         iommu_group=iommu_group(record.address, site.sysfs),
-        device_nodes=character_devices(record.rdma_device, site.sysfs),
+        device_nodes=character_devices(record.rdma_device, site.sysfs, _management(params, stays=record.stays)),
         rdma_device=record.rdma_device,
     )
     result = order.previous
@@ -153,6 +175,8 @@ def _check(order: Order, _: RdmaParams, final: StepResult, site: Site) -> tuple[
     if device is None:
         return ("the result names no RDMA device",)
     drift = []
+    if device.rdma_device not in rdma.devices(site.sysfs) and not is_exclusive():
+        drift.append(f'RDMA device "{device.rdma_device}" is not on the host')
     if is_exclusive():
         with site.inside.namespace.socket(NETLINK_RDMA) as sock:
             try:
@@ -165,34 +189,59 @@ def _check(order: Order, _: RdmaParams, final: StepResult, site: Site) -> tuple[
     return (*drift, *check_interface(order.if_name, final, site)) if own_interface else tuple(drift)
 
 
-def character_devices(name: str, sysfs: Sysfs) -> tuple[str, ...]:
+def _management(params: RdmaParams, *, stays: bool) -> tuple[str, ...]:
+    """The kinds of files for management that a pod gets."""
+    if params.management is not None:
+        return params.management
+    return () if stays else _MANAGEMENT
+
+
+def character_devices(name: str, sysfs: Sysfs, management: tuple[str, ...] = _MANAGEMENT) -> tuple[str, ...]:
     """The files of an RDMA device below /dev/infiniband, and the connection manager's file, which all share."""
     nodes = [
         entry
         for group in ("infiniband_verbs", "infiniband_mad")
         for entry in sysfs.listing(f"class/{group}")
+        if group == "infiniband_verbs" or entry.startswith(management)
         if sysfs.text(f"class/{group}/{entry}/ibdev") == name
     ]
     shared = [_CM] if sysfs.exists(f"class/misc/{_CM}") else []
     return tuple(f"/dev/infiniband/{entry}" for entry in (*nodes, *shared))
 
 
-def _name(order: Order, params: RdmaParams, devices: dict[str, tuple[str, str]]) -> str:
+def _name(order: Order, params: RdmaParams, devices: dict[str, tuple[str, str]]) -> tuple[str, bool]:
+    """The step's RDMA device, and whether it is that of a device which stays on the host."""
     if params.rdma_device:
-        return params.rdma_device
-    if order.device is not None and order.device.rdma_device:
-        return order.device.rdma_device
-    address = order.device.pci_address if order.device is not None else _last_address(order.previous)
-    netdev = order.device.if_name if order.device is not None else ""
-    names = [
-        name for name, (at, parent) in devices.items() if (address and at == address) or (netdev and parent == netdev)
-    ]
-    if not names:
-        raise PermanentError(
-            f"{order.called}: no RDMA device belongs to {address or netdev or 'what it depends on'}",
-            hint="set rdmaDevice, or let the step depend on one that brings an RDMA capable interface",
-        )
-    return names[0]
+        return params.rdma_device, False
+    if order.device is not None:
+        device = order.device
+        found = device.rdma_device or _of(device.pci_address, device.if_name, devices)
+        of = device.pci_address or device.if_name
+    else:
+        of = _last_address(order.previous)
+        found = _of(of, "", devices)
+    if found:
+        return found, False
+    for device in reversed(order.below):
+        found = _of(device.pci_address, device.if_name, devices)
+        if found or device.rdma_device:
+            return found or device.rdma_device, True
+    names = ", ".join(f'"{device.if_name or device.device}"' for device in order.below)
+    raise PermanentError(
+        f"{order.called}: no RDMA device belongs to {of or names or 'its dependencies'}",
+        hint='select an RDMA capable device: device.attributes["dra.networking"].rdma',
+    )
+
+
+def _of(address: str, netdev: str, devices: dict[str, tuple[str, str]]) -> str:
+    """The RDMA device at a PCI address, or that of a netdev; "" without one.
+
+    That of an active LACP bond is bound to the bond's netdev: the driver has made one device of both ports.
+    """
+    for name, (at, parent) in devices.items():
+        if (netdev and parent == netdev) or (address and at == address):
+            return name
+    return ""
 
 
 def _last_address(previous: StepResult) -> str:

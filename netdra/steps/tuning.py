@@ -22,11 +22,12 @@ from netdra.kernel.netns import Namespace
 from netdra.model.errors import PermanentError
 from netdra.model.identity import DeviceIdentity
 from netdra.model.result import CNIInterface, StepResult
-from netdra.steps import addressing, identity, moving, mtu, netdevs, offload, sysctl
+from netdra.steps import addressing, identity, moving, mtu, netdevs, offload, routing, sysctl
 from netdra.steps.addressing import AddedAddressing
 from netdra.steps.contract import Attempts, Builtin, Order, Record, Site
 from netdra.steps.drift import check_interface
 from netdra.steps.offload import Offloads
+from netdra.steps.routing import Routing
 from netdra.steps.tuning_params import TuningParams, TuningValues, wanted_by
 
 
@@ -43,7 +44,13 @@ class Tuned(Record, frozen=True, kw_only=True):
     txqlen: int | None = None
     sysctl: Mapping[str, str] = {}
     added: AddedAddressing | None = None
+    routing: Routing | None = None
     offloads: Offloads = Offloads()
+
+    @property
+    def needs_up(self) -> bool:
+        """Whether the step adds what only a link that is up has."""
+        return self.added is not None or (self.routing is not None and bool(self.routing.neighbours))
 
 
 def _prepare(order: Order, params: TuningParams) -> None:
@@ -61,6 +68,7 @@ def _observe(order: Order, params: TuningParams, site: Site) -> Tuned:
         )
     _, offloads, _ = offload.state(params.ethtool, netdev.index, netdev.name, pod.namespace, order.called)
     added = addressing.ahead(addressing.missing(wanted.added, netdev.index, pod), pod)
+    lacking = routing.missing(wanted.routing, netdev.index, pod)
     return Tuned(
         device=identity.identity_of(netdev, site.sysfs),
         if_name=netdev.name,
@@ -72,6 +80,7 @@ def _observe(order: Order, params: TuningParams, site: Site) -> Tuned:
         txqlen=None if wanted.txqlen is None else netdev.txqlen,
         sysctl=sysctl.restorable(pod.namespace, tuple(wanted.sysctl)) if wanted.sysctl else {},
         added=added if added.addresses or added.routes else None,
+        routing=None if lacking.is_nothing else lacking,
         offloads=offloads,
     )
 
@@ -91,10 +100,12 @@ def _apply(order: Order, params: TuningParams, tuned: Tuned, site: Site) -> Step
     site.notes.extend(lacking + offload.change(offloads, index, pod.namespace))
     if wanted.sysctl:
         sysctl.write(pod.namespace, wanted.sysctl)
+    if tuned.needs_up and not tuned.up:
+        link.change(pod.sock, index, up=True)
     if tuned.added is not None:
-        if not tuned.up:
-            link.change(pod.sock, index, up=True)
         addressing.add(tuned.added, index, pod)
+    if tuned.routing is not None:
+        routing.add(tuned.routing, index, pod)
     return _result(order, wanted, moving.as_it_is(tuned.if_name, site), site)
 
 
@@ -117,9 +128,15 @@ def _undo(tuned: Tuned, site: Site) -> tuple[str, ...]:
 
 def _undo_in_namespace(tuned: Tuned, site: Site) -> None:
     """Undo what belongs to the namespace and not to the device."""
-    if tuned.added is not None:
-        addressing.remove(tuned.added, site)
-    sysctl.give_back(site.inside.namespace, tuned.sysctl)
+    attempts, added = Attempts(), tuned.added
+    rules = tuned.routing
+    if rules is not None:
+        index = unlocked.index_of(site.inside.sock, tuned.if_name)
+        attempts.run(lambda: routing.remove(rules, index, site))
+    if added is not None:
+        attempts.run(lambda: addressing.remove(added, site))
+    attempts.run(lambda: sysctl.give_back(site.inside.namespace, tuned.sysctl))
+    attempts.result()
 
 
 def _undo_on_device(tuned: Tuned, netdev: Link, sock: Socket, space: Namespace) -> tuple[str, ...]:
@@ -138,7 +155,7 @@ def _undo_on_device(tuned: Tuned, netdev: Link, sock: Socket, space: Namespace) 
     mac = tuned.mac
     if mac is not None and mac != netdev.address:
         attempts.run(lambda: _set_mac(sock, netdev.index, mac, up=netdev.is_up))
-    if tuned.added is not None and netdev.is_up and not tuned.up:
+    if tuned.needs_up and netdev.is_up and not tuned.up:
         attempts.run(lambda: link.change(sock, netdev.index, up=False))
     return attempts.result()
 
@@ -165,6 +182,7 @@ def _check(order: Order, params: TuningParams, final: StepResult, site: Site) ->
     ]
     lost = addressing.missing(msgspec.structs.replace(wanted.added, addresses=()), netdev.index, site.inside)
     drift += [f"route to {route.destination} is gone" for route in lost.routes]
+    drift += routing.drift(wanted.routing, netdev.index, site.inside)
     offloads, now, _ = offload.state(params.ethtool, netdev.index, netdev.name, site.inside.namespace, order.called)
     offloads = offload.without(offloads, [entry.offloads for entry in later])
     return (*drift, *offload.drift(offloads, now, f'interface "{order.if_name}"'))

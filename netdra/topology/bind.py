@@ -375,6 +375,8 @@ def _steps(
             pod_network=step.pod_network,
             keep=_keep(graph, step, allotted.get(step.name)),
             default_route=step.default_route,
+            source_routing=step.source_routing,
+            sysctls=step.sysctls,
         )
         for step in filled(graph, given).steps
     )

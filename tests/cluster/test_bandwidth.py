@@ -13,7 +13,7 @@ from netdra.slices.pack import pack
 from testbed.api import Object
 from testbed.objects import CLAIM
 from testbed.workspace import Workspace
-from tests.builders import OURS, exclusive, inventory, named, policy, shared, sriov
+from tests.builders import OURS, exclusive, inventory, named, pf, policy, shared, sriov
 
 DRIVER = "dra.networking"
 VFS = f'{OURS}.type == "vf"'
@@ -62,6 +62,20 @@ def test_a_claim_gets_a_vf_with_as_much_bandwidth_as_it_asks_for_or_none(
     placed = [workspace.place(asking(anything, mbits), node=node) for mbits in asked]
     assert [bool(reason) for _, reason in placed] == [not device for device in expected]
     assert [workspace.devices(claim)[0] if claim else "" for claim, _ in placed] == expected
+
+
+def test_a_pod_is_pending_when_the_gid_table_of_a_shared_rdma_device_is_full(workspace: Workspace) -> None:
+    """8 entries of RoCE v2: 2 of the host, 2 for each of three pods."""
+    node = workspace.add_node()
+    nic = pf("ens1", rdma_mode="shared", gid_entries=8, gid_versions=1)
+    result = expose(inventory(nic, node=node), [shared("share", "true", supportedCNIPlugins=[{"name": "macvlan"}])])
+    assert result.problems == ()
+    workspace.publish(node, *[documents.plain(each) for each in pack(result, node=node)])
+    anything = workspace.add_class("any", f'device.driver == "{DRIVER}"')
+    request = {"name": "it", "exactly": {"deviceClassName": anything}}
+    placed = [workspace.place(request, node=node) for _ in range(4)]
+    assert [reason for _, reason in placed[:3]] == [""] * 3
+    assert "cannot allocate all claims" in placed[3][1]
 
 
 def test_a_claim_consumes_the_capacity_that_its_plugin_requires(workspace: Workspace) -> None:

@@ -364,3 +364,32 @@ def test_a_link_that_goes_down_and_up_is_seen(pfs: tuple[PF, ...], watcher: Watc
         "the PF is up",
     )
     assert interface(up, pf).link_speed == int(Path(f"/sys/class/net/{pf.name}/speed").read_text())
+
+
+def test_a_bond_and_what_stands_on_it_follow_the_hardware_below_them(pfs: tuple[PF, ...], watcher: Watcher) -> None:
+    """Two VFs of one PF, then one of each PF: the PCIe root and the NUMA node are those of all, or none."""
+    near, far = (pf.vf(number) for pf, number in ((pfs[0], 5), (pfs[1], 5)))
+    names = [near.name, pfs[0].vf(6).name, far.name]
+
+    def of(inventory: Inventory, name: str) -> tuple[str, int, tuple[str, ...]]:
+        found = next((each for each in inventory.interfaces if each.if_name == name), Interface())
+        return found.pcie_root, found.numa_node, found.pcie_roots
+
+    ip("link", "add", "bond7", "type", "bond", "mode", "active-backup", "miimon", "100")
+    try:
+        for name in names[:2]:
+            ip("link", "set", name, "down")
+            ip("link", "set", name, "master", "bond7")
+        ip("link", "add", "link", "bond7", "name", "bond7.9", "type", "vlan", "id", "9")
+        ip("link", "add", "link", "bond7.9", "name", "mac7", "type", "macvlan", "mode", "bridge")
+        one = (pfs[0].pcie_root, pfs[0].numa_node, ())
+        for name in ("bond7", "bond7.9", "mac7"):
+            follow(watcher, lambda seen, name=name: of(seen, name) == one, f"{name} to have the facts of one PF")  # type: ignore[misc]
+        ip("link", "set", names[2], "down")
+        ip("link", "set", names[2], "master", "bond7")
+        both = ("", -1, tuple(sorted(pf.pcie_root for pf in pfs)))
+        for name in ("bond7", "bond7.9", "mac7"):
+            follow(watcher, lambda seen, name=name: of(seen, name) == both, f"{name} to have both PCIe roots")  # type: ignore[misc]
+    finally:
+        ip("link", "delete", "bond7")
+    follow(watcher, lambda seen: of(seen, "mac7") == ("", -1, ()), "the stack to be gone")

@@ -26,7 +26,7 @@ def test_binary_plugins_work_on_a_vf_attached_by_a_built_in_step(pfs: tuple[PF, 
             step("data", "vlan", "data0", {**on_vf, "vlanId": 100, **static("10.1.0.5/24")}, after=["vf"], binary=True),
             step("ipv", "ipvlan", "ipv0", {**on_vf, "mode": "l3", **static("10.2.0.5/24")}, after=["vf"]),
             step("dummy", "dummy", "lo1", static("10.4.0.5/32"), after=["vf"]),
-            step("red", "vrf", "data0", {"vrfname": "red", "table": 100}, after=["data"]),
+            step("red", "vrf", "data0", {"vrfname": "red", "table": 100}, after=["data"], binary=True),
             step("tune", "tuning", "data0", {"dev": "data0", "mtu": 1400}, after=["red"]),
         )
     )

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,11 +19,14 @@ from netdra.chain import site as sites
 from netdra.chain.check import check
 from netdra.chain.checkpoint import PodIdentity
 from netdra.chain.report import AttachError
+from netdra.discovery.scan import scan
+from netdra.kernel.rdma import gid_table
+from netdra.kernel.sysfs import Sysfs
 from netdra.model.plan import PlannedStep
 from netdra.steps import rdma_state
 from netdra.steps.settings import StrandedError
 from testbed.waiting import until
-from tests.hardware.node import PATIENCE, PF, run
+from tests.hardware.node import PATIENCE, PF, ip, run
 from tests.hardware.pods import Pod, allocated, assert_as_before, node_state
 from tests.plans import plan, step
 
@@ -82,6 +86,84 @@ def test_shared_devices_are_given_by_their_files(pfs: tuple[PF, ...], rxe: str, 
     )
 
     assert pod.detach().is_clean
+    assert_as_before(before, pod.settings)
+
+
+# RDMA_USER_CM_CMD_CREATE_ID, _BIND and _QUERY_ROUTE (include/uapi/rdma/rdma_user_cm.h): a process that listens at an
+# address of its namespace, and the node GUID of the RDMA device to which the kernel has bound it.
+_BIND = """
+import ctypes, os, socket, struct, sys
+cm = os.open("/dev/infiniband/rdma_cm", os.O_RDWR)
+answer = ctypes.create_string_buffer(512)
+def ask(command, body, size):
+    os.write(cm, struct.pack("=IHH", command, len(body), size) + body)
+where = ctypes.addressof(answer)
+ask(0, struct.pack("=QQHB5x", 1, where, 0x106, 2), 4)
+number, = struct.unpack_from("=I", answer)
+address = struct.pack("=HH4s8x", socket.AF_INET, socket.htons(7000), socket.inet_aton(sys.argv[1]))
+ask(20, struct.pack("=IHH128s", number, len(address), 0, address), 0)
+ask(5, struct.pack("=QII", where, number, 0), 256)
+print(answer.raw[:8].hex())
+"""
+
+
+def sharing(pf: PF, rxe: str, number: int, **config: Any) -> tuple[PlannedStep, ...]:
+    """A macvlan on a PF that pods share, and the PF's RDMA device."""
+    addresses = {"type": "static", "addresses": [{"address": f"10.9.0.{number}/24"}]}
+    device = allocated(pf, rdma_device=rxe, share_id=f"s{number}", request="nic")
+    nic = step("nic", "macvlan", "net1", {"master": pf.name, "mode": "bridge", "ipam": addresses}, device=device)
+    return nic, step("roce", "rdma", "net1", config, after=["nic"])
+
+
+def gids(rxe: str) -> dict[str, str]:
+    """The entries of the GID table, each with the name of its netdev."""
+    port = Path(f"/sys/class/infiniband/{rxe}/ports/1")
+    read = ((entry.name, entry.read_text().strip()) for entry in sorted((port / "gids").iterdir(), key=_number)[:16])
+    return {gid: (port / "gid_attrs/ndevs" / at).read_text().strip() for at, gid in read if set(gid) != {"0", ":"}}
+
+
+def _number(entry: Path) -> int:
+    return int(entry.name)
+
+
+def test_pods_share_an_rdma_device_each_with_the_gids_of_its_own_interface(
+    pfs: tuple[PF, ...], rxe: str, new_pod: Callable[[], Pod]
+) -> None:
+    """Between them rxe of Linux 6.12 passes no data: it searches routes and listens in the first namespace alone."""
+    ip("link", "set", pfs[0].name, "up")
+    before = gids(rxe)
+    table = gid_table(Sysfs(), rxe)
+    pods = [new_pod() for _ in range(3)]
+    for number, pod in enumerate(pods, 1):
+        report = pod.attach(plan(*sharing(pfs[0], rxe, number)))
+        (device,) = report.steps[1].result.devices
+        assert (device.rdma_device, device.device_nodes) == (
+            rxe,
+            ("/dev/infiniband/uverbs0", "/dev/infiniband/rdma_cm"),
+        )
+    until(lambda: len(gids(rxe)) >= len(before) + 6, "a GID of each address", seconds=PATIENCE)
+    found = gids(rxe)
+    # What `exposure` computes for a child: IPv4 and IPv6, for each version of RoCE.
+    assert len(found) - len(before) == len(pods) * 2 * table.versions
+    assert {f"0000:0000:0000:0000:0000:ffff:0a09:000{number}" for number in (1, 2, 3)} < found.keys()
+    guid = Path(f"/sys/class/infiniband/{rxe}/node_guid").read_text().strip().replace(":", "")
+    for number, pod in enumerate(pods, 1):
+        inside = ("ip", "netns", "exec", pod.netns, sys.executable, "-S", "-c", _BIND)
+        assert run(*inside, f"10.9.0.{number}").strip() == guid
+        assert run(*inside, f"10.9.0.{number % 3 + 1}", check=False) == ""
+        assert check(pod.netns, pod.settings).is_clean
+    assert all(pod.detach().is_clean for pod in pods)
+    until(lambda: gids(rxe) == before, "the GIDs of the pods to be gone", seconds=PATIENCE)
+
+
+def test_a_shared_device_of_a_node_in_exclusive_mode_is_rejected_at_the_step(
+    pfs: tuple[PF, ...], rxe: str, exclusive: None, pod: Pod
+) -> None:
+    before = node_state()
+    with pytest.raises(AttachError, match='RDMA device "rxe0" is shared, but the RDMA namespace mode of the node'):
+        pod.attach(plan(*sharing(pfs[0], rxe, 1)))
+    facts = next(each for each in scan().interfaces if each.pci_address == pfs[0].pci)
+    assert (facts.rdma_device, facts.rdma_mode, facts.gid_entries, facts.gid_versions) == (rxe, "exclusive", 1024, 1)
     assert_as_before(before, pod.settings)
 
 

@@ -11,12 +11,13 @@ from datetime import datetime
 
 from netdra.model.claim import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
 from netdra.model.errors import InvalidInputError, PermanentError, TemporaryError
-from netdra.model.findings import refuse
+from netdra.model.findings import Finding, refuse
 from netdra.model.plan import Binding, ClaimReference, Plan, PlannedDevice
 from netdra.model.topology import MOVING_TYPES
 from netdra.node.claims.store import PreparedClaim
 from netdra.node.hardware import lasting
 from netdra.node.view import NodeView
+from netdra.rules import rdma, sysctls
 from netdra.rules.claims import check_own_configuration
 from netdra.slices.nodes import parse_selector
 
@@ -106,9 +107,16 @@ def check_binding(claim: ResourceClaim, binding: Binding) -> None:
     """All that was allocated to the claim is of use to it.
 
     Raises:
-        InvalidInputError: as of `check_steps` and `check_network_shares`.
+        InvalidInputError: as of `check_steps` and `check_network_shares`, a step shares an RDMA device that the
+            node's mode does not allow to be shared, or states a sysctl that no policy allows.
     """
     check_steps(binding)
+    refuse(
+        [
+            Finding(f"{named(claim)}: {each.what}", each.hint)
+            for each in (*rdma.check(binding.plans), *sysctls.forbidden(binding.plans))
+        ]
+    )
     check_network_shares(claim, binding.plans)
 
 

@@ -45,6 +45,7 @@ class DeviceFacts(msgspec.Struct, frozen=True):
         allow_host_addresses: whether that policy allows it while the host has addresses and routes on the device.
         keep: what of its configuration on the node that policy lets a pod keep.
         reset: when that policy has the device reset after a pod had it, if it is a VF.
+        allowed_sysctls: what of a pod's namespace that policy lets steps with the device set.
     """
 
     interface: Interface
@@ -55,6 +56,7 @@ class DeviceFacts(msgspec.Struct, frozen=True):
     allow_host_addresses: bool = False
     keep: tuple[Keep, ...] = ()
     reset: ResetPolicy = "IfChanged"
+    allowed_sysctls: tuple[str, ...] = ()
 
 
 def of_part(part: ExposureResult, by_identity: Mapping[str, Interface]) -> dict[str, DeviceFacts]:
@@ -69,6 +71,7 @@ def of_part(part: ExposureResult, by_identity: Mapping[str, Interface]) -> dict[
             device.allow_host_addresses,
             device.keep,
             device.reset,
+            device.allowed_sysctls,
         )
         for device in part.devices
     }
@@ -128,12 +131,14 @@ def planned(pool: str, device: Device, last: DeviceFacts) -> PlannedDevice:
         vf_index=interface.vf_index,
         mtu=interface.mtu,
         rdma_device=interface.rdma_device,
+        rdma_mode=interface.rdma_mode,
         iommu_group=interface.iommu_group,
         device_file=interface.device_file,
         identity=interface.device if interface.device.key else None,
         allow_host_use=last.allow_host_use,
         allow_host_addresses=last.allow_host_addresses,
         keep=last.keep,
+        allowed_sysctls=last.allowed_sysctls,
         reset=last.reset,
         driver=interface.driver,
         policy=last.policy,

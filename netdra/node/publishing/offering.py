@@ -19,7 +19,7 @@ from netdra.exposure.grouping import HeldVF
 from netdra.exposure.registered import NOTHING, Registered
 from netdra.model.device import ExposureResult, Features, LeftOut, Problem
 from netdra.model.identity import PCI
-from netdra.model.inventory import Interface, Inventory, InventoryNode, wire
+from netdra.model.inventory import Interface, Inventory, InventoryNode, wire_all
 from netdra.model.node_network import NodeNetworkStatus
 from netdra.model.plan import PlannedDevice
 from netdra.model.policy import DeviceExposurePolicy
@@ -213,7 +213,7 @@ class Offering:
         here_now = recalled.interfaces
         if wired := inventory.node.wired:
             # Discovery knows neither the name of a PF that is away nor the names that are frozen.
-            here_now = tuple(wire(wired, interface) for interface in here_now)
+            here_now = wire_all(wired, here_now)
         gone = {key: claimed[key] for key in recalled.gone}
         self._bare = frozenset(entry.pci_address for entry in named if entry.type == "vf" and not entry.if_name)
         interfaces = self._damper.damp(here_now, now)

@@ -254,7 +254,7 @@ POLICIES: list[DeviceExposurePolicy] = [
 RELATIONS = ("pf_name", "bridge_name", "master", "master_bridge", "lower_devices", "upper_devices", "representor")
 KEPT = (
     "type", "oper_state", "pci_address", "bus", "vendor", "product", "driver", "pf_pci_address", "bridge_type",
-    "pcie_root", "iommu_group", "eswitch_mode", "encapsulation", "unreadable",
+    "pcie_root", "pcie_roots", "rdma_mode", "iommu_group", "eswitch_mode", "encapsulation", "unreadable",
 )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from testbed import yaml
 from tests import draws
 
 TYPES = str(SCHEMA.extensions["spec.configParameters.required[].type"]["pattern"])
-BUILT_IN = {"sriov", "host-device", "bond", "vlan", "tuning", "vfio-pci", "rdma", "device-file"}
+BUILT_IN = {"sriov", "host-device", "bond", "vlan", "vrf", "tuning", "vfio-pci", "rdma", "device-file"}
 PROGRAMS = {f"{each} (Binary)" for each in BUILT_IN - {"vfio-pci", "device-file"}}
 STOCK = {
     "bridge",
@@ -27,7 +27,6 @@ STOCK = {
     "ipvlan",
     "ptp",
     "sbr",
-    "vrf",
     "portmap",
     "bandwidth",
     "firewall",

@@ -14,7 +14,7 @@ from netdra.rules.runnable import NamedPlugins, check_topology, is_allowed
 from tests import builders
 from tests.unit.rules.test_confine import schema
 
-ON_REQUEST = ("bandwidth", "bridge", "firewall", "ipoib", "ipvlan", "macvlan", "ovs", "portmap", "ptp", "sbr", "vrf")
+ON_REQUEST = ("bandwidth", "bridge", "firewall", "ipoib", "ipvlan", "macvlan", "ovs", "portmap", "ptp", "sbr")
 
 
 def allowed(kind: str, *listed: str, named: tuple[str, ...] = (), own: tuple[CNIPluginSchema, ...] = ()) -> bool:
@@ -23,7 +23,7 @@ def allowed(kind: str, *listed: str, named: tuple[str, ...] = (), own: tuple[CNI
 
 def test_the_default_list_has_programs_of_netdras_own_types_and_four_ipam_plugins() -> None:
     by_default = {kind for kind in shipped.types() if allowed(kind)}
-    assert by_default == {"bond", "host-device", "rdma", "sriov", "tuning", "vlan", *runnable.IPAM_TYPES}
+    assert by_default == {"bond", "host-device", "rdma", "sriov", "tuning", "vlan", "vrf", *runnable.IPAM_TYPES}
     assert by_default - runnable.IPAM_TYPES <= BUILTIN_TYPES
     assert not by_default & set(ON_REQUEST)
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
+from threading import Barrier, Lock
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +19,8 @@ from netdra.kernel import rdma
 from netdra.kernel.netlink import attribute, nested, text, u32
 from netdra.kernel.rdma import RdmaDevice
 from netdra.kernel.sysfs import Sysfs
-from netdra.model.errors import TemporaryError
+from netdra.model.errors import PermanentError, TemporaryError
+from netdra.model.plan import PlannedDevice
 from netdra.model.result import CNIInterface, StepResult
 from netdra.steps import rdma_device, rdma_state
 from netdra.steps.contract import Order
@@ -88,6 +93,87 @@ def test_the_files_of_an_exclusive_device_are_those_that_it_has_after_the_move(
     site: Any = SimpleNamespace(sysfs=Sysfs(str(tmp_path)), inside=pod)
     (device,) = rdma_device._apply(order, RdmaParams(), record, site).devices
     assert device.device_nodes == ("/dev/infiniband/uverbs0", "/dev/infiniband/umad0")
+
+
+def test_devices_that_move_at_the_same_time_bring_the_files_that_they_have_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both lose their numbers before either gets a new one; the kernel gives the lowest free one under its lock."""
+    both_left, lock = Barrier(2), Lock()
+    verbs = tmp_path / "class/infiniband_verbs"
+
+    def files() -> dict[str, Path]:
+        return {(entry / "ibdev").read_text(): entry for entry in verbs.iterdir()}
+
+    def enter(name: str) -> None:
+        number = next(n for n in range(9) if not (verbs / f"uverbs{n}").exists())
+        (verbs / f"uverbs{number}").mkdir(parents=True)
+        (verbs / f"uverbs{number}" / "ibdev").write_text(name)
+
+    def move(_sock: object, name: str, _fd: int) -> None:
+        with lock:
+            shutil.rmtree(files()[name])
+        both_left.wait(10)
+        if name == "mlx5_0":  # the other one is faster
+            time.sleep(0.05)
+        with lock:
+            enter(name)
+
+    for name in ("mlx5_0", "mlx5_1"):
+        enter(name)
+    monkeypatch.setattr(rdma, "move", move)
+    monkeypatch.setattr(rdma, "open_socket", nullcontext)
+    pod = SimpleNamespace(namespace=SimpleNamespace(fd=-1))
+    site: Any = SimpleNamespace(sysfs=Sysfs(str(tmp_path)), inside=pod)
+
+    def attach(name: str) -> tuple[str, ...]:
+        order = Order(topology="t", step="roce", type="rdma", if_name="net1", network="n", config={})
+        record = RdmaMoved(rdma_device=name, address="", exclusive=True, own=False)
+        return rdma_device._apply(order, RdmaParams(), record, site).devices[0].device_nodes
+
+    with ThreadPoolExecutor(2) as pool:
+        given = list(pool.map(attach, ("mlx5_0", "mlx5_1")))
+    assert given == [("/dev/infiniband/uverbs1",), ("/dev/infiniband/uverbs0",)]
+
+
+UPLINK = PlannedDevice(
+    request="nic", pool="p", device="ens1", if_name="ens1", pci_address="0000:03:00.0", share_id="s1"
+)
+
+
+@pytest.mark.parametrize(
+    ("config", "nodes"),
+    [
+        ({}, ("uverbs0",)),
+        ({"management": ["umad"]}, ("uverbs0", "umad0")),
+        ({"management": ["umad", "issm"]}, ("uverbs0", "issm0", "umad0")),
+    ],
+)
+def test_a_step_on_a_child_interface_gets_the_files_of_its_parents_rdma_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: dict[str, Any], nodes: tuple[str, ...]
+) -> None:
+    sysfs = on_host(tmp_path, {"mlx5_0": UPLINK.pci_address, "mlx5_1": "0000:04:00.0"})
+    for number, owner in enumerate(("mlx5_0", "mlx5_1")):
+        for group, kinds in (("infiniband_verbs", ("uverbs",)), ("infiniband_mad", ("umad", "issm"))):
+            for kind in kinds:
+                file = tmp_path / "class" / group / f"{kind}{number}"
+                file.mkdir(parents=True)
+                (file / "ibdev").write_text(owner)
+    child = StepResult(interfaces=(CNIInterface(name="net1", sandbox="/proc/1/ns/net"),))
+    order = Order(
+        topology="t", step="roce", type="rdma", if_name="net1", network="n", config={}, below=(UPLINK,), previous=child
+    )
+    site: Any = SimpleNamespace(sysfs=sysfs)
+    params = msgspec.convert(config, RdmaParams)
+
+    monkeypatch.setattr(rdma_device, "is_exclusive", lambda: True)
+    with pytest.raises(PermanentError, match=r'RDMA device "mlx5_0" is shared, but .* is exclusive'):
+        rdma_device._observe(order, params, site)
+    monkeypatch.setattr(rdma_device, "is_exclusive", lambda: False)
+    record = rdma_device._observe(order, params, site)
+    assert (record.stays, record.holds) == (True, ())
+    (device,) = rdma_device._apply(order, params, record, site).devices
+    assert (device.rdma_device, device.device_nodes) == ("mlx5_0", tuple(f"/dev/infiniband/{node}" for node in nodes))
 
 
 def test_the_rdma_device_of_a_function_that_the_pod_has_is_held_and_one_that_pods_share_is_not() -> None:
