@@ -15,8 +15,9 @@ from typing import Any
 
 from netdra.chain import checkpoint
 from netdra.chain.site import ChainSettings
+from netdra.kernel.sysfs import Sysfs
 from netdra.kube.client import Client
-from netdra.kube.events import Occurrence, Recorder
+from netdra.kube.events import ObjectReference, Occurrence, Recorder
 from netdra.kube.store import Change
 from netdra.model import names
 from netdra.node import metrics
@@ -45,6 +46,7 @@ from netdra.node.sandboxes.tracker import Tracker, WatchedPod
 from netdra.node.sandboxes.writer import StatusWriter
 from netdra.node.settings import NodeSettings
 from netdra.node.signals import Signals
+from netdra.node.traffic.reader import Traffic
 from netdra.node.view import NodeView
 from netdra.ops.health import CheckResult, ProcessHealth
 from netdra.topology.devices import DeviceKey
@@ -265,6 +267,7 @@ class Parts:
             lambda: len(pods.network.table.namespaces),
             lambda: kubelet.registered,
         )
+        _export_traffic(pods.network, settings, recorder)
         nri = NriSettings(socket=settings.nri_socket, index=settings.nri_index)
         return cls(
             pods=pods,
@@ -288,6 +291,31 @@ class Parts:
         yield "runtime", self.plugin.run()
         if self.registry is not None:
             yield "registry", self.registry.run()
+
+
+def _export_traffic(network: Network, settings: NodeSettings, recorder: Recorder) -> None:
+    """Export the counters of pods' interfaces, if that is wanted."""
+    if not settings.traffic_interfaces:
+        return
+    node = ObjectReference(api_version="v1", kind="Node", name=settings.node)
+    loop = asyncio.get_running_loop()
+
+    def report(omitted: int) -> None:
+        if omitted:
+            note = (
+                f"{omitted} interfaces of pods are not exported as metrics: at most {settings.traffic_interfaces} are "
+                f"(--traffic-interfaces)"
+            )
+            event = Occurrence(regarding=node, type="Warning", reason="TrafficOmitted", action="Export", note=note)
+            loop.call_soon_threadsafe(recorder.emit, event)
+
+    metrics.TRAFFIC.source = Traffic(
+        network.checkpoints,
+        network.table.namespaces.opened,
+        settings.traffic_interfaces,
+        sysfs=Sysfs(settings.sysfs_root),
+        on_omitted=report,
+    ).page
 
 
 def _registry(
