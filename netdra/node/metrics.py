@@ -202,6 +202,22 @@ BANDWIDTH = TRAFFIC.series(
     "Bandwidth in bytes per second that the pod's claim was allocated of the interface's device.",
     *POD_INTERFACE,
 )
+CARRIER = TRAFFIC.series(
+    "gauge", "netdra_pod_network_carrier", "1 if the pod's interface has a carrier, else 0.", *POD_INTERFACE
+)
+CARRIER_UP, CARRIER_DOWN = (
+    TRAFFIC.series("counter", f"netdra_pod_network_carrier_{name}_changes_total", text, *POD_INTERFACE)
+    for name, text in (
+        ("up", "How often its link got a carrier since it was made."),
+        ("down", "How often its link lost its carrier since it was made."),
+    )
+)
+SPEED = TRAFFIC.series(
+    "gauge",
+    "netdra_pod_network_speed_bytes",
+    "Speed of its link in bytes per second, of a device that is the pod's alone.",
+    *POD_INTERFACE,
+)
 RDMA_COUNTER = TRAFFIC.series(
     "counter",
     "netdra_pod_rdma_port_counter_total",

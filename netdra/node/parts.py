@@ -46,6 +46,7 @@ from netdra.node.sandboxes.tracker import Tracker, WatchedPod
 from netdra.node.sandboxes.writer import StatusWriter
 from netdra.node.settings import NodeSettings
 from netdra.node.signals import Signals
+from netdra.node.traffic.links import PodLinks, broken
 from netdra.node.traffic.reader import Traffic
 from netdra.node.view import NodeView
 from netdra.ops.health import CheckResult, ProcessHealth
@@ -110,6 +111,7 @@ class Pods:
         network: acts on sandboxes; it knows the held devices.
         examiner: examines the devices that came back.
         specifications: writes CDI specifications again that other programs removed.
+        links: watches the links of pods.
     """
 
     hooks: Attachments
@@ -120,6 +122,7 @@ class Pods:
     recovery: Recovery
     examiner: Examiner
     specifications: Specifications
+    links: PodLinks
     wait_addresses: Callable[[], Awaitable[None]] = _never
 
     @classmethod
@@ -154,6 +157,9 @@ class Pods:
             circuits=Circuits(events.report_hanging),
             signals=given.signals,
         )
+        links = PodLinks(network.checkpoints, network.table.namespaces.opened, hooks.report_links)
+        for signal in (given.signals.attached, given.signals.held_changed):
+            signal.subscribe(links.look)
         return cls(
             hooks=hooks,
             claims=claims,
@@ -163,6 +169,7 @@ class Pods:
             recovery=Recovery(hooks, claims.releases),
             examiner=examiner,
             specifications=Specifications(hooks),
+            links=links,
             wait_addresses=given.wait_addresses,
         )
 
@@ -183,6 +190,7 @@ class Pods:
                     tasks.create_task(self.recovery.run())
                     tasks.create_task(self.examiner.run())
                     tasks.create_task(self.specifications.run())
+                    tasks.create_task(self.links.run())
                     lost = self.hooks.signals.address_lost.emit
                     tasks.create_task(self.claims.addresses.follow(self.wait_addresses, lost))
                     namespaces = self.network.table.namespaces
@@ -267,7 +275,8 @@ class Parts:
             lambda: len(pods.network.table.namespaces),
             lambda: kubelet.registered,
         )
-        _export_traffic(pods.network, settings, recorder)
+        pods.links.changed.subscribe(lambda: publishing.health.note_links(broken(pods.links.states)))
+        _export_traffic(pods, settings, recorder)
         nri = NriSettings(socket=settings.nri_socket, index=settings.nri_index)
         return cls(
             pods=pods,
@@ -293,7 +302,7 @@ class Parts:
             yield "registry", self.registry.run()
 
 
-def _export_traffic(network: Network, settings: NodeSettings, recorder: Recorder) -> None:
+def _export_traffic(pods: Pods, settings: NodeSettings, recorder: Recorder) -> None:
     """Export the counters of pods' interfaces, if that is wanted."""
     if not settings.traffic_interfaces:
         return
@@ -310,9 +319,10 @@ def _export_traffic(network: Network, settings: NodeSettings, recorder: Recorder
             loop.call_soon_threadsafe(recorder.emit, event)
 
     metrics.TRAFFIC.source = Traffic(
-        network.checkpoints,
-        network.table.namespaces.opened,
+        pods.network.checkpoints,
+        pods.network.table.namespaces.opened,
         settings.traffic_interfaces,
+        links=lambda: pods.links.states,
         sysfs=Sysfs(settings.sysfs_root),
         on_omitted=report,
     ).page

@@ -18,7 +18,7 @@ from netdra.model.errors import NetdraError
 from netdra.model.plan import PlannedDevice
 from netdra.model.result import StepResult
 
-_BYTES_PER_MBIT = 125_000
+BYTES_PER_MBIT = 125_000
 
 
 class PodInterface(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +35,8 @@ class PodInterface(msgspec.Struct, frozen=True, kw_only=True):
         bandwidth: the bandwidth that the claim was allocated of the device, in bytes per second, 0 for no bound.
         vf: the PCI address of a VF without an interface, with its PF's name and its index there.
         rdma_devices: the RDMA devices that are the pod's alone.
-        is_own: whether the device is the pod's alone: what its link reports is then about the device.
+        is_own: whether the device is the pod's alone: its link's state is then that of the device.
+        is_pooled: whether the device stands for several VFs, of which the pod has one.
     """
 
     sandbox: str
@@ -52,6 +53,7 @@ class PodInterface(msgspec.Struct, frozen=True, kw_only=True):
     vf: tuple[str, str, int] | None = None
     rdma_devices: tuple[str, ...] = ()
     is_own: bool = False
+    is_pooled: bool = False
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -101,6 +103,7 @@ def _found(saved: Saved, graph: Mapping[str, ChainStep]) -> Iterator[PodInterfac
                 vf=vf,
                 rdma_devices=_rdma(state.result, root),
                 is_own=task.step.is_root and root is not None and not root.is_shared,
+                is_pooled=root is not None and root.pooled,
             )
 
 
@@ -131,4 +134,4 @@ def _rdma(result: StepResult, root: PlannedDevice | None) -> tuple[str, ...]:
 
 def _bandwidth(device: PlannedDevice | None) -> int:
     amount = device.consumed.get(names.qualified(names.BANDWIDTH), Decimal(0)) if device is not None else Decimal(0)
-    return int(amount * _BYTES_PER_MBIT)
+    return int(amount * BYTES_PER_MBIT)

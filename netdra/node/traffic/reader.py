@@ -10,8 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 import msgspec
@@ -21,11 +20,11 @@ from netdra.kernel import counters, netns, rdma_counters, unlocked
 from netdra.kernel.counters import LinkCounters
 from netdra.kernel.errors import KernelError
 from netdra.kernel.netlink import Socket
-from netdra.kernel.netns import Namespace
 from netdra.kernel.sysfs import Sysfs
 from netdra.model.errors import NetdraError
 from netdra.node import metrics
-from netdra.node.traffic.interfaces import PodInterface, of_checkpoint
+from netdra.node.traffic.interfaces import BYTES_PER_MBIT, PodInterface, of_checkpoint
+from netdra.node.traffic.links import NamespacesOf, PodLink
 from netdra.ops.metrics import Family, header, series_name
 
 log = logging.getLogger(__name__)
@@ -43,8 +42,12 @@ COUNTED: Sequence[tuple[Family, Callable[[LinkCounters], int]]] = (
     (metrics.TRANSMIT_DROP, lambda link: link.tx_dropped),
     (metrics.TRANSMIT_ERRS, lambda link: link.tx_errors),
 )
-NamespacesOf = Callable[[Collection[str]], AbstractContextManager[Mapping[str, Namespace]]]
-"""Opens the namespaces of sandboxes while the context lasts."""
+LINKED: Sequence[tuple[Family, Callable[[PodLink], int | None]]] = (
+    (metrics.CARRIER, lambda link: int(not link.silent)),
+    (metrics.CARRIER_UP, lambda link: link.carrier_up),
+    (metrics.CARRIER_DOWN, lambda link: link.carrier_down),
+    (metrics.SPEED, lambda link: link.speed * BYTES_PER_MBIT or None),
+)
 
 
 class _Lines(msgspec.Struct, frozen=True):
@@ -53,12 +56,15 @@ class _Lines(msgspec.Struct, frozen=True):
     interface: PodInterface
     counted: tuple[str, ...]
     bandwidth: str
+    linked: tuple[str, ...]
 
     @classmethod
     def of(cls, interface: PodInterface) -> _Lines:
         labels = interface.labels
         counted = tuple(series_name(family, labels) for family, _ in COUNTED)
-        return cls(interface, counted, f"{series_name(metrics.BANDWIDTH, labels)}{interface.bandwidth}\n")
+        linked = tuple(series_name(family, labels) for family, _ in LINKED)
+        bandwidth = f"{series_name(metrics.BANDWIDTH, labels)}{interface.bandwidth}\n"
+        return cls(interface, counted, bandwidth, linked)
 
 
 class Traffic:
@@ -70,6 +76,7 @@ class Traffic:
         namespaces: NamespacesOf,
         most: int,
         *,
+        links: Callable[[], Mapping[PodInterface, PodLink]] = dict,
         sysfs: Sysfs | None = None,
         on_omitted: Callable[[int], None] = lambda _: None,
     ) -> None:
@@ -79,12 +86,13 @@ class Traffic:
             checkpoints: those of the node's sandboxes.
             namespaces: opens the namespaces of sandboxes.
             most: how many interfaces are exported.
+            links: the links of interfaces.
             sysfs: where RDMA devices are.
             on_omitted: called with their number, in any thread, when more or fewer interfaces than before are omitted.
         """
         self._checkpoints, self._namespaces, self._most = checkpoints, namespaces, most
         self._sysfs = sysfs if sysfs is not None else Sysfs()
-        self._on_omitted = on_omitted
+        self._on_omitted, self._links = on_omitted, links
         self._known: dict[str, tuple[Saved, tuple[_Lines, ...]]] = {}
         self._indexes: dict[str, dict[str, int]] = {}
         self._counting: set[str] = set()
@@ -110,9 +118,16 @@ class Traffic:
             if found is not None:
                 for part, (_, value), text in zip(counted, COUNTED, line.counted, strict=True):
                     part.append(f"{text}{value(found)}\n")
+        states = self._links()
+        linked: list[list[str]] = [[header(family)] for family, _ in LINKED]
+        for line in lines:
+            if (state := states.get(line.interface)) is not None:
+                for part, (_, of_link), text in zip(linked, LINKED, line.linked, strict=True):
+                    if (number := of_link(state)) is not None:
+                        part.append(f"{text}{number}\n")
         bandwidths = (line.bandwidth for line in lines if line.interface.bandwidth)
         rdma = (text for line in lines for text in self._rdma(line.interface))
-        parts = (*counted, [header(metrics.BANDWIDTH)], bandwidths, [header(metrics.RDMA_COUNTER)], rdma)
+        parts = (*counted, *linked, [header(metrics.BANDWIDTH)], bandwidths, [header(metrics.RDMA_COUNTER)], rdma)
         return "".join(chain.from_iterable(parts)).encode()
 
     def _listed(self) -> list[_Lines]:

@@ -27,7 +27,7 @@ from testbed.site import relay
 from testbed.waiting import until
 from tests.cluster.daemons import WRONG_POLICY, refusal, running_controller, running_webhook
 from tests.cluster.pods import witness
-from tests.cluster.pods.stage import Stage
+from tests.cluster.pods.stage import Stage, shares
 
 CHART = helm.CHARTS / "netdra"
 PAGE = CHART.parents[1] / "docs" / "alerts.md"
@@ -178,8 +178,10 @@ def test_the_traffic_of_pods_is_what_they_sent_also_over_a_restart_of_the_driver
         found = until(lambda: monitored.prometheus.query(query), f"the series of {pod}")
         return float(found[0]["value"][1])
 
-    witness.run(stage.pods, "receiver", stage.claim("receiver"))
-    witness.run(stage.pods, "sender", stage.claim("sender"))
+    topology = shares(stage.workspace, "wire")
+    for name in ("receiver", "sender"):
+        request = {"name": "share", "exactly": {"deviceClassName": f"{topology}-share"}}
+        witness.run(stage.pods, name, stage.workspace.add_claim(name, request))
     (address,) = witness.addresses(stage.pods, "receiver")
     ends = (("sender", "transmit_bytes"), ("receiver", "receive_bytes"))
     before = [counted(*end) for end in ends]
