@@ -120,7 +120,7 @@ class HealthWatch:
     def _forget(self, key: DeviceKey) -> None:
         for table in (self._counted, self._states):
             for entry in [entry for entry in table if entry[0] == key]:
-                del table[entry]  # type: ignore[attr-defined]
+                del table[entry]
 
     def _take(self, at: float, device: WatchedDevice, samples: Samples) -> None:
         key = device.key

@@ -24,6 +24,7 @@ from netdra.node import metrics
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.handler import Claims
 from netdra.node.claims.store import ClaimStore
+from netdra.node.health.service import DeviceHealthWatch
 from netdra.node.kubelet.plugin import KubeletPlugin, sockets
 from netdra.node.kubelet.services import ClaimServices
 from netdra.node.nri.plugin import NriSettings, Plugin
@@ -220,6 +221,7 @@ class Parts:
     kubelet: KubeletPlugin
     plugin: Plugin
     recorder: Recorder
+    faults: DeviceHealthWatch
     registry: Registry | None = None
 
     @classmethod
@@ -275,6 +277,17 @@ class Parts:
             lambda: len(pods.network.table.namespaces),
             lambda: kubelet.registered,
         )
+        faults = DeviceHealthWatch(
+            publishing,
+            pods.network.table.namespaces.opened,
+            lambda: pods.links.states,
+            recorder.emit,
+            settings.node,
+            settings.state_dir,
+            sysfs=Sysfs(settings.sysfs_root),
+            on_change=publishing.report_soon,
+        )
+        publishing.faults = lambda: (faults.faults, faults.watched)
         pods.links.changed.subscribe(lambda: publishing.health.note_links(broken(pods.links.states)))
         _export_traffic(pods, settings, recorder)
         nri = NriSettings(socket=settings.nri_socket, index=settings.nri_index)
@@ -283,6 +296,7 @@ class Parts:
             kubelet=kubelet,
             plugin=Plugin(pods.hooks, nri, gate=publishing.gate),
             recorder=recorder,
+            faults=faults,
             registry=_registry(client, settings, publishing, registrations),
         )
 
@@ -298,6 +312,7 @@ class Parts:
         yield "pods", self.pods.run()
         yield "kubelet", self.kubelet.run()
         yield "runtime", self.plugin.run()
+        yield "health", self.faults.run()
         if self.registry is not None:
             yield "registry", self.registry.run()
 
