@@ -90,7 +90,7 @@ class Driver:
         command = (
             *(*COMMAND, "node", f"--kubeconfig={self._kubeconfig}"),
             *(f"--node-name={self.node.name}", f"--instance={self._instance}", f"--cni-path={self.plugins}"),
-            *(f"--health-address=127.0.0.1:{self._port}", "--verbose"),
+            *(f"--health-address=127.0.0.1:{self._port}", "--verbose", "--traffic-interfaces=1000"),
             *self._options,
         )
         variables = {

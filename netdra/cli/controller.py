@@ -47,6 +47,20 @@ if TYPE_CHECKING:
     help="Write EndpointSlices for Services of PodNetworks, with the pods' addresses on these.",
     is_flag=True,
 )
+@option(
+    "--health-node-percent",
+    "N",
+    "The percentage of a node's devices that may be tainted for their health at one time; 0: none.",
+    type=click.IntRange(0, 100),
+    default=50,
+)
+@option(
+    "--health-cluster-percent",
+    "N",
+    "The percentage of the cluster's devices that may be tainted for their health at one time; 0: none.",
+    type=click.IntRange(0, 100),
+    default=10,
+)
 @shared.cloud
 @option(
     "--neutron-cluster-name",
@@ -94,6 +108,8 @@ def command(
     cni_folder: str,
     allow_plugins: tuple[str, ...],
     services: bool,
+    health_node_percent: int,
+    health_cluster_percent: int,
     cloud: shared.CloudAccess,
     neutron_cluster_name: str,
     neutron_check_interval: float,
@@ -109,6 +125,7 @@ def command(
     from netdra.controller.daemon import ControllerSettings
     from netdra.controller.daemon import run as work
     from netdra.controller.metrics import CONTROLLER
+    from netdra.health.rules import HealthCap
 
     if not PurePosixPath(cni_folder).is_absolute() or ".." in PurePosixPath(cni_folder).parts:
         raise click.BadParameter(f"--cni-folder {cni_folder}: must be an absolute path")
@@ -120,6 +137,7 @@ def command(
         cni_folder=cni_folder,
         allow_plugins=frozenset(allow_plugins),
         services=services,
+        health=HealthCap(node=health_node_percent, cluster=health_cluster_percent),
         neutron=_cloud(cloud, neutron_check_interval, neutron_cluster_name, pace),
     )
     daemons.run("controller", (CONTROLLER,), lambda client, process: work(client, process, settings), options)

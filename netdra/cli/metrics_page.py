@@ -12,11 +12,11 @@ import click
 from netdra.admission.metrics import WEBHOOK
 from netdra.controller.metrics import CONTROLLER
 from netdra.kube.metrics import KUBE
-from netdra.node.metrics import NODE
+from netdra.node.metrics import NODE, TRAFFIC
 from netdra.ops.metrics import OUTCOMES, PROCESS, Catalogue
 
 PROCESSES: Mapping[str, Sequence[Catalogue]] = {
-    "netdra node": (PROCESS, KUBE, NODE),
+    "netdra node": (PROCESS, KUBE, NODE, TRAFFIC),
     "netdra controller": (PROCESS, KUBE, CONTROLLER),
     "netdra webhook": (PROCESS, KUBE, WEBHOOK),
 }
@@ -28,7 +28,8 @@ _HEAD = f"""\
 
 A daemon with `--health-address` serves these metrics at `/metrics` ([operating](operating.md)), and the standard
 metrics `process_*` (memory, CPU time, descriptors, start) and `python_*` of Prometheus' client library. Durations are
-in seconds. No label names a pod, a claim or a device; [alerts](alerts.md) shows how to find the device.
+in seconds. Only labels of the [traffic of pods](traffic.md), which is off by default, name a pod, a claim or a device;
+[alerts](alerts.md) shows how to find the device.
 
 `outcome` is one of {", ".join(f"`{outcome}`" for outcome in OUTCOMES)}:
 `invalid` is an error in the input, `permanent` an error of the machine or the cluster, `temporary` an error that may

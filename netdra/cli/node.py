@@ -110,6 +110,13 @@ def _folders(_context: click.Context, _option: click.Parameter, given: tuple[Pat
     default="",
 )
 @shared.unknown_differences
+@option(
+    "--traffic-interfaces",
+    "N",
+    "Export the counters of pods' interfaces as metrics, of N interfaces at most; by default none.",
+    type=click.IntRange(0, 100_000),
+    default=0,
+)
 def command(
     options: daemons.Options,
     node_name: str,
@@ -126,7 +133,7 @@ def command(
     """
     from netdra.exposure.physnets import read
     from netdra.node.daemon import run as work
-    from netdra.node.metrics import NODE
+    from netdra.node.metrics import NODE, TRAFFIC
     from netdra.node.settings import NodeSettings
 
     node = node_name or platform.node().lower()
@@ -140,4 +147,4 @@ def command(
     own = NodeSettings(
         node=node, sysfs_root=sysfs_root, physnets=read(physnets), run_plugins=not no_plugins, **settings
     )
-    daemons.run("node", (NODE,), lambda client, process: work(client, process, own), options)
+    daemons.run("node", (NODE, TRAFFIC), lambda client, process: work(client, process, own), options)

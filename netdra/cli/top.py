@@ -1,32 +1,76 @@
-"""`netdra top`: how many devices, and how much bandwidth, are allocated and free by node, DeviceClass and PF."""
+"""`netdra top`: how many devices, and how much bandwidth, are allocated and free by node, DeviceClass and PF.
+
+With `--traffic`, what the interfaces of pods carry just now.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import platform
+import sys
+import time
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import click
 
-from netdra.cli import shared, terminal
+from netdra.cli import shared, terminal, traffic_source
 from netdra.cli.get import read_cluster
 from netdra.cli.shared import ClusterAccess
+from netdra.model.errors import PermanentError
+from netdra.story import traffic
+from netdra.story.traffic import InterfaceTraffic, Reading
 from netdra.story.usage import ClassUse, UseCount, class_uses, node_uses, pf_uses
 
 _COUNTS = ("DEVICES", "ALLOCATED", "FREE", "TAINTED")
 _BANDWIDTH = ("MBIT/S", "ALLOCATED MBIT/S")
 BY = ("node", "class", "pf")
+_TRAFFIC = ("NODE", "NAMESPACE", "POD", "INTERFACE", "DEVICE", "NETWORK")
+_RATES = ("RX B/S", "TX B/S", "OF BANDWIDTH", "DROPS/S", "ERRORS/S")
+_CLEAR = "\x1b[H\x1b[J"
 
 
 @click.command(name="top")
 @click.option("--by", type=click.Choice(BY), multiple=True, help="One of the tables; may be given several times.")
 @shared.option("--node", "NAME", "Only this node; may be given several times.", "nodes", multiple=True)
+@click.option("--traffic", "is_traffic", is_flag=True, help="The traffic of pods' interfaces, the busiest first.")
+@shared.option("--every", "SECONDS", "With --traffic: the time between two readings.", type=float, default=2.0)
+@click.option(
+    "--watch", "-w", is_flag=True, help="With --traffic: print it again after each reading, with its history."
+)
+@shared.option(
+    "--socket",
+    "PATH",
+    "With --traffic: the driver's health socket on this machine; if it does not exist, the cluster is read.",
+    type=shared.PATH,
+    default="/run/netdra/health.sock",
+)
+@shared.option("--port", "PORT", "With --traffic: the drivers' port for metrics.", type=int, default=8490)
 @shared.cluster("The kubeconfig file; by default kubectl's.")
 @shared.output("table", "json", "yaml")
-def command(by: tuple[str, ...], nodes: tuple[str, ...], cluster: ClusterAccess, output: str) -> None:
+def command(
+    by: tuple[str, ...],
+    nodes: tuple[str, ...],
+    is_traffic: bool,
+    every: float,
+    watch: bool,
+    socket: Path,
+    port: int,
+    cluster: ClusterAccess,
+    output: str,
+) -> None:
     """Show how many network devices are allocated and free, by node, by DeviceClass and by PF, with their bandwidth.
 
     A shared device counts as allocated if a claim consumes a part of it. Tainted devices are not free. The bandwidth of
     a PF is that of its link. The cluster is read with your rights; nothing is written.
+
+    With --traffic, the counters of pods' interfaces are read twice from the drivers (chart value node.traffic.enabled):
+    in a driver's pod from that driver, elsewhere from all drivers through the API server, which requires
+    metrics.podMonitor and the right to get pods/proxy.
     """
+    if is_traffic:
+        shared.run(_show_traffic(_TrafficSource(cluster, nodes, socket, port), every, output, watch=watch))
+        return
     found = shared.run(read_cluster(cluster, nodes))
     tables = by or BY
     data: dict[str, Sequence[UseCount] | Sequence[ClassUse]] = {}
@@ -56,3 +100,62 @@ def _row(use: UseCount | ClassUse) -> tuple[str, ...]:
     if isinstance(use, ClassUse):
         return (use.device_class, *counts, str(use.nodes), use.problem)
     return (use.name, *counts, str(use.bandwidth or ""), str(use.allocated_bandwidth or ""))
+
+
+class _TrafficSource:
+    """Where the counters of pods' interfaces are read."""
+
+    def __init__(self, cluster: ClusterAccess, nodes: Sequence[str], socket: Path, port: int) -> None:
+        self._cluster, self._nodes, self._socket, self._port = cluster, nodes, socket, port
+
+    async def read(self) -> Reading:
+        """All counters, now.
+
+        Raises:
+            NetdraError: no driver answers, or none exports counters.
+        """
+        if traffic_source.is_socket(self._socket):
+            pages = {platform.node(): await traffic_source.read_local(self._socket)}
+        else:
+            pages = await traffic_source.read_cluster(self._cluster, self._nodes, self._port)
+        if not any("netdra_pod_network_" in page for page in pages.values()):
+            raise PermanentError("the drivers are of a version that does not export the counters of pods' interfaces")
+        return traffic.read(time.monotonic(), pages)
+
+
+async def _show_traffic(source: _TrafficSource, every: float, output: str, *, watch: bool) -> None:
+    """Print the rates between two readings; with `watch` again and again, until interrupted."""
+    readings = [await source.read()]
+    while True:
+        await asyncio.sleep(every)
+        readings = [*readings[-traffic.HISTORY :], await source.read()]
+        rows = traffic.rates(readings)
+        if output != "table":
+            terminal.print_data(rows, output)
+        else:
+            if watch and sys.stdout.isatty():
+                click.echo(_CLEAR, nl=False)
+            _print_traffic(rows, with_history=watch)
+        if not watch:
+            return
+
+
+def _print_traffic(rows: Sequence[InterfaceTraffic], *, with_history: bool) -> None:
+    if not rows:
+        terminal.tell("no interface of a pod is counted (chart value node.traffic.enabled, --traffic-interfaces)")
+        return
+    columns = (*_TRAFFIC, *_RATES, *(("HISTORY",) if with_history else ()))
+    terminal.print_table(columns, (_traffic_row(row, with_history=with_history) for row in rows), set(_RATES))
+
+
+def _traffic_row(row: InterfaceTraffic, *, with_history: bool) -> tuple[str, ...]:
+    share = "" if row.share is None else f"{row.share:.0%}"
+    rates = (
+        f"{row.receive_bytes:,.0f}",
+        f"{row.transmit_bytes:,.0f}",
+        share,
+        f"{row.drops:,.0f}",
+        f"{row.errors:,.0f}",
+    )
+    names = (row.node, row.namespace, row.pod, row.interface, row.device, row.network)
+    return (*names, *rates, *((row.sparkline,) if with_history else ()))

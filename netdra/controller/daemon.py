@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 
 from netdra.controller.addresses import PodAddresses
 from netdra.controller.controller import Controller
+from netdra.controller.device_health import DeviceHealth
 from netdra.controller.endpoints import ServiceEndpoints
 from netdra.controller.installers import InstallerSettings
 from netdra.controller.plugins import ClusterPlugins
+from netdra.health.rules import DEFAULT_CAP, HealthCap
 from netdra.kube.client import Client
 from netdra.kube.events import Recorder
 from netdra.kube.health import reachable, synced
@@ -47,6 +49,7 @@ class ControllerSettings:
         allow_plugins: the nodes' list of plugins that topologies may run (`netdra.rules.runnable`).
         services: whether Services of PodNetworks get EndpointSlices.
         neutron: the cloud of VFs' ports; without it, Neutron is not asked.
+        health: how many devices may be tainted for their faults at one time.
     """
 
     namespace: str
@@ -57,6 +60,7 @@ class ControllerSettings:
     allow_plugins: frozenset[str] = frozenset()
     services: bool = False
     neutron: NeutronSettings | None = None
+    health: HealthCap = DEFAULT_CAP
 
 
 async def run(client: Client, process: Process, settings: ControllerSettings, terms: Terms | None = None) -> None:
@@ -93,6 +97,7 @@ async def _lead(client: Client, recorder: Recorder, process: Process, settings: 
         tasks.create_task(ClusterPlugins(client, recorder, controller.state, installing, process.in_hand).run())
         addresses = PodAddresses(client, recorder, controller.state, process.in_hand)
         tasks.create_task(addresses.run())
+        tasks.create_task(DeviceHealth(client, recorder, controller.state, settings.health, process.in_hand).run())
         if settings.services:
             tasks.create_task(ServiceEndpoints(client, recorder, addresses, process.in_hand).run())
         if settings.neutron is not None:

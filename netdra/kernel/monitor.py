@@ -14,7 +14,7 @@ import msgspec
 
 from netdra.kernel import address, link, route, uapi
 from netdra.kernel.errors import EventsLostError, KernelBusyError, from_os_error
-from netdra.kernel.netlink import NETLINK_KOBJECT_UEVENT, NETLINK_ROUTE, NLM_F_APPEND, NLM_F_REPLACE, messages
+from netdra.kernel.netlink import NETLINK_KOBJECT_UEVENT, NETLINK_ROUTE, NLM_F_APPEND, NLM_F_REPLACE, messages, to_i32
 
 # include/uapi/linux/rtnetlink.h: bit n-1 for RTNLGRP_n
 LINKS, _IPV4_ADDRESS, _IPV4_ROUTE, _IPV6_ADDRESS, _IPV6_ROUTE = (1 << number - 1 for number in (1, 5, 7, 9, 11))
@@ -22,6 +22,10 @@ GROUPS = LINKS | _IPV4_ADDRESS | _IPV6_ADDRESS | _IPV4_ROUTE | _IPV6_ROUTE
 _KERNEL_UEVENTS = 1
 _RECEIVE_BUFFER = 8 * 1024 * 1024
 _SO_RCVBUFFORCE = 33
+_SOL_NETLINK, _LISTEN_ALL_NSID = 270, 8
+_NO_DATA = 16
+"""The bytes of an event that are read where only its namespace matters; the kernel drops the rest."""
+_ANCILLARY = socket.CMSG_SPACE(4)
 _READ = 256 * 1024
 
 
@@ -143,6 +147,48 @@ class Monitor(_EventSocket):
                 if event is not None:
                     events.append(event)
         return events
+
+
+class PodLinkMonitor(_EventSocket):
+    """Events of links in all network namespaces that have an id in the namespace of the thread that made it.
+
+    One socket for all of them (NETLINK_LISTEN_ALL_NSID, netlink(7)). It needs CAP_NET_BROADCAST.
+    """
+
+    def __init__(self) -> None:
+        """Begin to listen.
+
+        Raises:
+            KernelError: the kernel refused, or the capability is missing (EPERM).
+        """
+        super().__init__(NETLINK_ROUTE, LINKS)
+        try:
+            self._socket.setsockopt(_SOL_NETLINK, _LISTEN_ALL_NSID, 1)
+        except OSError as problem:
+            self.close()
+            raise from_os_error(problem, "cannot listen to events of all network namespaces") from None
+
+    def read(self) -> frozenset[int]:
+        """The ids of the other namespaces whose links have changed since the last call.
+
+        Raises:
+            EventsLostError: some were lost.
+            KernelError: the socket failed.
+        """
+        changed: set[int] = set()
+        while True:
+            try:
+                _, ancillary, _, sender = self._socket.recvmsg(_NO_DATA, _ANCILLARY)
+            except BlockingIOError:
+                return frozenset(changed)
+            except OSError as problem:
+                if problem.errno == errno.ENOBUFS:
+                    raise EventsLostError("the socket's buffer overflowed with events of links") from None
+                raise from_os_error(problem, "cannot read events of links") from None
+            if sender[0] == 0:
+                changed.update(
+                    to_i32(data) for level, kind, data in ancillary if (level, kind) == (_SOL_NETLINK, _LISTEN_ALL_NSID)
+                )
 
 
 class DeviceMonitor(_EventSocket):

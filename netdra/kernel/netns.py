@@ -12,7 +12,7 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -154,6 +154,19 @@ class Namespace:
         return self.run(lambda: Socket(family))
 
 
+def tour(spaces: Sequence[Namespace], work: Callable[[int], T]) -> list[T | KernelError]:
+    """Call `work` once in each of several namespaces, in one thread that goes from one to the next.
+
+    Args:
+        spaces: the namespaces.
+        work: gets the namespace's place among them.
+
+    Returns:
+        the result for each namespace, or its error: the others are visited anyway.
+    """
+    return _pool().submit(_tour, spaces, work).result()
+
+
 def inode_at(path: str = _OWN) -> int:
     """The number by which the kernel distinguishes the namespace at a path while it lives; 0 without one.
 
@@ -273,6 +286,22 @@ def _inside(descriptor: int, work: Callable[[], T], leave: Callable[[int], None]
             leave(home)
     finally:
         os.close(home)
+
+
+def _tour(spaces: Sequence[Namespace], work: Callable[[int], T]) -> list[T | KernelError]:
+    """In a pooled thread: `tour`."""
+    results: list[T | KernelError] = []
+    with Namespace.current() as home:
+        try:
+            for place, space in enumerate(spaces):
+                try:
+                    libc.setns(space.fd, libc.CLONE_NEWNET)
+                    results.append(work(place))
+                except KernelError as problem:
+                    results.append(problem)
+        finally:
+            _go_back(home.fd)
+    return results
 
 
 def cookie(sock: Socket) -> int:

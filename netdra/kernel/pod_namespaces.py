@@ -22,8 +22,8 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from netdra.kernel import netns, uapi
-from netdra.kernel.errors import KernelError, KernelMissingError, from_os_error
-from netdra.kernel.netlink import Socket, attribute, attributes, to_i32, u32
+from netdra.kernel.errors import KernelError, KernelExistsError, KernelMissingError, from_os_error
+from netdra.kernel.netlink import Socket, attribute, attributes, i32, to_i32, u32
 from netdra.kernel.netns import Namespace
 
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
@@ -112,6 +112,20 @@ def id_of(sock: Socket, descriptor: int) -> int:
     body = _HEADER + attribute(uapi.NETNSA_FD, u32(descriptor))
     (reply,) = sock.request(uapi.RTM_GETNSID, body, doing="cannot read the ID of a network namespace")
     return to_i32(attributes(reply, len(_HEADER))[uapi.NETNSA_NSID])
+
+
+def assigned_id(sock: Socket, descriptor: int) -> int:
+    """The id that an open namespace has in the namespace of a socket; it gets one if it has none.
+
+    Raises:
+        KernelError: the descriptor is of no network namespace, or the kernel refused.
+    """
+    if (number := id_of(sock, descriptor)) >= 0:
+        return number
+    body = _HEADER + attribute(uapi.NETNSA_FD, u32(descriptor)) + attribute(uapi.NETNSA_NSID, i32(-1))
+    with suppress(KernelExistsError):  # the kernel has just given it one, for a pair of links
+        sock.request(uapi.RTM_NEWNSID, body, doing="cannot give a network namespace an ID")
+    return id_of(sock, descriptor)
 
 
 def known_ids(sock: Socket) -> list[int]:

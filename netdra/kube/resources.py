@@ -7,7 +7,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from netdra.model import claim, crd, kinds, resource, watched_claim
+from netdra.model import claim, crd, kinds, resource, taint_rule, watched_claim
 from netdra.model.cni_plugin import CNIPlugin
 from netdra.model.core import BareObject, ClusterNode, NodeReadiness, ServiceCIDR
 from netdra.model.custom_device import CustomDevice
@@ -115,6 +115,7 @@ CLAIM_TEMPLATES = Resource(resource.API_VERSION, "resourceclaimtemplates", claim
 WATCHED_CLAIMS = Resource(resource.API_VERSION, "resourceclaims", watched_claim.WatchedClaim, namespaced=True)
 CLAIM_STATES = Resource(resource.API_VERSION, "resourceclaims", claim.ClaimState, namespaced=True)
 DEVICE_CLASSES = Resource(resource.API_VERSION, "deviceclasses", claim.DeviceClass)
+DEVICE_TAINT_RULES = Resource(resource.API_VERSION, "devicetaintrules", taint_rule.DeviceTaintRule)
 POLICIES = _custom(kinds.POLICY, DeviceExposurePolicy)
 TOPOLOGIES = _custom(kinds.TOPOLOGY, NetworkTopology)
 SCHEMAS = _custom(kinds.SCHEMA, CNIPluginSchema)

@@ -16,6 +16,7 @@ import msgspec
 
 from netdra.model import ip
 from netdra.model.device import LeftOut
+from netdra.model.health import PCIE_DEGRADED, HealthEffect
 from netdra.model.inventory import AttributeValue, Interface, attributes
 from netdra.model.meta import ObjectMeta
 from netdra.model.names import MAX_LABEL, MAX_SUBDOMAIN, label, qualified
@@ -38,6 +39,8 @@ MAX_PROVIDERS = 64
 MAX_REFUSALS = 4
 """How many reasons are reported why one CustomDevice is not applied."""
 
+MAX_FAULTS = 64
+"""How many faults of devices are reported."""
 MAX_UNASSIGNED = 128
 """How many addresses without a PodAddress are reported."""
 MAX_INDEXES = 1024
@@ -336,6 +339,47 @@ class UnassignedAddress(msgspec.Struct, frozen=True, kw_only=True, rename="camel
         ip.address(self.address)
 
 
+class DeviceFault(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A device for which a threshold of its policy is exceeded, with the evidence of the moment when it was noticed.
+
+    Attributes:
+        pool: The pool of the device, e.g. `worker-1-nic-eth1`.
+        device: The device, e.g. `eth1`.
+        policy: The policy with the threshold, e.g. `nics`.
+        rule: The name of the threshold in the policy, e.g. `crc-errors`.
+        effect: The effect that the policy states, e.g. `NoSchedule`. The controller taints at most a share of the
+            devices.
+        since: When the fault was noticed, e.g. `2026-11-30T00:12:41Z`.
+        counter: The counter, e.g. `rx_crc_errors`.
+        increase: Its increase within the window, e.g. `412`; of a fact its value.
+        at_least: The threshold, e.g. `100`.
+        within_seconds: The window in seconds, e.g. `3600`.
+        values: The last different values of the counter, with their times, e.g. `["00:10:11Z 1207", "00:12:41Z 1619"]`.
+    """
+
+    pool: Name
+    device: Annotated[str, msgspec.Meta(max_length=MAX_LABEL)]
+    policy: Name
+    rule: Annotated[str, msgspec.Meta(max_length=MAX_LABEL)]
+    effect: HealthEffect = "Report"
+    since: Annotated[str, msgspec.Meta(max_length=32)] = ""
+    counter: Annotated[str, msgspec.Meta(max_length=80)] = ""
+    increase: Annotated[int, msgspec.Meta(ge=0)] = 0
+    at_least: Annotated[int, msgspec.Meta(ge=0)] = 0
+    within_seconds: Annotated[int, msgspec.Meta(ge=0)] = 0
+    values: Annotated[tuple[Annotated[str, msgspec.Meta(max_length=48)], ...], msgspec.Meta(max_length=8)] = ()
+
+    @property
+    def text(self) -> str:
+        """The evidence in words, as events and `netdra why` have it."""
+        over = "" if self.counter == PCIE_DEGRADED else f" in {self.within_seconds} s"
+        values = f" ({', '.join(self.values)})" if self.values else ""
+        return (
+            f'device "{self.device}" of pool "{self.pool}": {self.counter} {self.increase}{over}{values}; '
+            f'policy "{self.policy}", rule "{self.rule}" allows less than {self.at_least}'
+        )
+
+
 class AddressReport(NamedTuple):
     """The part of a node's report about addresses of PodNetworks; see `NodeNetworkStatus`."""
 
@@ -373,6 +417,9 @@ class NodeNetworkStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel
         released_version: The latest resourceVersion of the node's PodAddresses without a claim, e.g. `48213`: addresses
             that were released up to it, and that are not in `unassignedAddresses`, are no longer in pods of the node.
             If absent, the node does not report on released addresses.
+        faults: The devices for which a health threshold of their policy is exceeded, e.g. `[{device: eth1, rule:
+            crc-errors, increase: 412}]`; at most 64. If absent, none.
+        watched_devices: The number of devices whose policy has health thresholds, e.g. `8`.
         features: The feature gates of the API server that are enabled and that the driver on the node uses, e.g.
             `[DRAPartitionableDevices]`. If absent, none.
     """
@@ -389,6 +436,8 @@ class NodeNetworkStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     missing_plugins: Annotated[tuple[MissingPlugin, ...], msgspec.Meta(max_length=MAX_MISSING_PLUGINS)] = ()
     unassigned_addresses: Annotated[tuple[UnassignedAddress, ...], msgspec.Meta(max_length=MAX_UNASSIGNED)] = ()
     released_version: Annotated[int, msgspec.Meta(ge=0)] = 0
+    faults: Annotated[tuple[DeviceFault, ...], msgspec.Meta(max_length=MAX_FAULTS)] = ()
+    watched_devices: Count = 0
     features: Annotated[tuple[Name, ...], msgspec.Meta(max_length=16)] = ()
 
 
@@ -420,6 +469,8 @@ class ReportedStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     custom_devices: tuple[CustomDeviceReport, ...] = ()
     unassigned_addresses: tuple[UnassignedAddress, ...] = ()
     released_version: int = 0
+    faults: tuple[DeviceFault, ...] = ()
+    watched_devices: int = 0
     features: tuple[Name, ...] = ()
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from netdra.model.health import MAX_RULES, HealthRule
 from netdra.model.kept import KeepList
 from netdra.model.meta import Condition, LabelSelector, ObjectMeta
 from netdra.model.resource import MAX_ATTRIBUTES_AND_CAPACITIES, CapacityRequestPolicy, QuantityText
@@ -153,6 +154,9 @@ class Exposure(
             and the bandwidth that it requests. If absent, each VF is a device.
         taints: The effect of the devices' taints on pods that have the devices, e.g. `{gone: NoExecute}`. If absent,
             the defaults of its fields apply.
+        health: Thresholds over counters of the devices' interfaces, from which a device counts as faulty, e.g.
+            `[{name: crc-errors, counter: rx_crc_errors, atLeast: 100, effect: NoSchedule}]`. If absent, counters are
+            not read for the devices of the policy.
     """
 
     device_name_suffix: str = ""
@@ -173,6 +177,7 @@ class Exposure(
     allowed_sysctls: Annotated[tuple[str, ...], msgspec.Meta(max_length=32)] = ()
     pooled_vfs: PooledVFs | None = msgspec.field(default=None, name="pooledVFs")
     taints: Taints = Taints()
+    health: Annotated[tuple[HealthRule, ...], msgspec.Meta(max_length=MAX_RULES)] = ()
 
 
 class PolicySelector(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

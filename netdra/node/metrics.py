@@ -17,7 +17,7 @@ from netdra.model.device import LeftOut
 from netdra.model.inventory import Inventory
 from netdra.model.resource import ResourceSlice
 from netdra.node.view import HeldDevice
-from netdra.ops.metrics import FAST, OUTCOME, SLOW, Catalogue, Values
+from netdra.ops.metrics import FAST, OUTCOME, SLOW, Catalogue, SeriesCatalogue, Values
 
 NODE = Catalogue("Node")
 
@@ -159,6 +159,72 @@ RESTORED = NODE.counter(
 )
 step_type = Values()
 """The `type` label of a step: a CNI type; the number of its values is bounded."""
+
+
+# Traffic of pods. The names are those of node_exporter's `node_network_*` (after /proc/net/dev), the labels those of
+# kube-state-metrics and cAdvisor, so that queries join them without relabelling.
+TRAFFIC_SECONDS = NODE.histogram(
+    "netdra_traffic_read_duration_seconds", "Reading the counters of all interfaces of pods, for one scrape."
+)
+TRAFFIC_INTERFACES = NODE.gauge(
+    "netdra_traffic_interfaces", "Interfaces of pods whose counters are exported; 0 while they are not."
+)
+TRAFFIC_OMITTED = NODE.gauge(
+    "netdra_traffic_omitted_interfaces", "Interfaces of pods that are not exported because of --traffic-interfaces."
+)
+TRAFFIC_UNREADABLE = NODE.counter(
+    "netdra_traffic_unreadable_total", "Namespaces of pods, and PFs of VFs, whose counters could not be read."
+)
+TRAFFIC = SeriesCatalogue("Traffic of pods")
+POD_INTERFACE = ("namespace", "pod", "claim", "request", "step", "interface", "device", "network")
+"""The labels of a pod's interface: `netdra.node.traffic.interfaces.PodInterface`."""
+RECEIVE_BYTES, RECEIVE_PACKETS, RECEIVE_DROP, RECEIVE_ERRS = (
+    TRAFFIC.series("counter", f"netdra_pod_network_receive_{name}_total", text, *POD_INTERFACE)
+    for name, text in (
+        ("bytes", "Bytes that the pod's interface received."),
+        ("packets", "Packets that it received."),
+        ("drop", "Received packets that were dropped, also for lack of buffers."),
+        ("errs", "Packets that were received with errors."),
+    )
+)
+TRANSMIT_BYTES, TRANSMIT_PACKETS, TRANSMIT_DROP, TRANSMIT_ERRS = (
+    TRAFFIC.series("counter", f"netdra_pod_network_transmit_{name}_total", text, *POD_INTERFACE)
+    for name, text in (
+        ("bytes", "Bytes that the pod's interface sent."),
+        ("packets", "Packets that it sent."),
+        ("drop", "Packets to send that were dropped."),
+        ("errs", "Packets that could not be sent because of errors."),
+    )
+)
+BANDWIDTH = TRAFFIC.series(
+    "gauge",
+    "netdra_pod_network_bandwidth_bytes",
+    "Bandwidth in bytes per second that the pod's claim was allocated of the interface's device.",
+    *POD_INTERFACE,
+)
+CARRIER = TRAFFIC.series(
+    "gauge", "netdra_pod_network_carrier", "1 if the pod's interface has a carrier, else 0.", *POD_INTERFACE
+)
+CARRIER_UP, CARRIER_DOWN = (
+    TRAFFIC.series("counter", f"netdra_pod_network_carrier_{name}_changes_total", text, *POD_INTERFACE)
+    for name, text in (
+        ("up", "How often its link got a carrier since it was made."),
+        ("down", "How often its link lost its carrier since it was made."),
+    )
+)
+SPEED = TRAFFIC.series(
+    "gauge",
+    "netdra_pod_network_speed_bytes",
+    "Speed of its link in bytes per second, of a device that is the pod's alone.",
+    *POD_INTERFACE,
+)
+RDMA_COUNTER = TRAFFIC.series(
+    "counter",
+    "netdra_pod_rdma_port_counter_total",
+    "A counter of a port of an RDMA device that is the pod's alone, by the kernel's name; data is in bytes.",
+    *POD_INTERFACE,
+    *("rdma_device", "port", "counter"),
+)
 
 
 class Watched(Protocol):

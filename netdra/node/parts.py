@@ -15,14 +15,16 @@ from typing import Any
 
 from netdra.chain import checkpoint
 from netdra.chain.site import ChainSettings
+from netdra.kernel.sysfs import Sysfs
 from netdra.kube.client import Client
-from netdra.kube.events import Occurrence, Recorder
+from netdra.kube.events import ObjectReference, Occurrence, Recorder
 from netdra.kube.store import Change
 from netdra.model import names
 from netdra.node import metrics
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.handler import Claims
 from netdra.node.claims.store import ClaimStore
+from netdra.node.health.service import DeviceHealthWatch
 from netdra.node.kubelet.plugin import KubeletPlugin, sockets
 from netdra.node.kubelet.services import ClaimServices
 from netdra.node.nri.plugin import NriSettings, Plugin
@@ -45,6 +47,8 @@ from netdra.node.sandboxes.tracker import Tracker, WatchedPod
 from netdra.node.sandboxes.writer import StatusWriter
 from netdra.node.settings import NodeSettings
 from netdra.node.signals import Signals
+from netdra.node.traffic.links import PodLinks, broken
+from netdra.node.traffic.reader import Traffic
 from netdra.node.view import NodeView
 from netdra.ops.health import CheckResult, ProcessHealth
 from netdra.topology.devices import DeviceKey
@@ -108,6 +112,7 @@ class Pods:
         network: acts on sandboxes; it knows the held devices.
         examiner: examines the devices that came back.
         specifications: writes CDI specifications again that other programs removed.
+        links: watches the links of pods.
     """
 
     hooks: Attachments
@@ -118,6 +123,7 @@ class Pods:
     recovery: Recovery
     examiner: Examiner
     specifications: Specifications
+    links: PodLinks
     wait_addresses: Callable[[], Awaitable[None]] = _never
 
     @classmethod
@@ -152,6 +158,9 @@ class Pods:
             circuits=Circuits(events.report_hanging),
             signals=given.signals,
         )
+        links = PodLinks(network.checkpoints, network.table.namespaces.opened, hooks.report_links)
+        for signal in (given.signals.attached, given.signals.held_changed):
+            signal.subscribe(links.look)
         return cls(
             hooks=hooks,
             claims=claims,
@@ -161,6 +170,7 @@ class Pods:
             recovery=Recovery(hooks, claims.releases),
             examiner=examiner,
             specifications=Specifications(hooks),
+            links=links,
             wait_addresses=given.wait_addresses,
         )
 
@@ -181,6 +191,7 @@ class Pods:
                     tasks.create_task(self.recovery.run())
                     tasks.create_task(self.examiner.run())
                     tasks.create_task(self.specifications.run())
+                    tasks.create_task(self.links.run())
                     lost = self.hooks.signals.address_lost.emit
                     tasks.create_task(self.claims.addresses.follow(self.wait_addresses, lost))
                     namespaces = self.network.table.namespaces
@@ -210,6 +221,7 @@ class Parts:
     kubelet: KubeletPlugin
     plugin: Plugin
     recorder: Recorder
+    faults: DeviceHealthWatch
     registry: Registry | None = None
 
     @classmethod
@@ -265,12 +277,26 @@ class Parts:
             lambda: len(pods.network.table.namespaces),
             lambda: kubelet.registered,
         )
+        faults = DeviceHealthWatch(
+            publishing,
+            pods.network.table.namespaces.opened,
+            lambda: pods.links.states,
+            recorder.emit,
+            settings.node,
+            settings.state_dir,
+            sysfs=Sysfs(settings.sysfs_root),
+            on_change=publishing.report_soon,
+        )
+        publishing.faults = lambda: (faults.faults, faults.watched)
+        pods.links.changed.subscribe(lambda: publishing.health.note_links(broken(pods.links.states)))
+        _export_traffic(pods, settings, recorder)
         nri = NriSettings(socket=settings.nri_socket, index=settings.nri_index)
         return cls(
             pods=pods,
             kubelet=kubelet,
             plugin=Plugin(pods.hooks, nri, gate=publishing.gate),
             recorder=recorder,
+            faults=faults,
             registry=_registry(client, settings, publishing, registrations),
         )
 
@@ -286,8 +312,35 @@ class Parts:
         yield "pods", self.pods.run()
         yield "kubelet", self.kubelet.run()
         yield "runtime", self.plugin.run()
+        yield "health", self.faults.run()
         if self.registry is not None:
             yield "registry", self.registry.run()
+
+
+def _export_traffic(pods: Pods, settings: NodeSettings, recorder: Recorder) -> None:
+    """Export the counters of pods' interfaces, if that is wanted."""
+    if not settings.traffic_interfaces:
+        return
+    node = ObjectReference(api_version="v1", kind="Node", name=settings.node)
+    loop = asyncio.get_running_loop()
+
+    def report(omitted: int) -> None:
+        if omitted:
+            note = (
+                f"{omitted} interfaces of pods are not exported as metrics: at most {settings.traffic_interfaces} are "
+                f"(--traffic-interfaces)"
+            )
+            event = Occurrence(regarding=node, type="Warning", reason="TrafficOmitted", action="Export", note=note)
+            loop.call_soon_threadsafe(recorder.emit, event)
+
+    metrics.TRAFFIC.source = Traffic(
+        pods.network.checkpoints,
+        pods.network.table.namespaces.opened,
+        settings.traffic_interfaces,
+        links=lambda: pods.links.states,
+        sysfs=Sysfs(settings.sysfs_root),
+        on_omitted=report,
+    ).page
 
 
 def _registry(

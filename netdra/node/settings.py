@@ -40,6 +40,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
         pod_network_kind: the PodNetworkKind by which claims' statuses report PodNetworks; "" if they do not.
         unknown_differences: what becomes of a device that comes back from a pod with a difference that netdra does not
             know: it is reported, or the device is held.
+        traffic_interfaces: how many interfaces of pods are exported with their counters; 0 for none, without any cost.
     """
 
     node: str
@@ -64,6 +65,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     physnets: Mapping[str, tuple[str, ...]] = {}
     pod_network_kind: str = ""
     unknown_differences: UnknownDifferences = "Report"
+    traffic_interfaces: int = 0
 
     @property
     def sandboxes(self) -> Path:

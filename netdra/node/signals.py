@@ -33,6 +33,7 @@ class Signals:
         held_changed: the held devices, or the reasons why they cannot be returned, have changed.
         claim_prepared: a claim has been prepared: a pod with its devices begins soon.
         registrations_changed: other registrations of programs on the node are to be published.
+        attached: a sandbox has its network.
         listed: the runtime has listed its sandboxes.
         ended_unseen: a sandbox may have ended without a hook.
         address_lost: an address of a claim may have been released while the claim has it.
@@ -41,6 +42,7 @@ class Signals:
     held_changed: Signal = field(default_factory=Signal)
     claim_prepared: Signal = field(default_factory=Signal)
     registrations_changed: Signal = field(default_factory=Signal)
+    attached: Signal = field(default_factory=Signal)
     listed: Signal = field(default_factory=Signal)
     ended_unseen: Signal = field(default_factory=Signal)
     address_lost: Signal = field(default_factory=Signal)

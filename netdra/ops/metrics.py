@@ -2,7 +2,8 @@
 
 The modules called `metrics` declare a `Catalogue` each and nothing else; the code beside them sets these
 metrics; `netdra.ops.server` exposes a process's catalogues, and docs/metrics.md is written from them. Names follow
-the Prometheus conventions: base units, `_total` on counters. A label takes few values, never a pod's or claim's name.
+the Prometheus conventions: base units, `_total` on counters. A label takes few values, never a pod's or claim's name,
+except in a `SeriesCatalogue`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from typing import Literal
 
 import msgspec
 from prometheus_client import (
@@ -87,10 +89,63 @@ class Catalogue:
         assert name.startswith(PREFIX), name
         self.families.append(Family(name, kind, text, labels))
 
+    def text(self) -> bytes:
+        """Its part of the scraped page, in the text format."""
+        return generate_latest(self.registry)
+
+
+class SeriesCatalogue(Catalogue):
+    """Metrics with many series, whose labels name pods: written as text, by the owner of their values.
+
+    Prometheus' client library takes 100 times as long for 6,000 series: it looks up, copies and formats the labels each
+    time, and those of an interface never change.
+
+    Attributes:
+        source: writes the page's part, `header` included; None while nothing is measured.
+    """
+
+    def __init__(self, title: str) -> None:
+        super().__init__(title)
+        self.source: Callable[[], bytes] | None = None
+
+    def series(self, kind: Literal["counter", "gauge"], name: str, text: str, *labels: str) -> Family:
+        """Declare a family."""
+        assert name.endswith("_total") == (kind == "counter"), name
+        self._declare(name, kind, text, labels)
+        return self.families[-1]
+
+    def text(self) -> bytes:
+        """The text of the source; without one the families without series."""
+        if self.source is not None:
+            return self.source()
+        return "".join(map(header, self.families)).encode()
+
+
+def header(family: Family) -> str:
+    """The lines before the series of a family."""
+    return f"# HELP {family.name} {family.help}\n# TYPE {family.name} {family.type}\n"
+
+
+def series_name(family: Family, values: Sequence[str]) -> str:
+    """The name of one series, with its labels, as the text format writes it (a value follows).
+
+    Args:
+        family: the family.
+        values: the labels' values, in the family's order.
+    """
+    pairs = zip(family.labels, values, strict=True)
+    labels = ",".join(f'{name}="{_escaped(value)}"' for name, value in pairs)
+    return f"{family.name}{{{labels}}} "
+
+
+def _escaped(value: str) -> str:
+    # Interface names may have any byte but "/" and white space; those that are no UTF-8 are escapes already.
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
 
 def exposition(catalogues: Iterable[Catalogue]) -> bytes:
     """The scraped page, in the text format."""
-    return b"".join(generate_latest(catalogue.registry) for catalogue in catalogues)
+    return b"".join(catalogue.text() for catalogue in catalogues)
 
 
 def outcome_of(problem: BaseException) -> str:

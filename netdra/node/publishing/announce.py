@@ -42,6 +42,7 @@ class PublishedHealth:
 
     def __init__(self) -> None:
         self._pools: dict[str, tuple[DeviceHealth, ...]] = {}
+        self._links: Mapping[DeviceKey, str] = {}
         self._turn = asyncio.Event()
 
     def publish(self, pools: Mapping[str, Iterable[ResourceSlice]]) -> None:
@@ -55,8 +56,23 @@ class PublishedHealth:
             else:
                 self._pools.pop(pool, None)
         if changed:
-            turn, self._turn = self._turn, asyncio.Event()
-            turn.set()
+            self._wake()
+
+    def note_links(self, links: Mapping[DeviceKey, str]) -> None:
+        """These devices are in pods and their links do not work there, for these reasons."""
+        if links != self._links:
+            self._links = dict(links)
+            self._wake()
+
+    def _wake(self) -> None:
+        turn, self._turn = self._turn, asyncio.Event()
+        turn.set()
+
+    def _with_link(self, device: DeviceHealth) -> DeviceHealth:
+        reason = self._links.get((device.pool, device.device), "")
+        if not reason or not device.healthy:
+            return device
+        return DeviceHealth(device.pool, device.device, healthy=False, message=f"in its pod: {reason}")
 
     async def states(self) -> AsyncIterator[tuple[DeviceHealth, ...]]:
         """Every device at once, and again whenever one changes, without end; a slow reader misses steps between.
@@ -66,7 +82,7 @@ class PublishedHealth:
         before: frozenset[DeviceKey] = frozenset()
         while True:
             turn = self._turn
-            now = tuple(device for pool in self._pools.values() for device in pool)
+            now = tuple(self._with_link(device) for pool in self._pools.values() for device in pool)
             keys = frozenset((device.pool, device.device) for device in now)
             if keys or before:
                 yield (*now, *(_gone(*key) for key in sorted(before - keys)))

@@ -35,7 +35,8 @@ from netdra.model.core import ClusterNode
 from netdra.model.custom_device import CustomDevice
 from netdra.model.device import DEFAULT_FEATURES, Features, Problem
 from netdra.model.errors import NetdraError
-from netdra.model.node_network import AddressReport, NodeNetwork, NodeNetworkStatus, UnassignedAddress
+from netdra.model.health import HealthRule
+from netdra.model.node_network import AddressReport, DeviceFault, NodeNetwork, NodeNetworkStatus, UnassignedAddress
 from netdra.model.plan import PlannedDevice
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.registration import Registration, RegistrationOutcome
@@ -145,6 +146,7 @@ class Publishing:
         self._reporter: Reporter | None = None
         self.addresses: Callable[[], Awaitable[AddressReport]] = _none
         self._unassigned: tuple[UnassignedAddress, ...] = ()
+        self.faults: Callable[[], tuple[tuple[DeviceFault, ...], int]] = lambda: ((), 0)
         self._problems: tuple[Problem, ...] = ()
         self._work = asyncio.Event()
         self._first_pass = asyncio.Event()
@@ -185,6 +187,16 @@ class Publishing:
     def schemas(self) -> Sequence[CNIPluginSchema] | None:
         """The cluster's CNIPluginSchemas, or None while they are not known."""
         return tuple(self.followed.schemas.objects.values()) if self.followed.schemas.synced else None
+
+    @property
+    def health_rules(self) -> Mapping[str, tuple[HealthRule, ...]]:
+        """The health rules of each policy that has any."""
+        policies = self.followed.policies.objects.values()
+        return {
+            policy.name: policy.spec.exposure.health
+            for policy in policies
+            if policy.spec.exposure is not None and policy.spec.exposure.health
+        }
 
     @property
     def labels(self) -> Mapping[str, str] | None:
@@ -270,6 +282,7 @@ class Publishing:
         features, undone = self._features, self._undone.notes(but=NodeNetwork.__name__)
         unassigned, released_version = await self.addresses()
         self._unassigned = unassigned
+        faults, watched = self.faults()
 
         def make() -> NodeNetworkStatus:
             return msgspec.structs.replace(
@@ -277,6 +290,8 @@ class Publishing:
                 features=gates.on(features),
                 unassigned_addresses=unassigned,
                 released_version=released_version,
+                faults=faults,
+                watched_devices=watched,
             )
 
         return await interfaces.run(make)

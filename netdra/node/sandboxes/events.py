@@ -16,11 +16,13 @@ from netdra.kube.events import ObjectReference, Occurrence
 from netdra.model.errors import NetdraError, TemporaryError, sentence
 from netdra.model.plan import ClaimReference
 from netdra.node.nri.hooks import Sandbox
+from netdra.node.traffic.links import LinkChange
 from netdra.ops.logs import Fields, fields
 
 log = logging.getLogger(__name__)
 
 MOST_PODS = 1000
+_CABLE = "Check the cable, the transceiver and the switch's port; see docs/traffic.md"
 
 
 class PodEvents:
@@ -119,6 +121,25 @@ class PodEvents:
         text = sentence(f"{'; '.join(map(str, duplicates))}.", hint)
         log.warning("%s", text, extra=_about(sandbox))
         self._emit_of(sandbox, "Warning", "DuplicateAddress", "Attach", text, hint)
+
+    def report_link(self, sandbox: Sandbox, change: LinkChange) -> None:
+        """The link of a pod's interface has lost its carrier, or has it again."""
+        interface = change.interface
+        device = f' (device "{interface.device}")' if interface.device else ""
+        name = f'interface "{interface.if_name}"{device}'
+        if change.is_lost:
+            cause = "Find the program in the pod that set it down" if change.after.is_down else _CABLE
+            text = sentence(f"{name} does not work any more: {change.after.silent}.", f"{cause}.")
+            log.warning("%s", text, extra=_about(sandbox))
+            self._emit_of(sandbox, "Warning", "LinkDown", "Watch", text, f"{cause}.")
+        elif change.is_back:
+            text = f"{name} has a carrier again"
+            log.info("%s", text, extra=_about(sandbox))
+            self._emit_of(sandbox, "Normal", "LinkUp", "Watch", text)
+        elif change.is_flap:
+            text = sentence(f"{name} lost its carrier for a moment.", f"{_CABLE}.")
+            log.warning("%s", text, extra=_about(sandbox))
+            self._emit_of(sandbox, "Warning", "LinkFlapped", "Watch", text, f"{_CABLE}.")
 
     def report_late(self, sandbox: Sandbox) -> None:
         """A pod that had begun without its network has it now."""

@@ -40,6 +40,7 @@ from netdra.node.sandboxes.table import DetachOutcome, Table
 from netdra.node.sandboxes.tracker import Tracker
 from netdra.node.sandboxes.writer import StatusWriter
 from netdra.node.signals import Signals
+from netdra.node.traffic.links import LinkChange
 from netdra.node.view import NodeView
 from netdra.ops.logs import about, fields
 from netdra.rules.plans import combined
@@ -390,6 +391,7 @@ class Attachments:
         with self.circuits.trying(plugins, deadline):
             outcomes = await self.in_thread(lambda: self.network.attach(sandbox, claims, plans, deadline))
         self._begin_following(sandbox, self._announce(sandbox, plans.plans, outcomes))
+        self.signals.attached.emit()
         return outcomes
 
     def follow(self, sandbox: Sandbox, outcomes: Sequence[Outcome]) -> None:
@@ -446,9 +448,10 @@ class Attachments:
             for tries in itertools.count():
                 if not waiting or await self._closes_in(announcements.pause(tries)):
                     return
-                waiting = await asyncio.to_thread(self.network.announce, sandbox, waiting.keys(), outcomes, without)
+                names = waiting.keys()
+                waiting = await asyncio.to_thread(self.network.announce, sandbox, names, outcomes, without)
                 silent = {name: reason for name, reason in waiting.items() if reason}
-                self._report_silent(sandbox, silent, is_late=announcements.is_late(tries))
+                self._report_silent(sandbox, names, silent, is_late=announcements.is_late(tries))
 
     async def _closes_in(self, seconds: float) -> bool:
         """Wait; whether the daemon ends meanwhile."""
@@ -456,22 +459,42 @@ class Attachments:
             await asyncio.wait_for(self._closing.wait(), seconds)
         return self._closing.is_set()
 
-    def _report_silent(self, sandbox: Sandbox, silent: Mapping[str, str], *, is_late: bool) -> None:
+    def _report_silent(
+        self, sandbox: Sandbox, names: Collection[str], silent: Mapping[str, str], *, is_late: bool
+    ) -> None:
         """Write which interfaces of a pod have no carrier into the statuses of its claims.
 
         Args:
             sandbox: the pod's.
-            silent: the interfaces, with the reason.
+            names: the interfaces that were read; for others, the statuses stay.
+            silent: those without a carrier, with the reason.
             is_late: whether they should have one by now; before that, they are only reported if some were before.
         """
-        present = self.writer.of_pod(sandbox.uid)
-        if not is_late and not any(outcome.silent for outcome in present):
-            return
-        self.writer.update([
-            msgspec.structs.replace(outcome, silent=silent)
-            for outcome in present
-            if outcome.is_attached and outcome.sandbox.id == sandbox.id and outcome.silent != silent
-        ])  # fmt: skip
+        present = self.writer.of_sandbox(sandbox.id)
+        if is_late or any(outcome.silent for outcome in present):
+            self._write_silent(present, names, silent)
+
+    def _write_silent(self, present: Iterable[Outcome], names: Collection[str], silent: Mapping[str, str]) -> None:
+        for outcome in present:
+            others = {name: reason for name, reason in outcome.silent.items() if name not in names}
+            if outcome.silent != (now := {**others, **silent}):
+                self.writer.update([msgspec.structs.replace(outcome, silent=now)])
+
+    def report_links(self, changes: Iterable[LinkChange]) -> None:
+        """Links of pods have changed: those that lost their carrier, or have it again, are reported."""
+        by_sandbox: dict[str, list[LinkChange]] = {}
+        for change in changes:
+            if change.before is not None:
+                by_sandbox.setdefault(change.interface.sandbox, []).append(change)
+        for sandbox, changed in by_sandbox.items():
+            present = self.writer.of_sandbox(sandbox)
+            if not present or self.table.has_ended(sandbox):
+                continue  # its devices leave it
+            turned = [change for change in changed if change.is_lost or change.is_back]
+            silent = {change.interface.if_name: change.after.silent for change in turned if change.after.silent}
+            self._write_silent(present, {change.interface.if_name for change in turned}, silent)
+            for change in changed:
+                self.events.report_link(present[0].sandbox, change)
 
     async def _refuse_addresses(self, sandbox: Sandbox, claims: Sequence[ClaimReference], problem: NetdraError) -> None:
         """Have claims get other addresses instead of those that were found to be duplicates."""

@@ -18,8 +18,8 @@ import logging
 import math
 import os
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -141,6 +141,22 @@ class Namespaces:
         """The sandboxes whose namespaces are held."""
         with self._lock:
             return tuple(self._held)
+
+    @contextmanager
+    def opened(self, sandboxes: Iterable[str]) -> Iterator[dict[str, Namespace]]:
+        """The held namespaces of sandboxes, open while the context lasts, also if they are released meanwhile.
+
+        A sandbox without one is left out, and so are those for which the process lacks descriptors.
+        """
+        with ExitStack() as stack:
+            found: dict[str, Namespace] = {}
+            with self._lock:
+                for sandbox in sandboxes:
+                    entry = self._held.get(sandbox)
+                    with suppress(KernelError):
+                        if entry is not None:
+                            found[sandbox] = stack.enter_context(entry.namespace.duplicate())
+            yield found
 
     def path(self, sandbox: str) -> str:
         """The path of a sandbox's held namespace for this process and the programs that it runs; "" for none."""

@@ -231,6 +231,11 @@ class Table:
         record = self._records.get(sandbox)
         return record.sandbox if record is not None and record.life is Life.RUNNING else None
 
+    def has_ended(self, sandbox: str) -> bool:
+        """Whether a sandbox is known to run no more."""
+        record = self._records.get(sandbox)
+        return record is not None and record.life is Life.ENDED
+
     @property
     def all_running(self) -> Mapping[str, Sandbox]:
         """The sandboxes that run, by id."""

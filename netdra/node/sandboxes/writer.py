@@ -168,6 +168,11 @@ class StatusWriter:
         """A pod's present outcomes."""
         return tuple(by_pod[uid] for by_pod in self._outcomes.values() if uid in by_pod)
 
+    def of_sandbox(self, sandbox: str) -> tuple[Outcome, ...]:
+        """The present outcomes of a sandbox that has its network."""
+        outcomes = (outcome for uid in self._claims.get(sandbox, ()) for outcome in self._outcomes[uid].values())
+        return tuple(outcome for outcome in outcomes if outcome.sandbox.id == sandbox and outcome.is_attached)
+
     def _drop(self, claims: Iterable[str], is_over: Callable[[Outcome], bool]) -> None:
         for claim_uid in tuple(claims):
             outcomes = self._outcomes[claim_uid]

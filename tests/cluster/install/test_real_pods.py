@@ -27,6 +27,7 @@ from tests.cluster.pods.running import TOPOLOGY, publish, step
 CAPABILITIES = {
     "SETGID": 6,
     "SETUID": 7,
+    "NET_BROADCAST": 11,
     "NET_ADMIN": 12,
     "NET_RAW": 13,
     "SYS_CHROOT": 18,

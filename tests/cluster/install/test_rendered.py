@@ -177,8 +177,11 @@ def test_the_driver_sees_the_nodes_root_and_processes_only_to_run_plugins() -> N
     paths = {volume["name"]: volume["hostPath"]["path"] for volume in without["volumes"] if "hostPath" in volume}
     assert "/" not in paths.values()
     assert {mount["name"] for mount in runs_none["volumeMounts"]} == {volume["name"] for volume in without["volumes"]}
-    assert runs_none["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["NET_ADMIN", "SYS_ADMIN"]}
-    assert set(runs["securityContext"]["capabilities"]["add"]) > {"NET_ADMIN", "SYS_ADMIN"}
+    assert runs_none["securityContext"]["capabilities"] == {
+        "drop": ["ALL"],
+        "add": ["NET_ADMIN", "NET_BROADCAST", "SYS_ADMIN"],
+    }
+    assert set(runs["securityContext"]["capabilities"]["add"]) > {"NET_ADMIN", "NET_BROADCAST", "SYS_ADMIN"}
 
 
 WITHS: dict[str, dict[str, Any]] = {
@@ -262,7 +265,7 @@ def test_the_hardened_installation_of_the_security_page_omits_the_privileges_it_
     found = Case(values=yaml.safe_load(block)).objects()
     (driver,) = (pod_of(each)["spec"] for each in of_kind(found, "DaemonSet"))
     (container,) = driver["containers"]
-    assert container["securityContext"]["capabilities"]["add"] == ["NET_ADMIN", "SYS_ADMIN"]
+    assert container["securityContext"]["capabilities"]["add"] == ["NET_ADMIN", "NET_BROADCAST", "SYS_ADMIN"]
     assert "hostPID" not in driver
     assert "host" not in {volume["name"] for volume in driver["volumes"]}
     rights = {(verb, kind) for role in of_kind(found, "Role", "ClusterRole") for verb, kind in _writes(role)}

@@ -27,15 +27,20 @@ from testbed.site import relay
 from testbed.waiting import until
 from tests.cluster.daemons import WRONG_POLICY, refusal, running_controller, running_webhook
 from tests.cluster.pods import witness
-from tests.cluster.pods.stage import Stage
+from tests.cluster.pods.stage import Stage, shares
 
 CHART = helm.CHARTS / "netdra"
 PAGE = CHART.parents[1] / "docs" / "alerts.md"
 FOR, RANGE = "1s", "10s"
 """What durations are shortened to."""
 RESOLVED_WITHIN = 90.0
-RARE = {"netdra_controller_ranges", "netdra_plugin_left_alone", "netdra_reflector_failures_total"}
-"""What exists only after a CNI plugin has hung, or after the API server has rejected a watch."""
+RARE = {
+    "netdra_pod_network_bandwidth_bytes",
+    "netdra_controller_ranges",
+    "netdra_plugin_left_alone",
+    "netdra_reflector_failures_total",
+}
+"""What exists only after a CNI plugin has hung, the API server has rejected a watch, or a claim has a bandwidth."""
 NAMED = re.compile(r"\bnetdra_[a-z_]+")
 
 
@@ -85,7 +90,8 @@ def scrape(pod: str, port: int, endpoint: Object) -> Object:
     """How a pod is scraped, with the labels that the Prometheus operator gives it."""
     labels = {"namespace": "netdra", "pod": pod}
     static = {"targets": [f"127.0.0.1:{port}"], "labels": labels}
-    return {"job_name": pod, "metrics_path": endpoint["path"], "static_configs": [static]}
+    honor = {"honor_labels": endpoint.get("honorLabels", False)}
+    return {"job_name": pod, "metrics_path": endpoint["path"], "static_configs": [static], **honor}
 
 
 @pytest.fixture(scope="module")
@@ -162,6 +168,37 @@ def test_every_query_is_evaluated_and_every_metric_exists(monitored: Monitored, 
     witness.hurry(stage.pods, "failing", is_running)
     monitored.until_resolved("NetdraAttachFails")
     monitored.until_resolved("NetdraDegraded")
+
+
+def test_the_traffic_of_pods_is_what_they_sent_also_over_a_restart_of_the_driver(
+    monitored: Monitored, stage: Stage
+) -> None:
+    def counted(pod: str, metric: str) -> float:
+        query = f'netdra_pod_network_{metric}_total{{pod="{pod}",namespace="{stage.pods.namespace}",interface="net1"}}'
+        found = until(lambda: monitored.prometheus.query(query), f"the series of {pod}")
+        return float(found[0]["value"][1])
+
+    topology = shares(stage.workspace, "wire")
+    for name in ("receiver", "sender"):
+        request = {"name": "share", "exactly": {"deviceClassName": f"{topology}-share"}}
+        witness.run(stage.pods, name, stage.workspace.add_claim(name, request))
+    (address,) = witness.addresses(stage.pods, "receiver")
+    ends = (("sender", "transmit_bytes"), ("receiver", "receive_bytes"))
+    before = [counted(*end) for end in ends]
+    command = ("ping", "-q", "-c", "50", "-i", "0.02", "-s", "1000", address.partition("/")[0])
+    stage.pods.exec("sender", *command)
+    stage.driver.restart()
+    stage.pods.exec("sender", *command)
+    sent = 2 * 50 * (1000 + 8 + 20 + 14)
+
+    def increases() -> list[float]:
+        return [counted(*end) - first for end, first in zip(ends, before, strict=True)]
+
+    # ARP, and packets that a new link with IPv6 sends by itself.
+    until(lambda: all(sent <= found <= sent + 10_000 for found in increases()), "all bytes", detail=increases)
+    witness.end(stage.pods, "sender", "receiver")
+    gone = 'last_over_time(netdra_pod_network_receive_bytes_total{pod="receiver"}[2s])'
+    until(lambda: not monitored.prometheus.query(gone), "the series to end with the pod")
 
 
 def test_a_process_that_has_stopped_is_reported_and_no_alert_fires_when_all_run(

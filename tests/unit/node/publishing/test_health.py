@@ -52,6 +52,22 @@ def test_health_lists_all_devices_each_time_and_a_gone_device_once() -> None:
     asyncio.run(story())
 
 
+def test_a_link_that_is_lost_in_a_pod_makes_its_device_unhealthy_until_it_is_back() -> None:
+    async def story() -> None:
+        health = PublishedHealth()
+        health.publish(pool("a", x="", y=names.LINK_DOWN))
+        states = health.states()
+        healthy = set(await anext(states))
+        health.note_links({("a", "x"): 'interface "net1" has no carrier', ("a", "y"): "the same", ("b", "z"): "gone"})
+        lost = DeviceHealth("a", "x", healthy=False, message='in its pod: interface "net1" has no carrier')
+        down = DeviceHealth("a", "y", healthy=False, message="the link has no carrier")
+        assert set(await anext(states)) == {lost, down}
+        health.note_links({})
+        assert set(await anext(states)) == healthy
+
+    asyncio.run(story())
+
+
 def test_equal_slices_send_no_health_and_a_slow_reader_gets_only_the_last_state() -> None:
     async def story() -> None:
         health = PublishedHealth()

@@ -1,0 +1,101 @@
+"""The DeviceTaintRules for faults that nodes report, within the cap. Pure.
+
+Called by `netdra.controller.device_health`. A rule is named after its device, so two controllers cannot make two, and
+a rule that a person changes becomes what it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from netdra.health.cap import Wish, grant
+from netdra.model import names
+from netdra.model.meta import ObjectMeta
+from netdra.model.node_network import DeviceFault, NodeNetworkReport
+from netdra.model.resource import DeviceTaint
+from netdra.model.taint_rule import DeviceTaintRule, DeviceTaintRuleSpec, DeviceTaintSelector
+
+PREFIX = "netdra-health-"
+MOST_DEVICES = 512
+"""How many devices of a node count at most: a report of more does not widen the cap of a cluster."""
+EVIDENCE = f"{names.GROUP}/evidence"
+"""The annotation with the fault in words."""
+
+DeviceKey = tuple[str, str]
+
+
+class HealthCap(msgspec.Struct, frozen=True):
+    """The shares of devices that may be tainted at one time, in percent."""
+
+    node: int = 50
+    cluster: int = 10
+
+
+DEFAULT_CAP = HealthCap()
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """The rules to have, and the faults that get none because the cap is reached.
+
+    Attributes:
+        rules: by name.
+        kept: the faults beyond the cap, with their nodes.
+    """
+
+    rules: Mapping[str, DeviceTaintRule]
+    kept: tuple[tuple[str, DeviceFault], ...]
+
+
+def decide(reports: Iterable[NodeNetworkReport], present: Iterable[DeviceTaintRule], cap: HealthCap) -> Decision:
+    """Choose which faults become taints.
+
+    Args:
+        reports: of all nodes.
+        present: the rules that netdra has.
+        cap: the shares.
+    """
+    faults: dict[DeviceKey, tuple[str, DeviceFault]] = {}
+    devices: dict[str, int] = {}
+    for report in reports:
+        if report.status is None:
+            continue
+        node = report.metadata.name
+        devices[node] = min(report.status.watched_devices, MOST_DEVICES)
+        for fault in report.status.faults:
+            key = fault.pool, fault.device
+            former = faults.get(key)
+            if fault.effect == "Report" or (former is not None and former[0] != node):
+                continue
+            if former is None or (former[1].effect, fault.effect) == ("NoSchedule", "NoExecute"):
+                faults[key] = node, fault
+    wishes = (Wish(since=fault.since, node=node, pool=key[0], device=key[1]) for key, (node, fault) in faults.items())
+    tainted = {(rule.spec.device_selector.pool, rule.spec.device_selector.device) for rule in present}
+    granted = grant(wishes, tainted, devices, node_percent=cap.node, cluster_percent=cap.cluster)
+    rules = (rule_of(*faults[wish.key]) for wish in granted.tainted)
+    return Decision({rule.metadata.name: rule for rule in rules}, tuple(faults[wish.key] for wish in granted.kept))
+
+
+def rule_of(node: str, fault: DeviceFault) -> DeviceTaintRule:
+    """The rule for a fault of a node."""
+    digest = hashlib.sha256(f"{fault.pool}/{fault.device}".encode()).hexdigest()[:16]
+    return DeviceTaintRule(
+        metadata=ObjectMeta(
+            name=f"{PREFIX}{digest}",
+            labels={names.HEALTH_LABEL: names.label_value(node)},
+            annotations={EVIDENCE: fault.text},
+        ),
+        spec=DeviceTaintRuleSpec(
+            device_selector=DeviceTaintSelector(driver=names.DRIVER, pool=fault.pool, device=fault.device),
+            taint=DeviceTaint(key=names.UNHEALTHY, value=names.label_value(fault.rule), effect=fault.effect),
+        ),
+    )
+
+
+def is_as(present: DeviceTaintRule, wanted: DeviceTaintRule) -> bool:
+    """Whether a rule needs no write. The server dates its taint, and the evidence of the begin stays."""
+    taint = msgspec.structs.replace(present.spec.taint, time_added=None)
+    former = msgspec.structs.replace(present.spec, taint=taint)
+    return former == wanted.spec and present.metadata.labels == wanted.metadata.labels

@@ -1,0 +1,35 @@
+"""DeviceTaintRule (resource.k8s.io/v1): a taint on devices beside those in their slices, as the controller writes it.
+
+Follows k8s.io/api/resource/v1. `netdra.story.objects.TaintRule` reads those of administrators.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from netdra.model.meta import ObjectMeta
+from netdra.model.resource import API_VERSION, DeviceTaint, Wire
+
+
+class DeviceTaintSelector(Wire, frozen=True):
+    """The one device that a rule of netdra taints."""
+
+    driver: str
+    pool: str
+    device: str
+
+
+class DeviceTaintRuleSpec(Wire, frozen=True):
+    """The taint and the device."""
+
+    device_selector: DeviceTaintSelector
+    taint: DeviceTaint
+
+
+class DeviceTaintRule(Wire, frozen=True, omit_defaults=False):
+    """A rule of netdra."""
+
+    metadata: ObjectMeta
+    spec: DeviceTaintRuleSpec
+    api_version: Literal["resource.k8s.io/v1"] = API_VERSION
+    kind: Literal["DeviceTaintRule"] = "DeviceTaintRule"

@@ -1,0 +1,1 @@
+"""The traffic of pods: their interfaces (`interfaces`), and the counters of these as metrics (`reader`)."""

@@ -1,0 +1,266 @@
+"""Watches the links of pods' interfaces: carrier, speed, and how often the carrier came and went.
+
+The host sees no event of a link in another namespace, except on a socket for all namespaces (decision D84). An event
+names a namespace; its links are then read. What changed is given to `on_change` in the event loop: the claim's
+condition, an event of the pod and the kubelet's health of the device follow from it
+(`netdra.node.sandboxes.hooks.Attachments.report_links`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+
+import msgspec
+
+from netdra.chain.checkpoint import Saved
+from netdra.kernel import ethtool, link, netns, pod_namespaces, uapi
+from netdra.kernel.errors import EventsLostError, KernelError
+from netdra.kernel.monitor import PodLinkMonitor
+from netdra.kernel.netlink import Socket, to_u32
+from netdra.kernel.netns import Namespace
+from netdra.model.errors import NetdraError
+from netdra.node.signals import Signal
+from netdra.node.traffic.interfaces import PodInterface, of_checkpoint
+from netdra.steps.drift import without_carrier
+from netdra.topology.devices import DeviceKey
+
+log = logging.getLogger(__name__)
+
+DAMPING_SECONDS = 0.25
+"""How long after an event further ones are awaited: a link that comes up sends several."""
+OVERFLOW_SECONDS = 2.0
+"""The same after events were lost: a pod that changes its links all the time costs one look at all pods each time."""
+CHECK_SECONDS = 60.0
+"""Seconds between two looks at all pods although no event came, as a check."""
+POLL_SECONDS = 10.0
+"""The same where the kernel does not report events of other namespaces."""
+
+
+class PodLink(msgspec.Struct, frozen=True, kw_only=True):
+    """The link of one interface.
+
+    Attributes:
+        silent: why it has no carrier, in words; "" if it has one, or none is expected.
+        is_down: whether it is set down, by someone in the pod, as no step leaves it so.
+        speed: in Mbit/s, 0 if unknown.
+        carrier_up, carrier_down: how often the carrier came and went since the link was made.
+    """
+
+    silent: str = ""
+    is_down: bool = False
+    speed: int = 0
+    carrier_up: int = 0
+    carrier_down: int = 0
+
+
+class LinkChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of an interface's link; `before` is None at the first look."""
+
+    interface: PodInterface
+    before: PodLink | None
+    after: PodLink
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it had a carrier until now."""
+        return bool(self.after.silent) and self.before is not None and not self.before.silent
+
+    @property
+    def is_back(self) -> bool:
+        """Whether it has one again."""
+        return not self.after.silent and self.before is not None and bool(self.before.silent)
+
+    @property
+    def is_flap(self) -> bool:
+        """Whether it lost its carrier and had it again between two looks."""
+        before, after = self.before, self.after
+        return before is not None and before.silent == after.silent == "" and after.carrier_down > before.carrier_down
+
+
+OnChange = Callable[[Sequence[LinkChange]], None]
+NamespacesOf = Callable[[Collection[str]], AbstractContextManager[Mapping[str, Namespace]]]
+"""Opens the namespaces of sandboxes while the context lasts."""
+States = Mapping[PodInterface, PodLink]
+
+
+class PodLinks:
+    """The links of all pods of this node.
+
+    Attributes:
+        states: the links as of the last look, by interface.
+        changed: emitted after a look that found other states than before.
+    """
+
+    def __init__(
+        self, checkpoints: Callable[[], Iterable[Saved]], namespaces: NamespacesOf, on_change: OnChange
+    ) -> None:
+        """Nothing is watched yet.
+
+        Args:
+            checkpoints: those of the node's sandboxes.
+            namespaces: opens the namespaces of sandboxes.
+            on_change: gets the changed links of each look, in the event loop.
+        """
+        self._checkpoints, self._namespaces, self._on_change = checkpoints, namespaces, on_change
+        self._known: dict[str, tuple[Saved, tuple[PodInterface, ...]]] = {}
+        self._ids: dict[int, str] = {}
+        self._all_due = True
+        self._due: set[str] = set()
+        self._pause = DAMPING_SECONDS
+        self._woken = asyncio.Event()
+        self.states: States = {}
+        self.changed = Signal()
+
+    def look(self) -> None:
+        """Look at all pods soon: one has got its network, or has lost it."""
+        self._all_due = True
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        loop = asyncio.get_running_loop()
+        try:
+            monitor = PodLinkMonitor()
+        except KernelError as problem:
+            log.warning("links of pods are read every %g s only: %s", POLL_SECONDS, problem)
+            await self._work(POLL_SECONDS)
+            return
+        with monitor:
+            loop.add_reader(monitor, lambda: self._on_events(monitor))
+            try:
+                await self._work(CHECK_SECONDS)
+            finally:
+                loop.remove_reader(monitor)
+
+    async def _work(self, every: float) -> None:
+        while True:
+            due, self._due, is_all, self._all_due = self._due, set(), self._all_due, False
+            try:
+                now = await asyncio.to_thread(self._read, None if is_all else due)
+            except NetdraError as problem:
+                log.warning("links of pods are not read: %s", problem)
+            else:
+                self._take(now)
+            await asyncio.sleep(self._pause)
+            self._pause = DAMPING_SECONDS
+            with suppress(TimeoutError):
+                async with asyncio.timeout(every):
+                    await self._woken.wait()
+            self._woken.clear()
+            self._all_due = self._all_due or not self._due
+
+    def _on_events(self, monitor: PodLinkMonitor) -> None:
+        try:
+            changed = monitor.read()
+        except EventsLostError:
+            self._pause = OVERFLOW_SECONDS
+            self.look()
+            return
+        except KernelError as problem:
+            log.warning("%s", problem)
+            return
+        due = {self._ids[number] for number in changed if number in self._ids}
+        if due:
+            self._due |= due
+            self._woken.set()
+
+    def _take(self, now: States) -> None:
+        before, self.states = self.states, now
+        changes = [
+            LinkChange(interface=interface, before=before.get(interface), after=state)
+            for interface, state in now.items()
+            if before.get(interface) != state
+        ]
+        if changes or before.keys() - now.keys():
+            self._on_change(changes)
+            self.changed.emit()
+
+    def _read(self, due: Collection[str] | None) -> States:
+        """In a thread: the links of all pods; those of pods that are not due as they were.
+
+        Raises:
+            TemporaryError: checkpoints cannot be read.
+        """
+        known = self._list()
+        wanted = known.keys() if due is None else known.keys() & due
+        with self._namespaces(wanted) as opened:
+            if due is None:
+                self._ids = _ids({sandbox: space.fd for sandbox, space in opened.items()})
+            sandboxes = tuple(opened)
+            results = netns.tour(tuple(opened.values()), lambda place: _links(known[sandboxes[place]][1]))
+        states = {
+            interface: state
+            for interface, state in self.states.items()
+            if interface.sandbox in known and interface.sandbox not in opened
+        }
+        for result in results:
+            if isinstance(result, KernelError):
+                log.debug("links of a pod: %s", result)
+            else:
+                states.update(result)
+        return states
+
+    def _list(self) -> dict[str, tuple[Saved, tuple[PodInterface, ...]]]:
+        known: dict[str, tuple[Saved, tuple[PodInterface, ...]]] = {}
+        for saved in self._checkpoints():
+            sandbox = saved.header.pod.sandbox
+            before = self._known.get(sandbox)
+            known[sandbox] = before if before is not None and before[0] is saved else (saved, of_checkpoint(saved))
+        self._known = known
+        return known
+
+
+def broken(states: States) -> dict[DeviceKey, str]:
+    """The devices that one pod has alone and whose link has no carrier there, with the reason.
+
+    A link that is set down in the pod is the pod's own act. The health of a device of pooled VFs is that of all of
+    them (k8s.io/kubelet, dra-health), so the condition of the claim alone reports one VF.
+    """
+    return {
+        (interface.pool, interface.device): state.silent
+        for interface, state in states.items()
+        if interface.is_own and not interface.is_pooled and state.silent and not state.is_down
+    }
+
+
+def _ids(descriptors: Mapping[str, int]) -> dict[int, str]:
+    """The sandboxes by the ids of their namespaces; without an id, a namespace's events do not arrive."""
+    ids: dict[int, str] = {}
+    with Socket() as sock:
+        for sandbox, descriptor in descriptors.items():
+            try:
+                ids[pod_namespaces.assigned_id(sock, descriptor)] = sandbox
+            except KernelError as problem:
+                log.debug("events of a pod's links do not arrive: %s", problem)
+    return ids
+
+
+def _links(interfaces: Sequence[PodInterface]) -> dict[PodInterface, PodLink]:
+    """In a pod's namespace: its links."""
+    states: dict[PodInterface, PodLink] = {}
+    with Socket() as sock:
+        for interface in interfaces:
+            found = link.find(sock, interface.if_name) if interface.if_name else None
+            if found is not None:
+                states[interface] = PodLink(
+                    silent=without_carrier(found),
+                    is_down=not found.is_up,
+                    speed=_speed(sock, found.index) if interface.is_own else 0,
+                    carrier_up=_count(found, uapi.IFLA_CARRIER_UP_COUNT),
+                    carrier_down=_count(found, uapi.IFLA_CARRIER_DOWN_COUNT),
+                )
+    return states
+
+
+def _count(found: link.Link, kind: int) -> int:
+    value = found.message.get(kind)
+    return to_u32(value) if value else 0
+
+
+def _speed(sock: Socket, index: int) -> int:
+    with suppress(KernelError):  # the driver has none
+        return ethtool.speed(sock, index)
+    return 0

@@ -1,0 +1,127 @@
+"""The rates of pods' interfaces, from two or more readings of the nodes' series. Pure.
+
+Used by `netdra top --traffic`, which reads the series that `netdra.node.traffic.reader` writes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+_LINE = re.compile(r"netdra_pod_network_(\w+?)(_total)?\{(.*)\} (\d+)\n?\Z")
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_ESCAPE = re.compile(r"\\(.)")
+_BARS = "▁▂▃▄▅▆▇█"
+HISTORY = 16
+"""How many rates a sparkline shows."""
+
+InterfaceKey = tuple[tuple[str, str], ...]
+"""An interface's labels."""
+
+
+class InterfaceTraffic(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The rates of one interface, per second.
+
+    Attributes:
+        receive_bytes, transmit_bytes, drops, errors: received and sent bytes; packets of both directions.
+        bandwidth: the claim's bandwidth in bytes per second, 0 for no bound.
+        history: the sum of both directions' bytes, one value for each reading but the first.
+    """
+
+    node: str = ""
+    namespace: str = ""
+    pod: str = ""
+    claim: str = ""
+    request: str = ""
+    step: str = ""
+    interface: str = ""
+    device: str = ""
+    network: str = ""
+    receive_bytes: float = 0.0
+    transmit_bytes: float = 0.0
+    drops: float = 0.0
+    errors: float = 0.0
+    bandwidth: int = 0
+    history: tuple[float, ...] = ()
+
+    @property
+    def share(self) -> float | None:
+        """The share of the claim's bandwidth that the busier direction uses; None without a bandwidth."""
+        return max(self.receive_bytes, self.transmit_bytes) / self.bandwidth if self.bandwidth else None
+
+    @property
+    def sparkline(self) -> str:
+        """The history as bars, the highest one full."""
+        most = max(self.history, default=0.0)
+        return "".join(_BARS[round(value / most * (len(_BARS) - 1)) if most else 0] for value in self.history)
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """The series of the nodes at one time, which is in seconds of any clock."""
+
+    at: float
+    interfaces: Mapping[InterfaceKey, Mapping[str, int]]
+
+
+def read(at: float, pages: Mapping[str, str]) -> Reading:
+    """The counters in pages of metrics.
+
+    Args:
+        at: when they were read.
+        pages: by node.
+    """
+    interfaces: dict[InterfaceKey, dict[str, int]] = {}
+    for node, page in pages.items():
+        for line in page.splitlines():
+            if (match := _LINE.match(line)) is None:
+                continue
+            labels = ((name, _ESCAPE.sub(_unescaped, value)) for name, value in _LABEL.findall(match[3]))
+            interfaces.setdefault((("node", node), *labels), {})[match[1]] = int(match[4])
+    return Reading(at, interfaces)
+
+
+def rates(readings: Sequence[Reading]) -> list[InterfaceTraffic]:
+    """The rates between the last two readings, the busiest interface first; those of one reading alone are left out."""
+    if len(readings) < 2:
+        return []
+    rows = [_row(key, readings) for key in readings[-1].interfaces if key in readings[-2].interfaces]
+    return sorted(
+        rows, key=lambda row: (-row.receive_bytes - row.transmit_bytes, row.namespace, row.pod, row.interface)
+    )
+
+
+def _row(key: InterfaceKey, readings: Sequence[Reading]) -> InterfaceTraffic:
+    former, last = readings[-2:]
+    pairs = list(itertools.pairwise(readings))[-HISTORY:]
+    labels = {name: value for name, value in key if name in InterfaceTraffic.__struct_fields__}
+    return InterfaceTraffic(
+        **labels,
+        receive_bytes=_rate(former, last, key, ("receive_bytes",)),
+        transmit_bytes=_rate(former, last, key, ("transmit_bytes",)),
+        drops=_rate(former, last, key, ("receive_drop", "transmit_drop")),
+        errors=_rate(former, last, key, ("receive_errs", "transmit_errs")),
+        bandwidth=last.interfaces[key].get("bandwidth_bytes", 0),
+        history=tuple(
+            _rate(before, after, key, ("receive_bytes", "transmit_bytes"))
+            for before, after in pairs
+            if key in before.interfaces and key in after.interfaces
+        ),
+    )
+
+
+def _rate(before: Reading, after: Reading, key: InterfaceKey, names: Iterable[str]) -> float:
+    """The increase of counters, per second; a counter that is smaller than before began again at 0."""
+    seconds = after.at - before.at
+    total = 0
+    for name in names:
+        former, last = before.interfaces[key].get(name), after.interfaces[key].get(name)
+        if former is not None and last is not None:
+            total += last - former if last >= former else last
+    return total / seconds if seconds > 0 else 0.0
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    return "\n" if match[1] == "n" else match[1]
