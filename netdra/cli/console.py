@@ -25,7 +25,7 @@ def command(options: daemons.Options, port: int) -> None:
     """
     from netdra.cli.console_source import run
 
-    daemons.run("console", (), lambda client, process: run(client, process, LOOPBACK, port, _announce), options)
+    daemons.run("console", (), lambda client, process: run(client, process, (LOOPBACK, port), _announce), options)
 
 
 def _announce(port: int, token: str) -> None:

@@ -16,22 +16,25 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 from urllib.parse import unquote
 
-from netdra.console import access
+from netdra.console import access, rows
 from netdra.console.access import ConsoleAccess
-from netdra.console.fleet import NodeCounts, Shown, fleet_page
+from netdra.console.fleet import NodeCounts
 from netdra.console.forecast_page import MAX_YAML, Forecast, forecast_page, policies_of
-from netdra.console.frame import message
+from netdra.console.frame import PageLife, message
+from netdra.console.listing import ObjectList, Shown, list_page, shown_of
 from netdra.console.markup import Markup, PageAddress, document, element
-from netdra.console.node_page import node_page
-from netdra.console.pod_page import pod_form, pod_page
-from netdra.console.routes import PageRoute, fields, route
-from netdra.console.story_page import story_form, story_page
+from netdra.console.object_page import object_page
+from netdra.console.routes import KINDS, PageRoute, fields, route
+from netdra.console.rows import DeviceLine, DeviceLines, codes_of
+from netdra.console.search_page import MAX_HITS, Hit, HitGroup, of_addresses, search_page
+from netdra.console.start_page import ClassChoice, start_page
+from netdra.console.troubles import Examination
 from netdra.model.errors import InvalidInputError, NetdraError
+from netdra.model.pod_address import PodAddress
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.ops.bounded import BoundedServer, ConnectionLimits
 from netdra.ops.http import Answer, HTTPRequest, listening, plain
 from netdra.story.objects import ClusterState
-from netdra.story.subjects import object_story
 
 T = TypeVar("T")
 
@@ -74,24 +77,43 @@ class ClusterSource(Protocol):
     def problem(self) -> str:
         """Why the fleet may be old or incomplete, "" if it is current."""
 
-    async def node(self, name: str) -> ClusterState:
-        """The objects of a node's page."""
+    @property
+    def now(self) -> str:
+        """The time by the API server's clock, in RFC 3339."""
+
+    async def examination(self) -> Examination:
+        """The result of the last examination; it is repeated while pages ask for it."""
+
+    async def classes(self, chosen: str) -> ClassChoice:
+        """The DeviceClasses, and the devices of the chosen one by node."""
 
     async def objects(self, kind: str, place: str, name: str) -> ClusterState:
-        """The objects of a story."""
+        """The objects of the page of an object."""
+
+    async def listed(self, kind: str) -> ClusterState:
+        """The objects of a list."""
+
+    async def devices(self, node: str, matches: Callable[[DeviceLine], bool]) -> DeviceLines:
+        """The devices of a node, or with "" of all, that match."""
+
+    async def addresses(self, text: str) -> Sequence[PodAddress]:
+        """The addresses of PodNetworks that begin with a text."""
 
     async def forecast(self, policies: Sequence[DeviceExposurePolicy], node: str) -> Forecast:
         """The result of policies on a node, or with "" on all."""
 
     @property
     def version(self) -> str:
-        """Another text when the fleet has changed."""
+        """Another text when the fleet or the result of the examination has changed."""
 
     async def wait_fleet(self, since: str) -> None:
-        """Wait until the fleet's version is another one, or some seconds."""
+        """Wait until the version is another one, or some seconds."""
 
     async def wait_objects(self, kind: str, place: str, name: str) -> None:
-        """Wait until an object of a story or of a node has changed, or some seconds."""
+        """Wait until an object of a page has changed, or some seconds."""
+
+    async def wait_list(self, kind: str) -> None:
+        """Wait until an object of a list has changed, or some seconds."""
 
 
 class PagesBusyError(NetdraError):
@@ -164,22 +186,59 @@ class Console:
         return _page(HTTPStatus.OK, await self._body(asked))
 
     async def _body(self, asked: PageRoute) -> bytes:
-        if asked.page == "nodes":
-            shown = Shown(asked.query.get("text", ""), asked.query.get("state", ""), asked.number)
-            return fleet_page(self._source.fleet(), shown, self._source.problem, self._source.version)
-        if asked.page == "node":
-            return node_page(await self._read(partial(self._source.node, asked.name)), asked.name)
+        if asked.page == "start":
+            return await self._start(asked)
         if asked.page == "what-if":
             return forecast_page("", asked.query.get("node", ""))
-        if not asked.name:
-            return pod_form(asked.query) if asked.page == "pod" else story_form(asked.query)
+        if asked.page == "search":
+            return await self._read(partial(self._search, asked.query.get("q", "").strip()))
+        if asked.page == "list":
+            return await self._list(asked)
         return await self._read(partial(self._of_object, asked))
 
+    async def _start(self, asked: PageRoute) -> bytes:
+        found = await self._source.examination()
+        chosen = asked.query.get("class", "")
+        classes = await (self._read(partial(self._source.classes, chosen)) if chosen else self._source.classes(""))
+        life = PageLife(True, self._source.version, self._source.now)
+        return start_page(self._source.fleet(), found, classes, self._source.problem, life)
+
+    async def _list(self, asked: PageRoute) -> bytes:
+        shown = shown_of(asked.query, asked.number)
+        codes = codes_of((await self._source.examination()).troubles)
+        if asked.kind == "nodes":
+            life = PageLife(True, self._source.version, self._source.now)
+            return list_page(rows.node_list(self._source.fleet(), codes), shown, self._source.problem, life)
+        if asked.kind == "devices":
+            found = await self._read(partial(self._source.devices, shown.node, partial(_is_shown, shown)))
+            listed = rows.device_list(found, len(found.lines))
+        else:
+            cluster = await self._read(partial(self._source.listed, asked.kind))
+            listed = rows.LISTS[asked.kind](cluster, codes)
+        return list_page(listed, shown, life=PageLife(is_live=True, now=self._source.now))
+
+    async def _search(self, text: str) -> bytes:
+        """The objects that match a text."""
+        if not text:
+            return search_page("", ())
+        small, groups, unread = text.lower(), list[HitGroup](), list[str]()
+        nodes = rows.node_list([node for node in self._source.fleet() if small in node.name.lower()], {})
+        groups.append(_hits(nodes, small))
+        for kind in ("pods", "claims", "topologies", "policies", "networks", "plugins"):
+            found = rows.LISTS[kind](await self._source.listed(kind), {})
+            unread += found.unread
+            groups.append(_hits(found, small))
+        devices = await self._source.devices("", lambda line: small in line.text)
+        groups.append(_hits(rows.device_list(devices, 0), small))
+        if small[0] in "0123456789abcdef:" and any(sign in small for sign in ".:"):
+            groups.append(of_addresses(await self._source.addresses(small)))
+        return search_page(text, groups, [*dict.fromkeys(unread)])
+
     async def _of_object(self, asked: PageRoute) -> bytes:
-        """The page of a pod or a story."""
-        cluster = await self._source.objects(asked.kind, asked.place, asked.name)
+        """The page of an object."""
+        cluster = await self._source.objects(KINDS[asked.kind], asked.place, asked.name)
         # In a thread: the story of a pod that is not scheduled searches all devices.
-        return await asyncio.to_thread(_pod if asked.page == "pod" else _story, cluster, asked)
+        return await asyncio.to_thread(object_page, cluster, asked.kind, asked.place, asked.name)
 
     async def _forecast(self, http: HTTPRequest) -> Answer:
         form = fields((await http.body()).decode(errors="replace"))
@@ -212,7 +271,7 @@ class Console:
         """The events of a page."""
         path, _, query = unquote(fields(http.query).get("of", [""])[0]).partition("?")
         asked = route(path, query)
-        if asked is None or not (asked.name or asked.page == "nodes"):
+        if asked is None or asked.page in ("what-if", "search"):
             return plain(HTTPStatus.NOT_FOUND)
         if http.method != "GET" or self._streams >= MAX_STREAMS:
             return plain(HTTPStatus.SERVICE_UNAVAILABLE, "too many pages are followed; reload the page")
@@ -228,7 +287,7 @@ class Console:
         try:
             while time.monotonic() < end:
                 await self._wait(asked, since)
-                is_same = asked.page == "nodes" and self._source.version == since
+                is_same = _is_of_fleet(asked) and self._source.version == since
                 since = self._source.version
                 yield b": the same\n\n" if is_same else b"event: changed\ndata:\n\n"
         except NetdraError:
@@ -237,23 +296,35 @@ class Console:
             self._streams -= 1
 
     async def _wait(self, asked: PageRoute, since: str) -> None:
-        if asked.page == "nodes":
+        if _is_of_fleet(asked):
             await asyncio.sleep(FLEET_SECONDS)
+            await self._source.examination()
             await self._source.wait_fleet(since)
+            return
+        await asyncio.sleep(OBJECT_SECONDS)
+        if asked.page == "list":
+            await self._source.wait_list(asked.kind)
         else:
-            await asyncio.sleep(OBJECT_SECONDS)
-            await self._source.wait_objects(asked.kind, asked.place, asked.name)
+            await self._source.wait_objects(KINDS[asked.kind], asked.place, asked.name)
 
 
 _NO_SESSION = "Open the URL that netdra console printed last. Each URL opens one session."
 
 
-def _story(cluster: ClusterState, asked: PageRoute) -> bytes:
-    return story_page(object_story(cluster, asked.kind, asked.place, asked.name))
+def _is_of_fleet(asked: PageRoute) -> bool:
+    """Whether a page shows all nodes, which are followed anyway."""
+    return asked.page == "start" or (asked.page, asked.kind) == ("list", "nodes")
 
 
-def _pod(cluster: ClusterState, asked: PageRoute) -> bytes:
-    return pod_page(cluster, asked.place, asked.name)
+def _is_shown(shown: Shown, line: DeviceLine) -> bool:
+    return shown.text.lower() in line.text and shown.state in ("", line.state)
+
+
+def _hits(found: ObjectList, text: str) -> HitGroup:
+    """The objects of a list that match."""
+    matching = [row for row in found.rows if text in row.text]
+    hits = [Hit(row.segments, row.words, row.why(text)) for row in matching[:MAX_HITS]]
+    return HitGroup(found.title, hits, len(matching))
 
 
 def _page(status: HTTPStatus, body: bytes) -> Answer:

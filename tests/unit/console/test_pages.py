@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from netdra.console.pod_page import pod_page
 
 from netdra.console.fleet import ROWS, CountedNode, NodeCounts, Shown, count, fleet_page
 from netdra.console.forecast_page import MAX_YAML, Forecast, ForecastDevice, forecast_page, policies_of
 from netdra.console.frame import MAX_ROWS
 from netdra.console.node_page import node_page, placed_devices
-from netdra.console.pod_page import pod_page
 from netdra.console.story_page import story_page
 from netdra.model.errors import InvalidInputError
 from netdra.story.objects import ClusterState, PlacedPodStatus
