@@ -24,7 +24,7 @@ from netdra.cli.console_objects import ListReader
 from netdra.cli.why_objects import EVENTS, PODS, TAINT_RULES, Scope
 from netdra.console.fleet import CountedNode, NodeCounts, count
 from netdra.console.rows import claim_state, has_claims
-from netdra.console.troubles import MAX_SUBJECTS, Examination, Trouble, TroubleKind, TroubleSubject, ordered
+from netdra.console.troubles import MAX_SUBJECTS, Examination, Trouble, TroubleKind, TroubleSubject, ordered, stuck_pods
 from netdra.doctor import cluster_verdicts, process_look, process_verdicts
 from netdra.doctor.cluster_verdicts import ClusterFacts, Component
 from netdra.doctor.diagnosis import Diagnosis, Unseen, attempt
@@ -109,12 +109,11 @@ async def examine(client: Client, fleet: FleetNow, namespaces: Sequence[str] = (
     processes = await _processes(client)
     troubles = [*found, *processes, *of_nodes(fleet)]
     notes = [*dict.fromkeys([*notes, *reader.reader.unread.values()])]
-    stuck = {subject for trouble in troubles if trouble.is_stuck for subject in trouble.subjects}
     return Examination(
         troubles=ordered(troubles),
         checked=time_text(client.now()),
         pods=total,
-        stuck=len(stuck),
+        stuck=len(stuck_pods(troubles)),
         notes=notes,
     )
 

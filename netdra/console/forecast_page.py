@@ -92,6 +92,7 @@ def forecast_page(text: str, node: str, forecast: Forecast | None = None, proble
 
 def policy_form(text: str, node: str) -> Markup:
     """The form with the YAML of policies, and a node or "" for all."""
+    rows = min(max(len(text.splitlines()) + 2, 8), 24)
     return element(
         "form",
         element("p", "Shows the devices that change if these policies are written. Nothing is written."),
@@ -101,7 +102,7 @@ def policy_form(text: str, node: str) -> Markup:
             text,
             id="policies",
             name="policies",
-            rows=min(max(len(text.splitlines()) + 2, 8), 24),
+            rows=rows,
             cols=90,
             maxlength=MAX_YAML,
             spellcheck="false",

@@ -1,4 +1,4 @@
-"""Topologies as pictures with a table below: in a pod, with the state of each step; by themselves, with failures. Pure."""
+"""Topologies as pictures with a table below: with the state of each step in a pod, or with failures. Pure."""
 
 from __future__ import annotations
 

@@ -141,13 +141,13 @@ def list_page(found: ObjectList, shown: Shown, problem: str = "", life: PageLife
         element("p", found.remark, class_="quiet") if found.remark else None,
         _states(found, matching, shown),
         _filter(found, shown),
-        _table(found, visible, len(chosen), shown) if chosen else note(_nothing(found, shown)),
+        _table(found, visible, len(chosen), shown) if chosen else note(_nothing(found)),
         _pages(found, len(chosen), shown),
     )
     return page(found.title, content, here=found.title, life=life)
 
 
-def _nothing(found: ObjectList, shown: Shown) -> str:
+def _nothing(found: ObjectList) -> str:
     kind = found.title.lower()
     return f"Of {len(found.rows)} {kind}, none matches the filter." if found.rows else f"The cluster has no {kind}."
 

@@ -117,10 +117,12 @@ def _order(entry: PlacedDevice) -> tuple[int, str]:
 
 
 def _with_places(found: Sequence[PlacedDevice]) -> list[PlacedDevice]:
-    """The devices; those that do not state their NUMA node are on that of their PCIe root."""
-    known = {entry.root: entry.numa for entry in found if entry.root and entry.numa != _UNKNOWN}
+    """The devices; a PF without a PCIe root is at that of its VFs, and NUMA nodes are those of PCIe roots."""
+    roots = {entry.parent: entry.root for entry in found if entry.root and entry.is_ours}
+    rooted = [entry._replace(root=entry.root or roots.get(entry.name, "")) for entry in found]
+    numas = {entry.root: entry.numa for entry in rooted if entry.root and entry.numa != _UNKNOWN}
     return [
-        entry._replace(numa=known.get(entry.root, _UNKNOWN)) if entry.numa == _UNKNOWN else entry for entry in found
+        entry._replace(numa=numas.get(entry.root, _UNKNOWN)) if entry.numa == _UNKNOWN else entry for entry in rooted
     ]
 
 
@@ -390,11 +392,12 @@ def _devices(node: str, found: Sequence[PlacedDevice]) -> Markup | None:
             entry.pci,
             entry.mac,
             together(map(_claim_link, entry.claims[:MAX_USERS])),
+            together(link(name, "pods", namespace, name) for namespace, name in entry.pods[:MAX_USERS]),
             entry.remark,
         )
         for entry in found
     ]
-    columns = ("Device", "Type", "State", "Link", "Speed", "PCI address", "MAC", "Claim", "Remark")
+    columns = ("Device", "Type", "State", "Link", "Speed", "PCI address", "MAC", "Claim", "Pod", "Remark")
     return (
         section("All devices and interfaces", table(f"{len(rows)} devices and interfaces", columns, rows))
         if rows

@@ -98,9 +98,8 @@ def _cause(codes: Codes, page: str, place: str, name: str) -> tuple[Cell, tuple[
         return _text(""), ()
     first = found[0]
     code = element("code", first.code, class_="bad" if first.is_error else "warn")
-    return Cell((code, " ", element("span", _short(first.text), title=first.text)), first.code), tuple(
-        trouble.code for trouble in found
-    )
+    words = element("span", _short(first.text), title=first.text)
+    return Cell((code, " ", words), first.code), tuple(trouble.code for trouble in found)
 
 
 def _short(text: str, most: int = 90) -> str:

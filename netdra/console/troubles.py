@@ -74,11 +74,6 @@ class Trouble(NamedTuple):
     since: str = ""
 
     @property
-    def is_stuck(self) -> bool:
-        """Whether its objects are pods that wait or have lost their network."""
-        return self.kind == "pods" and self.is_error
-
-    @property
     def counted(self) -> str:
         """How many objects of which kind, in words."""
         one, many = KINDS[self.kind]
@@ -116,6 +111,12 @@ def _within(trouble: Trouble, namespaces: frozenset[str]) -> Trouble | None:
         return trouble
     left = tuple(subject for subject in trouble.subjects if subject.place in namespaces)
     return trouble._replace(subjects=left, affected=len(left)) if left else None
+
+
+def stuck_pods(troubles: Iterable[Trouble]) -> set[TroubleSubject]:
+    """The pods that wait or have lost their network."""
+    stuck = (trouble for trouble in troubles if trouble.kind == "pods" and trouble.is_error)
+    return {subject for trouble in stuck for subject in trouble.subjects if subject.page == "pods"}
 
 
 def ordered(troubles: Iterable[Trouble]) -> list[Trouble]:

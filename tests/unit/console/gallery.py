@@ -19,14 +19,14 @@ from netdra.console.fleet import CountedNode, NodeCounts, count
 from netdra.console.forecast_page import Forecast
 from netdra.console.rows import DeviceLine, DeviceLines
 from netdra.console.start_page import ClassChoice
-from netdra.console.troubles import Examination, Trouble, TroubleSubject, ordered
+from netdra.console.troubles import Examination, Trouble, TroubleSubject, ordered, stuck_pods
 from netdra.model import documents
 from netdra.model.claim import DeviceClass, ResourceClaim
 from netdra.model.cni_plugin import CNIPlugin
 from netdra.model.device import Features
 from netdra.model.inventory import Interface
 from netdra.model.node_network import NodeNetwork
-from netdra.model.pod_address import PodAddress
+from netdra.model.pod_address import PodAddress, family_of, object_name
 from netdra.model.pod_network import PodNetwork
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import ResourceSlice
@@ -49,8 +49,15 @@ _STEPS = """
 - {name: data, type: vlan, dependOn: [bond], network: storage, config: {name: data, vlanId: 100, ipam: {type: network}}}
 - {name: backup, type: vlan, dependOn: [bond], config: {name: backup, vlanId: 200}}
 """
+_RAIL = """
+- {name: rail, type: host-device, selector: {cel: 'device.attributes["dra.networking"].physnet == "rail"'}}
+"""
 _LAN = """
-- {name: lan, type: sriov, selector: {cel: 'device.attributes["dra.networking"].type == "vf"'}, network: lan, config: {ipam: {type: network}}}
+- name: lan
+  type: sriov
+  selector: {cel: 'device.attributes["dra.networking"].type == "vf"'}
+  network: lan
+  config: {ipam: {type: network}}
 """
 
 
@@ -161,7 +168,7 @@ def topologies() -> tuple[NetworkTopology, ...]:
     }
     texts = {
         "storage-lan": _STEPS,
-        "gpu-rail": '- {name: rail, type: host-device, selector: {cel: \'device.attributes["dra.networking"].physnet == "rail"\'}}',
+        "gpu-rail": _RAIL,
         "web-lan": _LAN,
     }
     return tuple(
@@ -361,13 +368,13 @@ def address(
 ) -> PodAddress:
     """An assigned address, or a reserved one."""
     owner = {"namespace": namespace, "pod": pod, "claim": "net", "topology": topology, "step": step}
-    spec: dict[str, Any] = {"network": network, "address": text, "families": ["IPv4"], "owner": owner}
+    spec: dict[str, Any] = {"network": network, "address": text, "families": [family_of(text)], "owner": owner}
     spec |= (
         {"claim": {"name": f"{pod}-net", "uid": f"claim-{pod}"}, "nodeName": NODES[0]}
         if is_claimed
         else {"keptSince": "2026-11-28T11:50:00Z"}
     )
-    made = _object("PodAddress", f"{network}.{text.partition('/')[0]}", spec=spec)
+    made = _object("PodAddress", object_name(network, text.partition("/")[0]), spec=spec)
     return documents.convert(made, PodAddress, "gallery")
 
 
@@ -492,8 +499,7 @@ def examination() -> Examination:
         1,
     )
     found = ordered([*troubles, missing, *of_nodes(FleetNow(nodes, tainted))])
-    waiting = {subject for trouble in found if trouble.is_stuck for subject in trouble.subjects}
-    return Examination(found, "2026-11-28T11:59:48Z", total, len(waiting), number=1)
+    return Examination(found, "2026-11-28T11:59:48Z", total, len(stuck_pods(found)), number=1)
 
 
 def fleet() -> list[NodeCounts]:

@@ -23,7 +23,11 @@ kind: DeviceExposurePolicy
 metadata: {name: a}
 spec: {selector: {cel: 'true'}}
 """
-PAGES = ("/", f"/nodes/{NODE}", "/pod", "/pod/default/db-0", "/why", f"/why/device/{NODE}/bond0", "/what-if")
+PAGES = (
+    *("/", f"/nodes/{NODE}", "/pods/default/db-0", f"/devices/{NODE}/bond0", "/claims/default/db-net", "/what-if"),
+    *("/nodes", "/devices", "/pods", "/claims", "/topologies", "/policies", "/networks", "/plugins", "/search?q=db"),
+    *("/topologies/net", "/?class=net-a"),
+)
 
 
 @dataclass
@@ -130,11 +134,11 @@ def test_pages_are_complete_without_a_script() -> None:
         fleet = await browser.page("/")
         assert f"/nodes/{NODE}" in fleet.links
         node = await browser.page(f"/nodes/{NODE}")
-        assert "/pod/default/db-0" in node.links
-        pod = await browser.page("/pod/default/db-0")
+        assert "/pods/default/db-0" in node.links
+        pod = await browser.page("/pods/default/db-0")
         assert [found.words for found in pod.all("text", "name")] == ["a", "b", "bond", "vlan"]
-        why = await browser.page("/why?kind=pod&place=default&name=db-0")
-        assert "Pod default/db-0 runs on node worker-1." in why.words
+        assert "Pod default/db-0 runs on node worker-1." in pod.words
+        assert "/claims/default/db-net" in (await browser.page("/search?q=DB-NET")).links
         for path in PAGES:
             for found in (await browser.page(path)).all("script"):
                 assert not found.words
@@ -149,10 +153,10 @@ def test_pages_are_complete_without_a_script() -> None:
         "/nodes/A_B",
         "/nodes/a%2Cmetadata.name%3Db",
         "/nodes/../x",
-        "/why/pod/default",
-        "/why/secret/default/x",
-        "/pod/default/" + "x" * 300,
-        "/why?kind=pod&place=a,b&name=c",
+        "/pods/default",
+        "/secrets/default/x",
+        "/pods/default/" + "x" * 300,
+        "/claims/a,b/c",
         "/x",
         "/%2Fevil.example",
         "/" + "?a=" + "x" * 5000,
@@ -192,7 +196,7 @@ def test_a_forecast_is_asked_for_by_a_form_of_the_console_alone() -> None:
 def test_a_cluster_that_cannot_be_read_is_a_page_with_the_reason() -> None:
     async def scene(browser: Browser) -> None:
         browser.source.failure = TemporaryError(f"the API server does not answer {HOSTILE}")
-        answer, body = await browser.get("/pod/default/db-0")
+        answer, body = await browser.get("/pods/default/db-0")
         assert answer.status == 502
         assert "the API server does not answer" in Page(body).words
         assert "<img" not in body.decode()
@@ -205,7 +209,7 @@ def test_a_change_is_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "OBJECT_SECONDS", 0.01)
 
     async def scene(browser: Browser) -> None:
-        for path in ("%2F", "%2Fpod%2Fdefault%2Fdb-0"):
+        for path in ("%2F", "%2Fpods", "%2Fpods%2Fdefault%2Fdb-0"):
             async with browser.session.get(f"/live?of={path}") as answer:
                 assert answer.headers["Content-Type"] == "text/event-stream"
                 assert await answer.content.readuntil(b"\n\n") == b"retry: 5000\n\n"
@@ -232,10 +236,10 @@ def test_streams_and_waiting_pages_are_bounded(monkeypatch: pytest.MonkeyPatch) 
             begun.set()
             await gate.wait()
 
-        monkeypatch.setattr(browser.source, "node", slow)
+        monkeypatch.setattr(browser.source, "objects", slow)
         first = asyncio.create_task(browser.get(f"/nodes/{NODE}"))
         await begun.wait()
-        answer, _ = await browser.get("/pod/default/db-0")
+        answer, _ = await browser.get("/pods/default/db-0")
         assert answer.status == 503
         assert answer.headers["Retry-After"] == "5"
         first.cancel()
@@ -251,7 +255,7 @@ def test_a_read_that_takes_too_long_ends(monkeypatch: pytest.MonkeyPatch) -> Non
         async def slow(*_: str) -> None:
             await asyncio.sleep(60)
 
-        monkeypatch.setattr(browser.source, "node", slow)
+        monkeypatch.setattr(browser.source, "objects", slow)
         answer, body = await browser.get(f"/nodes/{NODE}")
         assert answer.status == 502
         assert b"did not answer" in body
