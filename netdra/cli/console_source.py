@@ -17,7 +17,7 @@ from netdra.cli import why_objects
 from netdra.cli.cluster_plan import ClusterNow, DeviceChange, compare
 from netdra.cli.console_objects import KINDS as LISTED
 from netdra.cli.console_objects import ListReader, device_classes
-from netdra.cli.examination import FleetNow, TaintedDevice, examine
+from netdra.cli.examination import TAINTED, FleetNow, TaintedDevice, examine
 from netdra.console.access import ConsoleAccess
 from netdra.console.fleet import ClassShare, CountedNode, NodeCounts, count
 from netdra.console.forecast_page import Forecast, ForecastDevice
@@ -119,7 +119,10 @@ class LiveCluster:
     def fleet(self) -> Sequence[NodeCounts]:
         """All nodes, in the order of their names."""
         if self._counted[0] != self._fleet_version or not self._store.synced:
-            tainted = Counter(device.node for device in self._tainted())
+            ruled = (trouble for trouble in self._examined.troubles if trouble.code == TAINTED)
+            named = {(subject.place, subject.name) for trouble in ruled for subject in trouble.subjects}
+            named |= {(device.node, device.device) for device in self._tainted()}
+            tainted = Counter(node for node, _ in named)
             nodes = sorted(map(count, self._store.objects.values()))
             nodes = [node._replace(tainted=tainted[node.name]) if tainted[node.name] else node for node in nodes]
             self._counted = self._fleet_version, nodes
@@ -140,12 +143,12 @@ class LiveCluster:
 
     @property
     def _fleet_version(self) -> str:
-        return f"{self._store.version} {self._slices.version} {self.reflector.problem}"
+        return f"{self._store.version} {self._slices.version} {self.reflector.problem} {self._examined.number}"
 
     @property
     def version(self) -> str:
         """Another text when the fleet or the result of the examination has changed."""
-        return f"{self._fleet_version} {self._examined.number} {self._examined.problem}"
+        return f"{self._fleet_version} {self._examined.problem}"
 
     @property
     def now(self) -> str:

@@ -51,6 +51,8 @@ PATIENCE = timedelta(minutes=1)
 MAX_NODES = 50
 """Nodes of pods that wait whose slices and reports are read in a large cluster."""
 MAX_ADDRESSES = 20_000
+TAINTED = "Tainted"
+"""The code of the trouble of devices that claims are kept off."""
 _LARGE = (
     f"The cluster has more than {MAX_DEVICES} devices: which devices topologies and unscheduled pods lack is on their "
     "own pages."
@@ -107,7 +109,8 @@ async def examine(client: Client, fleet: FleetNow, namespaces: Sequence[str] = (
     )
     found, total = await asyncio.to_thread(judge, cluster)
     processes = await _processes(client)
-    troubles = [*found, *processes, *of_nodes(fleet)]
+    tainted = () if cluster.could_read("resourceslices") else fleet.tainted
+    troubles = [*found, *processes, *of_nodes(FleetNow(fleet.nodes, tainted))]
     notes = [*dict.fromkeys([*notes, *reader.reader.unread.values()])]
     return Examination(
         troubles=ordered(troubles),
@@ -234,7 +237,16 @@ def judge(cluster: ClusterState) -> tuple[list[Trouble], int]:
     pods = {
         (pod.metadata.namespace, pod.metadata.name) for pod in cluster.pods if has_claims(pod) and not pod.has_ended
     }
-    return [*troubles, *_unexplained(cluster, troubles)], len(pods | users)
+    return [*troubles, *_unexplained(cluster, troubles), *_of_taints(tainted_devices(cluster))], len(pods | users)
+
+
+def tainted_devices(cluster: ClusterState) -> list[TaintedDevice]:
+    """The devices that claims are kept off, of the slices that were read; also by DeviceTaintRules."""
+    return [
+        TaintedDevice(found.node, found.device.name, f"{taint.key}:{taint.effect}", taint.value)
+        for found in cluster.devices.values()
+        for taint in found.device.blocking_taints[:1]
+    ]
 
 
 def _unexplained(cluster: ClusterState, troubles: Iterable[Trouble]) -> Iterator[Trouble]:
@@ -366,4 +378,4 @@ def _of_taints(tainted: Sequence[TaintedDevice]) -> Iterator[Trouble]:
         subjects = tuple(TroubleSubject("devices", found.node, found.device) for found in devices[:MAX_SUBJECTS])
         value = f" ({devices[0].value})" if devices[0].value else ""
         text = f"the taint {taint}{value} keeps claims without a toleration off the devices"
-        yield Trouble("devices", False, "Tainted", text, taint_step(taint.partition(":")[0]), subjects, len(devices))
+        yield Trouble("devices", False, TAINTED, text, taint_step(taint.partition(":")[0]), subjects, len(devices))

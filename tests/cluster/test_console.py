@@ -92,7 +92,8 @@ class Opened:
         assert (PICTURES / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
-def _urls(process: Process) -> list[str]:
+def urls(process: Process) -> list[str]:
+    """The URLs that a console has printed."""
     return re.findall(r"http://127\.0\.0\.1:\d+/enter\?token=\S+", process.log.read_text())
 
 
@@ -112,12 +113,12 @@ def opened(
         account = identities.kubeconfig(control_plane, api, "netdra-console")
         command = [sys.executable, "-m", "netdra", "console", f"--kubeconfig={account}"]
         name = "netdra-console"
-        process = control_plane.run(name, command, lambda: bool(_urls(control_plane.processes[name])))
+        process = control_plane.run(name, command, lambda: bool(urls(control_plane.processes[name])))
         try:
             with Chromium(tmp_path_factory.mktemp("chromium")) as browser:
-                url = _urls(process)[0]
+                url = urls(process)[0]
                 browser.open(url)
-                browser.wait("location.pathname === '/' && document.querySelector('h1')?.innerText === 'Nodes'")
+                browser.wait("location.pathname === '/' && document.querySelector('h1')?.innerText === 'Overview'")
                 yield Opened(scene, process, browser, url.partition("/enter")[0])
         finally:
             process.stop()
@@ -249,6 +250,6 @@ def test_every_text_can_be_read(opened: Opened, scheme: str) -> None:
 
 
 def test_the_token_was_spent_and_the_next_one_printed(opened: Opened) -> None:
-    until(lambda: len(_urls(opened.process)) == 2, "the next URL")
-    opened.browser.open(_urls(opened.process)[0])
+    until(lambda: len(urls(opened.process)) == 2, "the next URL")
+    opened.browser.open(urls(opened.process)[0])
     assert "Each URL opens one session" in opened.browser.evaluate("document.body.innerText")
