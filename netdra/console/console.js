@@ -86,5 +86,6 @@
   source.addEventListener("changed", load);
   source.addEventListener("lost", () => say("The cluster cannot be read just now."));
   source.addEventListener("error", () => source.readyState === EventSource.CLOSED && say("Not live. Reload the page."));
+  addEventListener("pagehide", () => source.close());
   source.addEventListener("open", () => say("Live"));
 })();

@@ -363,10 +363,11 @@ def _vf(node: str, entry: PlacedDevice) -> Markup:
     pods = entry.pods
     inside = (
         element("b", number[1] if number else entry.name),
+        " ",
         element("span", pods[0][1] if pods else entry.state),
     )
     where = PageAddress("devices", node, entry.name)
-    return element("li", element("a", inside, href=where, title=entry.words, aria_label=entry.words), class_=entry.tone)
+    return element("li", element("a", inside, href=where, title=entry.words), class_=entry.tone)
 
 
 def _claim_link(claim: ResourceClaim) -> Markup:

@@ -47,6 +47,7 @@ READ_SECONDS = 30.0
 MAX_STREAMS = 16
 STREAM_SECONDS = 600.0
 """After this time a stream ends, and the browser opens it again."""
+BEAT_SECONDS = 2.0
 FLEET_SECONDS, OBJECT_SECONDS = 2.0, 5.0
 """The least time between two events of a page."""
 ENTER, RESULT, LIVE = "/enter", "/what-if/result", "/live"
@@ -286,7 +287,13 @@ class Console:
         end = time.monotonic() + STREAM_SECONDS
         try:
             while time.monotonic() < end:
-                await self._wait(asked, since)
+                wait = asyncio.ensure_future(self._wait(asked, since))
+                try:
+                    while not (await asyncio.wait([wait], timeout=BEAT_SECONDS))[0]:
+                        yield b": waiting\n\n"  # a page that was left is noticed when it is written to
+                    wait.result()
+                finally:
+                    wait.cancel()
                 is_same = _is_of_fleet(asked) and self._source.version == since
                 since = self._source.version
                 yield b": the same\n\n" if is_same else b"event: changed\ndata:\n\n"

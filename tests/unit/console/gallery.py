@@ -482,6 +482,7 @@ def cluster() -> ClusterState:
     )
 
 
+@cache
 def examination() -> Examination:
     """The troubles, with a driver that does not run."""
     nodes = [msgspec.convert(msgspec.to_builtins(report), CountedNode) for report in published()[1]]
@@ -502,6 +503,7 @@ def examination() -> Examination:
     return Examination(found, "2026-11-28T11:59:48Z", total, len(stuck_pods(found)), number=1)
 
 
+@cache
 def fleet() -> list[NodeCounts]:
     """The nodes in numbers."""
     counted = [count(msgspec.convert(msgspec.to_builtins(report), CountedNode)) for report in published()[1]]

@@ -152,8 +152,8 @@ def test_a_node_shows_nics_vfs_stacks_and_gpus_by_pcie_root_with_their_state() -
     }
     page = Page(object_page(cluster(), "nodes", "", NODE))
     assert [found.words for found in page.all("h3")] == ["NUMA node unknown", "PCIe root pci0000:00", "Stacks"]
-    (cell,) = [found for found in page.all("a") if found.attributes.get("aria-label", "").startswith("enp3s0f0v0 ")]
-    assert cell.attributes["aria-label"] == "enp3s0f0v0 (vf): allocated by pod default/db-0"
+    (cell,) = [found for found in page.all("a") if found.attributes.get("title", "").startswith("enp3s0f0v0 ")]
+    assert cell.attributes["title"] == "enp3s0f0v0 (vf): allocated by pod default/db-0"
     assert {"/pods/default/db-0", "/claims/default/db-net", f"/devices/{NODE}/enp3s0f0v0"} <= {
         *page.links,
         "/pods/default/db-0",

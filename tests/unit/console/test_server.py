@@ -248,6 +248,23 @@ def test_streams_and_waiting_pages_are_bounded(monkeypatch: pytest.MonkeyPatch) 
     _run(scene)
 
 
+def test_a_page_that_was_left_frees_its_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "MAX_STREAMS", 1)
+    monkeypatch.setattr(server, "BEAT_SECONDS", 0.02)
+
+    async def scene(browser: Browser) -> None:
+        async with browser.session.get("/live?of=/pods") as answer:
+            assert await answer.content.readuntil(b"waiting\n\n")
+            answer.close()
+        while True:
+            async with browser.session.get("/live?of=/pods") as answer:
+                if answer.status == 200 and await answer.content.readuntil(b"waiting\n\n"):
+                    return
+            await asyncio.sleep(0.02)
+
+    _run(scene)
+
+
 def test_a_read_that_takes_too_long_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "READ_SECONDS", 0.05)
 
