@@ -240,12 +240,3 @@ def hidden_lines(report: NodeNetwork) -> Iterator[DeviceLine]:
             keys = (facts.get(f"{DRIVER}/mac"), facts.get(f"{DRIVER}/pciAddress"))
             found = tuple(str(key) for key in keys if key)
             yield DeviceLine(report.name, name, group.type, state="hidden", reason=group.reason, keys=found)
-
-
-async def device_classes(client: Client) -> list[str]:
-    """The names of the DeviceClasses.
-
-    Raises:
-        ApiError: the API server does not answer.
-    """
-    return sorted(await client.gather(resources.DEVICE_CLASSES, lambda found: found.metadata.name))

@@ -16,26 +16,25 @@ from dataclasses import dataclass, field
 from netdra.cli import why_objects
 from netdra.cli.cluster_plan import ClusterNow, DeviceChange, compare
 from netdra.cli.console_objects import KINDS as LISTED
-from netdra.cli.console_objects import ListReader, device_classes
+from netdra.cli.console_objects import ListReader
+from netdra.cli.console_users import RESOURCES, UserRights, user_rights
 from netdra.cli.examination import TAINTED, FleetNow, TaintedDevice, examine
-from netdra.console.access import ConsoleAccess
+from netdra.console.access import ConsoleAccess, SignedOnUser, SignOn
 from netdra.console.fleet import ClassShare, CountedNode, NodeCounts, count
 from netdra.console.forecast_page import Forecast, ForecastDevice
 from netdra.console.frame import MAX_ROWS
 from netdra.console.rows import DeviceLine, DeviceLines
 from netdra.console.server import Console
-from netdra.console.start_page import ClassChoice
-from netdra.console.troubles import Examination
+from netdra.console.troubles import Examination, stuck_pods
 from netdra.exposure.check import check
 from netdra.kube import resources
 from netdra.kube.answers import decoder
 from netdra.kube.client import Client, Selection
-from netdra.kube.errors import ApiError
 from netdra.kube.reflector import Reflector
 from netdra.kube.resources import Resource
 from netdra.kube.store import Store
 from netdra.model.core import BareObject
-from netdra.model.errors import UNREADABLE, NetdraError, PermanentError
+from netdra.model.errors import UNREADABLE, InvalidInputError, NetdraError, PermanentError
 from netdra.model.meta import time_text
 from netdra.model.names import DRIVER
 from netdra.model.node_network import NodeNetwork
@@ -91,7 +90,12 @@ TAINTED_SLICES = Resource(resources.RESOURCE_SLICES.group_version, resources.RES
 
 
 class LiveCluster:
-    """A `netdra.console.server.ClusterSource` that reads an API server."""
+    """A `netdra.console.pages.ClusterSource` that reads an API server.
+
+    Attributes:
+        client, namespaces: see `__init__`.
+        examined: the result of the last examination.
+    """
 
     def __init__(self, client: Client, namespaces: Sequence[str] = ()) -> None:
         """Read nothing yet.
@@ -100,7 +104,7 @@ class LiveCluster:
             client: the API server's.
             namespaces: the only namespaces whose pods, claims and events are read; all if none is named.
         """
-        self._client, self._namespaces = client, tuple(namespaces)
+        self.client, self.namespaces = client, tuple(namespaces)
         self._store: Store[CountedNode] = Store()
         self._slices: Store[TaintedSlice] = Store()
         self.reflector = Reflector(client, COUNTED_NODES, self._store)
@@ -113,13 +117,13 @@ class LiveCluster:
             vital=False,
         )
         self._counted: tuple[str, Sequence[NodeCounts]] = ("", ())
-        self._examined = Examination()
+        self.examined = Examination()
         self._demand, self._turn = asyncio.Event(), asyncio.Event()
 
     def fleet(self) -> Sequence[NodeCounts]:
         """All nodes, in the order of their names."""
         if self._counted[0] != self._fleet_version or not self._store.synced:
-            ruled = (trouble for trouble in self._examined.troubles if trouble.code == TAINTED)
+            ruled = (trouble for trouble in self.examined.troubles if trouble.code == TAINTED)
             named = {(subject.place, subject.name) for trouble in ruled for subject in trouble.subjects}
             named |= {(device.node, device.device) for device in self._tainted()}
             tainted = Counter(node for node, _ in named)
@@ -143,22 +147,22 @@ class LiveCluster:
 
     @property
     def _fleet_version(self) -> str:
-        return f"{self._store.version} {self._slices.version} {self.reflector.problem} {self._examined.number}"
+        return f"{self._store.version} {self._slices.version} {self.reflector.problem} {self.examined.number}"
 
     @property
     def version(self) -> str:
         """Another text when the fleet or the result of the examination has changed."""
-        return f"{self._fleet_version} {self._examined.problem}"
+        return f"{self._fleet_version} {self.examined.problem}"
 
     @property
     def now(self) -> str:
         """The time by the API server's clock."""
-        return time_text(self._client.now())
+        return time_text(self.client.now())
 
     async def examination(self) -> Examination:
         """The result of the last examination; another one begins soon."""
         self._demand.set()
-        return self._examined
+        return self.examined
 
     async def examine(self) -> None:
         """Examine the cluster again and again, while pages ask for it."""
@@ -172,68 +176,74 @@ class LiveCluster:
             await self._demand.wait()
 
     async def _examine(self) -> None:
-        before = self._examined
+        before = self.examined
         try:
             fleet = FleetNow([*self._store.objects.values()], self._tainted())
-            found = await examine(self._client, fleet, self._namespaces)
+            found = await examine(self.client, fleet, self.namespaces)
         except NetdraError as problem:
-            self._examined = before._replace(problem=str(problem))
+            self.examined = before._replace(problem=str(problem))
         else:
             same = (found.troubles, found.pods, found.stuck) == (before.troubles, before.pods, before.stuck)
             is_first = not before.checked
-            self._examined = found._replace(number=before.number + (not same or is_first))
+            self.examined = found._replace(number=before.number + (not same or is_first))
         self._turn.set()
         self._turn = asyncio.Event()
 
-    async def classes(self, chosen: str) -> ClassChoice:
-        """The DeviceClasses of topologies and of administrators, and the devices of the chosen one by node."""
-        try:
-            names = await device_classes(self._client)
-        except ApiError as problem:
-            return ClassChoice(problem=str(problem) if chosen else "")
-        if not chosen:
-            return ClassChoice(names)
-        if chosen not in names:
-            return ClassChoice(names, problem=f'DeviceClass "{chosen}" does not exist.')
-        cluster = await why_objects.read(self._client, why_objects.Scope())
+    async def shares(self, chosen: str) -> Mapping[str, ClassShare]:
+        """By node, the devices that match a DeviceClass.
+
+        Raises:
+            InvalidInputError: no such class exists.
+        """
+        cluster = await why_objects.read(self.client, why_objects.Scope())
+        if chosen not in cluster.known.classes:
+            raise InvalidInputError(f'DeviceClass "{chosen}" does not exist')
         shares = await asyncio.to_thread(class_shares, cluster, chosen)
-        return ClassChoice(names, chosen, {node: ClassShare(*share) for node, share in shares.items()})
+        return {node: ClassShare(*share) for node, share in shares.items()}
+
+    async def of_user(self, user: SignedOnUser) -> LiveCluster:
+        """The same cluster as a user may read it.
+
+        Raises:
+            ApiError: the API server does not answer.
+        """
+        return await UserCluster.of(self, user)
 
     async def objects(self, kind: str, place: str, name: str) -> ClusterState:
         """The objects of the page of an object."""
-        reader = ListReader(self._client, self._namespaces)
+        reader = ListReader(self.client, self.namespaces)
         if kind == "node":
-            return await why_objects.read_node(self._client, name)
+            return await why_objects.read_node(self.client, name)
         if kind == "plugin":
             return await reader.listed("plugins")
         if kind == "policy":
             return await reader.policy(name)
-        if self._namespaces and kind in ("pod", "claim") and place not in self._namespaces:
+        if self.namespaces and kind in ("pod", "claim") and place not in self.namespaces:
             raise PermanentError(f'namespace "{place}" is not shown by this console')
-        return await why_objects.read(self._client, why_objects.scope_of(kind, place, name))
+        return await why_objects.read(self.client, why_objects.scope_of(kind, place, name))
 
     async def listed(self, kind: str) -> ClusterState:
         """The objects of a list."""
-        return await ListReader(self._client, self._namespaces).listed(kind)
+        return await ListReader(self.client, self.namespaces).listed(kind)
 
     async def devices(self, node: str, matches: Callable[[DeviceLine], bool]) -> DeviceLines:
         """The devices of a node, or with "" of all, that match."""
-        return await ListReader(self._client, self._namespaces).devices(node, matches)
+        return await ListReader(self.client, self.namespaces).devices(node, matches)
 
     async def addresses(self, text: str) -> Sequence[PodAddress]:
         """The addresses of PodNetworks that begin with a text."""
-        return await ListReader(self._client, self._namespaces).addresses(text)
+        return await ListReader(self.client, self.namespaces).addresses(text)
 
     async def forecast(self, policies: Sequence[DeviceExposurePolicy], node: str) -> Forecast:
         """The result of policies on a node, or with "" on all."""
-        return await forecast(self._client, policies, node)
+        return await forecast(self.client, policies, node)
 
     async def wait_read(self) -> None:
         """Wait until all nodes are read and examined, or some seconds: the first page is complete then."""
         with suppress(TimeoutError):
             async with asyncio.timeout(FIRST_SECONDS):
                 await self._store.wait_synced()
-                if not self._examined.checked:
+                if not self.examined.checked:
                     await self._turn.wait()
 
     async def wait_fleet(self, since: str) -> None:
@@ -255,14 +265,69 @@ class LiveCluster:
             await self.wait_list({"policy": "policies", "plugin": "plugins"}[kind])
             return
         scope = why_objects.scope_of(kind, place, name)
-        await why_objects.wait_change(self._client, await why_objects.versions(self._client, scope))
+        await why_objects.wait_change(self.client, await why_objects.versions(self.client, scope))
 
     async def wait_list(self, kind: str) -> None:
         """Wait until an object of a list has changed, or some seconds."""
         resource = resources.RESOURCE_SLICES if kind == "devices" else LISTED[kind][0][1]
-        places = self._namespaces if resource.namespaced and self._namespaces else ("",)
+        places = self.namespaces if resource.namespaced and self.namespaces else ("",)
         watched = [why_objects.WatchedKind(resource, Selection(namespace=place)) for place in places]
-        await why_objects.wait_change(self._client, await why_objects.begin_watch(self._client, watched))
+        await why_objects.wait_change(self.client, await why_objects.begin_watch(self.client, watched))
+
+
+class UserCluster(LiveCluster):
+    """A cluster as a user may read it: requests are the user's, and what is followed anyway is checked and filtered."""
+
+    def __init__(self, whole: LiveCluster, client: Client, rights: UserRights) -> None:
+        super().__init__(client, whole.namespaces)
+        self._whole, self._rights = whole, rights
+
+    @classmethod
+    async def of(cls, whole: LiveCluster, user: SignedOnUser) -> UserCluster:
+        """The cluster of a user.
+
+        Raises:
+            ApiError: the API server does not answer.
+        """
+        client = whole.client.acting_as(user.name, user.groups)
+        places = {
+            subject.place
+            for trouble in whole.examined.troubles
+            if trouble.kind == "pods"
+            for subject in trouble.subjects
+        }
+        return cls(whole, client, await user_rights(client, places - {""}))
+
+    def fleet(self) -> Sequence[NodeCounts]:
+        """All nodes, if the user may list NodeNetworks."""
+        return self._whole.fleet() if "nodes" in self._rights.kinds else ()
+
+    @property
+    def problem(self) -> str:
+        """Why the fleet may be old or incomplete, "" if it is current."""
+        return self._whole.problem if "nodes" in self._rights.kinds else _NO_NODES
+
+    @property
+    def version(self) -> str:
+        """Another text when the fleet or the result of the examination has changed."""
+        return self._whole.version
+
+    async def examination(self) -> Examination:
+        """The result of the last examination, as far as the user may list its objects."""
+        found = await self._whole.examination()
+        if "pods" not in self._rights.kinds:
+            found = found.of_namespaces(self._rights.namespaces)._replace(pods=0)
+        kept = [trouble for trouble in found.troubles if trouble.kind in {"pods", *self._rights.kinds}]
+        hidden = sorted({*RESOURCES} - self._rights.kinds)
+        notes = [f"You are not allowed to list {', '.join(hidden)} in the whole cluster."] if hidden else []
+        return found._replace(troubles=kept, stuck=len(stuck_pods(kept)), notes=[*found.notes, *notes])
+
+    async def wait_fleet(self, since: str) -> None:
+        """Wait until the version is another one, or some seconds."""
+        await self._whole.wait_fleet(since)
+
+
+_NO_NODES = "You are not allowed to list NodeNetworks, so nodes are not shown."
 
 
 @dataclass
@@ -343,6 +408,7 @@ async def run(
     where: tuple[str, int],
     announce: Callable[[int, str], None],
     namespaces: Sequence[str] = (),
+    sign_on: SignOn | None = None,
 ) -> None:
     """Serve until cancelled.
 
@@ -359,11 +425,12 @@ async def run(
     source = LiveCluster(client, namespaces)
     process.health.ready("nodes", met(lambda: source.reflector.synced, "the nodes are not read yet"))
     tokens: asyncio.Queue[str] = asyncio.Queue()
-    console = Console(source, ConsoleAccess(tokens.put_nowait))
+    console = Console(source, ConsoleAccess(tokens.put_nowait), sign_on)
     async with console.serving(*where) as server, asyncio.TaskGroup() as tasks:
         tasks.create_task(source.reflector.run())
         tasks.create_task(source.taints.run())
         tasks.create_task(source.examine())
         await source.wait_read()
         while True:
-            announce(server.port, await tokens.get())
+            token = await tokens.get()
+            announce(server.port, token if sign_on is None else "")

@@ -118,6 +118,7 @@ async def examine(client: Client, fleet: FleetNow, namespaces: Sequence[str] = (
         pods=total,
         stuck=len(stuck_pods(troubles)),
         notes=notes,
+        classes=sorted(entry.metadata.name for entry in cluster.classes),
     )
 
 

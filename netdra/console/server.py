@@ -9,32 +9,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 from urllib.parse import unquote
 
-from netdra.console import access, rows
-from netdra.console.access import ConsoleAccess
-from netdra.console.fleet import NodeCounts
-from netdra.console.forecast_page import MAX_YAML, Forecast, forecast_page, policies_of
-from netdra.console.frame import PageLife, message
-from netdra.console.listing import ObjectList, Shown, list_page, shown_of
+from netdra.console import access
+from netdra.console.access import ConsoleAccess, SignedOnUser, SignOn
+from netdra.console.forecast_page import MAX_YAML, forecast_page, policies_of
+from netdra.console.frame import message
 from netdra.console.markup import Markup, PageAddress, document, element
-from netdra.console.object_page import object_page
-from netdra.console.routes import KINDS, PageRoute, fields, route
-from netdra.console.rows import DeviceLine, DeviceLines, codes_of
-from netdra.console.search_page import MAX_HITS, Hit, HitGroup, of_addresses, search_page
-from netdra.console.start_page import ClassChoice, start_page
-from netdra.console.troubles import Examination
+from netdra.console.pages import ClusterSource, Pages, is_of_fleet
+from netdra.console.routes import PageRoute, fields, route
 from netdra.model.errors import InvalidInputError, NetdraError
-from netdra.model.pod_address import PodAddress
-from netdra.model.policy import DeviceExposurePolicy
 from netdra.ops.bounded import BoundedServer, ConnectionLimits
 from netdra.ops.http import Answer, HTTPRequest, listening, plain
-from netdra.story.objects import ClusterState
 
 T = TypeVar("T")
 
@@ -48,8 +39,6 @@ MAX_STREAMS = 16
 STREAM_SECONDS = 600.0
 """After this time a stream ends, and the browser opens it again."""
 BEAT_SECONDS = 2.0
-FLEET_SECONDS, OBJECT_SECONDS = 2.0, 5.0
-"""The least time between two events of a page."""
 ENTER, RESULT, LIVE = "/enter", "/what-if/result", "/live"
 _HTML, _EVENTS = "text/html; charset=utf-8", "text/event-stream"
 _FILES = {"/console.css": "text/css; charset=utf-8", "/console.js": "text/javascript; charset=utf-8"}
@@ -68,55 +57,6 @@ HEADERS = {
 }
 
 
-class ClusterSource(Protocol):
-    """Reads a cluster, with the rights of the console's account or user."""
-
-    def fleet(self) -> Sequence[NodeCounts]:
-        """All nodes, in the order of their names."""
-
-    @property
-    def problem(self) -> str:
-        """Why the fleet may be old or incomplete, "" if it is current."""
-
-    @property
-    def now(self) -> str:
-        """The time by the API server's clock, in RFC 3339."""
-
-    async def examination(self) -> Examination:
-        """The result of the last examination; it is repeated while pages ask for it."""
-
-    async def classes(self, chosen: str) -> ClassChoice:
-        """The DeviceClasses, and the devices of the chosen one by node."""
-
-    async def objects(self, kind: str, place: str, name: str) -> ClusterState:
-        """The objects of the page of an object."""
-
-    async def listed(self, kind: str) -> ClusterState:
-        """The objects of a list."""
-
-    async def devices(self, node: str, matches: Callable[[DeviceLine], bool]) -> DeviceLines:
-        """The devices of a node, or with "" of all, that match."""
-
-    async def addresses(self, text: str) -> Sequence[PodAddress]:
-        """The addresses of PodNetworks that begin with a text."""
-
-    async def forecast(self, policies: Sequence[DeviceExposurePolicy], node: str) -> Forecast:
-        """The result of policies on a node, or with "" on all."""
-
-    @property
-    def version(self) -> str:
-        """Another text when the fleet or the result of the examination has changed."""
-
-    async def wait_fleet(self, since: str) -> None:
-        """Wait until the version is another one, or some seconds."""
-
-    async def wait_objects(self, kind: str, place: str, name: str) -> None:
-        """Wait until an object of a page has changed, or some seconds."""
-
-    async def wait_list(self, kind: str) -> None:
-        """Wait until an object of a list has changed, or some seconds."""
-
-
 class PagesBusyError(NetdraError):
     """Too many pages are being read."""
 
@@ -124,8 +64,16 @@ class PagesBusyError(NetdraError):
 class Console:
     """Answers requests."""
 
-    def __init__(self, source: ClusterSource, access: ConsoleAccess) -> None:
-        self._source, self._access = source, access
+    def __init__(self, source: ClusterSource, access: ConsoleAccess, sign_on: SignOn | None = None) -> None:
+        """Answer nobody yet.
+
+        Args:
+            source: reads the cluster.
+            access: the sessions.
+            sign_on: the proxy that signs users on, in place of sessions; pages are read with their rights.
+        """
+        self._access, self._sign_on = access, sign_on
+        self._pages = Pages(source, self._read)
         self._reads = asyncio.Semaphore(MAX_READS)
         self._waiting = self._streams = 0
 
@@ -151,16 +99,19 @@ class Console:
         if http.path in _FILES:
             body = (Path(__file__).parent / http.path[1:]).read_bytes()
             return Answer(HTTPStatus.OK, body, _FILES[http.path], {"Cache-Control": "no-cache"})
-        if http.path == ENTER:
+        if http.path == ENTER and self._sign_on is None:
             return self._enter(http)
-        if not self._access.knows(access.session_of(http.headers)):
-            return _page(HTTPStatus.UNAUTHORIZED, message("No session", _NO_SESSION))
-        if http.path in (RESULT, LIVE) and not access.is_same_origin(http.headers):
-            return _page(HTTPStatus.FORBIDDEN, message("Forbidden", "The request comes from another site."))
-        if http.path == LIVE:
-            return self._live(http)
+        user = self._sign_on.user(http.headers) if self._sign_on is not None else None
+        refusal = self._refuse(http, user)
+        if refusal is not None:
+            return refusal
         try:
-            return await (self._forecast(http) if http.path == RESULT else self._answer(http))
+            pages = self._pages
+            if user is not None:
+                pages = Pages(await self._read(partial(self._pages.source.of_user, user)), self._read)
+            if http.path == LIVE:
+                return self._live(http, pages)
+            return await (self._forecast(http, pages) if http.path == RESULT else self._answer(http, pages))
         except PagesBusyError as problem:
             return _page(HTTPStatus.SERVICE_UNAVAILABLE, message("Busy", str(problem)))._replace(
                 headers={"Retry-After": "5"}
@@ -168,6 +119,17 @@ class Console:
         except (NetdraError, TimeoutError) as problem:
             text = str(problem) or f"the cluster did not answer within {READ_SECONDS:.0f} seconds"
             return _page(HTTPStatus.BAD_GATEWAY, message("The cluster cannot be read", text))
+
+    def _refuse(self, http: HTTPRequest, user: SignedOnUser | None) -> Answer | None:
+        """The answer to a request of somebody who may not read; None if it is answered."""
+        if self._sign_on is not None and user is None:
+            return _page(HTTPStatus.UNAUTHORIZED, message("Not signed on", _NO_USER))
+        if self._sign_on is None and not self._access.knows(access.session_of(http.headers)):
+            return _page(HTTPStatus.UNAUTHORIZED, message("No session", _NO_SESSION))
+        origin = self._sign_on.origin if self._sign_on is not None else ""
+        if http.path in (RESULT, LIVE) and not access.is_same_origin(http.headers, origin):
+            return _page(HTTPStatus.FORBIDDEN, message("Forbidden", "The request comes from another site."))
+        return None
 
     def _enter(self, http: HTTPRequest) -> Answer:
         """Exchange the token for a session. A redirect would be the other site's where a link led here."""
@@ -180,73 +142,18 @@ class Console:
         cookie = access.set_cookie(http.headers.get("Host", ""), session)
         return _page(HTTPStatus.OK, document("netdra", onward, link))._replace(headers={"Set-Cookie": cookie})
 
-    async def _answer(self, http: HTTPRequest) -> Answer:
+    async def _answer(self, http: HTTPRequest, pages: Pages) -> Answer:
         asked = route(http.path, http.query)
         if asked is None:
             return _page(HTTPStatus.NOT_FOUND, message("Not found", "The console has no such page."))
-        return _page(HTTPStatus.OK, await self._body(asked))
+        return _page(HTTPStatus.OK, await pages.body(asked))
 
-    async def _body(self, asked: PageRoute) -> bytes:
-        if asked.page == "start":
-            return await self._start(asked)
-        if asked.page == "what-if":
-            return forecast_page("", asked.query.get("node", ""))
-        if asked.page == "search":
-            return await self._read(partial(self._search, asked.query.get("q", "").strip()))
-        if asked.page == "list":
-            return await self._list(asked)
-        return await self._read(partial(self._of_object, asked))
-
-    async def _start(self, asked: PageRoute) -> bytes:
-        found = await self._source.examination()
-        chosen = asked.query.get("class", "")
-        classes = await (self._read(partial(self._source.classes, chosen)) if chosen else self._source.classes(""))
-        life = PageLife(True, self._source.version, self._source.now)
-        return start_page(self._source.fleet(), found, classes, self._source.problem, life)
-
-    async def _list(self, asked: PageRoute) -> bytes:
-        shown = shown_of(asked.query, asked.number)
-        codes = codes_of((await self._source.examination()).troubles)
-        if asked.kind == "nodes":
-            life = PageLife(True, self._source.version, self._source.now)
-            return list_page(rows.node_list(self._source.fleet(), codes), shown, self._source.problem, life)
-        if asked.kind == "devices":
-            found = await self._read(partial(self._source.devices, shown.node, partial(_is_shown, shown)))
-            listed = rows.device_list(found, len(found.lines))
-        else:
-            cluster = await self._read(partial(self._source.listed, asked.kind))
-            listed = rows.LISTS[asked.kind](cluster, codes)
-        return list_page(listed, shown, life=PageLife(is_live=True, now=self._source.now))
-
-    async def _search(self, text: str) -> bytes:
-        """The objects that match a text."""
-        if not text:
-            return search_page("", ())
-        small, groups, unread = text.lower(), list[HitGroup](), list[str]()
-        nodes = rows.node_list([node for node in self._source.fleet() if small in node.name.lower()], {})
-        groups.append(_hits(nodes, small))
-        for kind in ("pods", "claims", "topologies", "policies", "networks", "plugins"):
-            found = rows.LISTS[kind](await self._source.listed(kind), {})
-            unread += found.unread
-            groups.append(_hits(found, small))
-        devices = await self._source.devices("", lambda line: small in line.text)
-        groups.append(_hits(rows.device_list(devices, 0), small))
-        if small[0] in "0123456789abcdef:" and any(sign in small for sign in ".:"):
-            groups.append(of_addresses(await self._source.addresses(small)))
-        return search_page(text, groups, [*dict.fromkeys(unread)])
-
-    async def _of_object(self, asked: PageRoute) -> bytes:
-        """The page of an object."""
-        cluster = await self._source.objects(KINDS[asked.kind], asked.place, asked.name)
-        # In a thread: the story of a pod that is not scheduled searches all devices.
-        return await asyncio.to_thread(object_page, cluster, asked.kind, asked.place, asked.name)
-
-    async def _forecast(self, http: HTTPRequest) -> Answer:
+    async def _forecast(self, http: HTTPRequest, pages: Pages) -> Answer:
         form = fields((await http.body()).decode(errors="replace"))
         text, node = (form.get(name, [""])[0] for name in ("policies", "node"))
         try:
             policies = policies_of(text, node)
-            forecast = await self._read(partial(self._source.forecast, policies, node))
+            forecast = await self._read(partial(pages.source.forecast, policies, node))
         except InvalidInputError as problem:
             return _page(HTTPStatus.BAD_REQUEST, forecast_page(text, node, problem=str(problem)))
         return _page(HTTPStatus.OK, forecast_page(text, node, forecast))
@@ -268,7 +175,7 @@ class Console:
         finally:
             self._waiting -= 1
 
-    def _live(self, http: HTTPRequest) -> Answer:
+    def _live(self, http: HTTPRequest, pages: Pages) -> Answer:
         """The events of a page."""
         path, _, query = unquote(fields(http.query).get("of", [""])[0]).partition("?")
         asked = route(path, query)
@@ -277,9 +184,9 @@ class Console:
         if http.method != "GET" or self._streams >= MAX_STREAMS:
             return plain(HTTPStatus.SERVICE_UNAVAILABLE, "too many pages are followed; reload the page")
         since = fields(http.query).get("since", [""])[0]
-        return Answer(HTTPStatus.OK, b"retry: 5000\n\n", _EVENTS, parts=self._events(asked, since))
+        return Answer(HTTPStatus.OK, b"retry: 5000\n\n", _EVENTS, parts=self._events(asked, since, pages))
 
-    async def _events(self, asked: PageRoute, since: str) -> AsyncGenerator[bytes, None]:
+    async def _events(self, asked: PageRoute, since: str, pages: Pages) -> AsyncGenerator[bytes, None]:
         """An event when the page may differ, until the stream's time is over."""
         if self._streams >= MAX_STREAMS:
             return
@@ -287,51 +194,24 @@ class Console:
         end = time.monotonic() + STREAM_SECONDS
         try:
             while time.monotonic() < end:
-                wait = asyncio.ensure_future(self._wait(asked, since))
+                wait = asyncio.ensure_future(pages.wait(asked, since))
                 try:
                     while not (await asyncio.wait([wait], timeout=BEAT_SECONDS))[0]:
                         yield b": waiting\n\n"  # a page that was left is noticed when it is written to
                     wait.result()
                 finally:
                     wait.cancel()
-                is_same = _is_of_fleet(asked) and self._source.version == since
-                since = self._source.version
+                is_same = is_of_fleet(asked) and pages.source.version == since
+                since = pages.source.version
                 yield b": the same\n\n" if is_same else b"event: changed\ndata:\n\n"
         except NetdraError:
             yield b"event: lost\ndata:\n\n"
         finally:
             self._streams -= 1
 
-    async def _wait(self, asked: PageRoute, since: str) -> None:
-        if _is_of_fleet(asked):
-            await asyncio.sleep(FLEET_SECONDS)
-            await self._source.examination()
-            await self._source.wait_fleet(since)
-            return
-        await asyncio.sleep(OBJECT_SECONDS)
-        if asked.page == "list":
-            await self._source.wait_list(asked.kind)
-        else:
-            await self._source.wait_objects(KINDS[asked.kind], asked.place, asked.name)
 
-
+_NO_USER = "The proxy that signs users on did not name a user that this console accepts."
 _NO_SESSION = "Open the URL that netdra console printed last. Each URL opens one session."
-
-
-def _is_of_fleet(asked: PageRoute) -> bool:
-    """Whether a page shows all nodes, which are followed anyway."""
-    return asked.page == "start" or (asked.page, asked.kind) == ("list", "nodes")
-
-
-def _is_shown(shown: Shown, line: DeviceLine) -> bool:
-    return shown.text.lower() in line.text and shown.state in ("", line.state)
-
-
-def _hits(found: ObjectList, text: str) -> HitGroup:
-    """The objects of a list that match."""
-    matching = [row for row in found.rows if text in row.text]
-    hits = [Hit(row.segments, row.words, row.why(text)) for row in matching[:MAX_HITS]]
-    return HitGroup(found.title, hits, len(matching))
 
 
 def _page(status: HTTPStatus, body: bytes) -> Answer:

@@ -89,6 +89,7 @@ class Examination(NamedTuple):
         pods, stuck: how many pods have claims, and how many of these wait or have lost their network.
         notes: what could not be examined, and why.
         problem: why the last examination failed, "" if it did not; then the rest is older.
+        classes: the names of the DeviceClasses.
         number: counts examinations with different results.
     """
 
@@ -98,6 +99,7 @@ class Examination(NamedTuple):
     stuck: int = 0
     notes: Sequence[str] = ()
     problem: str = ""
+    classes: Sequence[str] = ()
     number: int = 0
 
     def of_namespaces(self, allowed: Iterable[str]) -> Examination:

@@ -5,11 +5,16 @@ The faults are those of `test_why`, all at one time. The console reads with the 
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import NamedTuple
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -17,7 +22,7 @@ from testbed import objects
 from testbed.api import Api
 from testbed.chromium import Chromium
 from testbed.control_plane import ControlPlane
-from testbed.objects import POD
+from testbed.objects import POD, manifest
 from tests.cluster import identities, test_why
 from tests.cluster.test_console import PICTURES, urls
 from tests.cluster.test_why import POLICY, REPORT, TOGETHER, TOPOLOGY, Fault, Scene, open_scene, prepared
@@ -133,3 +138,40 @@ def test_pods_are_counted_by_their_claims_and_found_by_name(trouble: Trouble) ->
     trouble.browser.wait("location.pathname === '/search' && document.querySelector('h1')?.innerText === 'Search'")
     node = trouble.scene.nodes["nics"]
     assert trouble.browser.evaluate(f"!!document.querySelector('a[href=\"/devices/{node}/enp3s0f0v1\"]')")
+
+
+def test_a_signed_on_user_sees_what_kubernetes_allows_this_user(trouble: Trouble, tmp_path: Path) -> None:
+    scene, namespace = trouble.scene, trouble.scene.workspace.namespace
+    (tmp_path / "password").write_text("a password that only the proxy knows")
+    user = scene.workspace.name("ann")
+    rules = [{"apiGroups": [""], "resources": ["pods", "events"], "verbs": ["list"]}]
+    reader = manifest("rbac.authorization.k8s.io/v1/Role", user, namespace, rules=rules)
+    subject = {"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": f"{user}-group"}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": user}
+    for made in (reader, manifest(test_why.BINDING, user, namespace, roleRef=role, subjects=[subject])):
+        scene.workspace.create(made)
+    options = ["--sign-on-password-file", str(tmp_path / "password"), "--sign-on-origin=https://console.example.com"]
+    command = [sys.executable, "-m", "netdra", "console", f"--kubeconfig={scene.plane.kubeconfig()}", *options]
+    name = "netdra-console-sign-on"
+    process = scene.plane.run(name, command, lambda: "http://127" in scene.plane.processes[name].log.read_text())
+    try:
+        (url,) = re.findall(r"^http://127\.0\.0\.1:\d+$", process.log.read_text(), re.MULTILINE)
+
+        def read(path: str, who: str = user, groups: str = f"{user}-group") -> str:
+            coded = base64.b64encode(f"{who}:a password that only the proxy knows".encode()).decode()
+            headers = {"Authorization": f"Basic {coded}", "X-Forwarded-Groups": groups}
+            with urlopen(Request(f"{url}{path}", headers=headers)) as answer:
+                return str(answer.read().decode())
+
+        start = read("/")
+        assert f"/pods/{namespace}/no-policy" in start
+        assert "You are not allowed to list NodeNetworks" in start
+        assert scene.nodes["nics"] not in read("/nodes")
+        assert scene.topologies["one"] not in read("/topologies")
+        stranger = read("/", "stranger", "")
+        assert namespace not in stranger
+        assert namespace in read("/", "stranger", f"other,{user}-group")
+        with pytest.raises(HTTPError, match="401"):
+            read("/", "system:admin", "")
+    finally:
+        process.stop()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -15,10 +15,10 @@ import msgspec
 
 from netdra.cli.console_objects import hidden_lines, slice_lines
 from netdra.cli.examination import FleetNow, TaintedDevice, judge, of_nodes
-from netdra.console.fleet import CountedNode, NodeCounts, count
+from netdra.console.access import SignedOnUser
+from netdra.console.fleet import ClassShare, CountedNode, NodeCounts, count
 from netdra.console.forecast_page import Forecast
 from netdra.console.rows import DeviceLine, DeviceLines
-from netdra.console.start_page import ClassChoice
 from netdra.console.troubles import Examination, Trouble, TroubleSubject, ordered, stuck_pods
 from netdra.model import documents
 from netdra.model.claim import DeviceClass, ResourceClaim
@@ -500,7 +500,14 @@ def examination() -> Examination:
         1,
     )
     found = ordered([*troubles, missing, *of_nodes(FleetNow(nodes, tainted))])
-    return Examination(found, "2026-11-28T11:59:48Z", total, len(stuck_pods(found)), number=1)
+    return Examination(
+        found,
+        "2026-11-28T11:59:48Z",
+        total,
+        len(stuck_pods(found)),
+        classes=sorted(entry.metadata.name for entry in cluster().classes),
+        number=1,
+    )
 
 
 @cache
@@ -521,8 +528,11 @@ class GallerySource:
     async def examination(self) -> Examination:
         return examination()
 
-    async def classes(self, chosen: str) -> ClassChoice:
-        return ClassChoice([entry.metadata.name for entry in cluster().classes])
+    async def shares(self, chosen: str) -> Mapping[str, ClassShare]:
+        return {}
+
+    async def of_user(self, user: SignedOnUser) -> GallerySource:
+        return self
 
     async def objects(self, kind: str, place: str, name: str) -> ClusterState:
         return cluster()

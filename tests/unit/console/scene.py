@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 from netdra.cli.console_objects import slice_lines
+from netdra.console.access import SignedOnUser
 from netdra.console.fleet import ClassShare, NodeCounts
 from netdra.console.forecast_page import Forecast, ForecastDevice
 from netdra.console.rows import DeviceLine, DeviceLines
-from netdra.console.start_page import ClassChoice
 from netdra.console.troubles import Examination
 from netdra.model.claim import DeviceClass, ResourceClaim
 from netdra.model.errors import TemporaryError
@@ -156,16 +156,21 @@ class FixedSource:
         self.problem, self.version, self.now = "", "1", "2026-11-28T12:00:00Z"
         self.failure: TemporaryError | None = None
         self.forecasts: list[tuple[Sequence[DeviceExposurePolicy], str]] = []
+        self.users: list[SignedOnUser] = []
         self._changed = asyncio.Event()
 
     def fleet(self) -> Sequence[NodeCounts]:
         return self.nodes
 
     async def examination(self) -> Examination:
-        return Examination(checked=self.now)
+        return Examination(checked=self.now, classes=("net-a",))
 
-    async def classes(self, chosen: str) -> ClassChoice:
-        return ClassChoice(("net-a",), chosen, {NODE: ClassShare(2, 1)} if chosen else None)
+    async def shares(self, chosen: str) -> Mapping[str, ClassShare]:
+        return {NODE: ClassShare(2, 1)}
+
+    async def of_user(self, user: SignedOnUser) -> FixedSource:
+        self.users.append(user)
+        return self
 
     async def listed(self, kind: str) -> ClusterState:
         return await self.objects(kind, "", "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -10,8 +11,8 @@ from dataclasses import dataclass, field
 import pytest
 from aiohttp import ClientResponse, ClientSession, CookieJar, DummyCookieJar
 
-from netdra.console import server
-from netdra.console.access import ConsoleAccess
+from netdra.console import pages, server
+from netdra.console.access import ConsoleAccess, SignedOnUser, SignOn
 from netdra.console.server import HEADERS, Console
 from netdra.model.errors import TemporaryError
 from tests.unit.console.reading import Page
@@ -54,9 +55,11 @@ class Browser:
 
 
 @asynccontextmanager
-async def _console(jar: Callable[[], CookieJar | DummyCookieJar]) -> AsyncIterator[Browser]:
+async def _console(
+    jar: Callable[[], CookieJar | DummyCookieJar], sign_on: SignOn | None = None
+) -> AsyncIterator[Browser]:
     source, tokens = FixedSource(), list[str]()
-    async with Console(source, ConsoleAccess(tokens.append)).serving("127.0.0.1", 0) as listening:
+    async with Console(source, ConsoleAccess(tokens.append), sign_on).serving("127.0.0.1", 0) as listening:
         where = f"http://127.0.0.1:{listening.port}"
         async with ClientSession(where, cookie_jar=jar()) as session:
             yield Browser(session, source, listening.port, tokens)
@@ -83,6 +86,43 @@ def test_without_the_token_every_page_answers_401() -> None:
             assert answer.status == 401
 
     _run(scene, enter=False)
+
+
+def _basic(user: str, password: str) -> str:
+    return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
+
+
+def test_a_proxy_names_the_user_whose_rights_count() -> None:
+    password, origin = "a password that only the proxy knows", "https://console.example.com"
+
+    async def play() -> None:
+        async with asyncio.timeout(30), _console(DummyCookieJar, SignOn(password, origin)) as browser:
+            refused = (
+                {},
+                {"Authorization": _basic("ann", "guess")},
+                {"Authorization": _basic("system:admin", password)},
+                {"Authorization": _basic("", password)},
+                {"Authorization": "Basic %%%"},
+                {"Authorization": _basic("ann", password), "X-Forwarded-Groups": "dev,system:masters"},
+                {"Authorization": _basic("ann\r\nImpersonate-Group: x", password)},
+            )
+            for headers in refused:
+                answer, body = await browser.get("/", **headers)
+                assert answer.status == 401, headers
+                assert NODE.encode() not in body
+            assert not browser.source.users
+            signed_on = {"Authorization": _basic("ann", password), "X-Forwarded-Groups": "dev, ops"}
+            assert (await browser.get(f"/enter?token={browser.tokens[-1]}", **signed_on))[0].status == 404
+            answer, body = await browser.get("/", **signed_on)
+            assert answer.status == 200
+            assert NODE.encode() in body
+            assert {*browser.source.users} == {SignedOnUser("ann", ("dev", "ops"))}
+            for source, status in ((origin, 200), (f"http://127.0.0.1:{browser.port}", 403)):
+                data, headers = {"policies": YAML}, {**signed_on, "Origin": source}
+                async with browser.session.post("/what-if/result", data=data, headers=headers) as answer:
+                    assert answer.status == status
+
+    asyncio.run(play())
 
 
 def test_the_token_is_valid_once_and_the_cookie_is_kept_from_scripts() -> None:
@@ -205,8 +245,8 @@ def test_a_cluster_that_cannot_be_read_is_a_page_with_the_reason() -> None:
 
 
 def test_a_change_is_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "FLEET_SECONDS", 0.01)
-    monkeypatch.setattr(server, "OBJECT_SECONDS", 0.01)
+    monkeypatch.setattr(pages, "FLEET_SECONDS", 0.01)
+    monkeypatch.setattr(pages, "OBJECT_SECONDS", 0.01)
 
     async def scene(browser: Browser) -> None:
         for path in ("%2F", "%2Fpods", "%2Fpods%2Fdefault%2Fdb-0"):
