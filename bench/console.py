@@ -1,8 +1,7 @@
-"""The console with 5,000 nodes of 20 devices: how long the page of all nodes takes, what-if on all, and the memory.
+"""The console with 5,000 nodes of 20 devices: how long its start page and its lists take, what-if, and the memory.
 
-Nodes' reports are netdra's own, of two PFs with nine VFs each, and are in a real API server. The page is asked for as a
-browser asks for it, from the moment at which the command prints its URL. The first page reads NodeNetworks alone, so no
-slices are written.
+Nodes' reports and slices are netdra's own, of two PFs with nine VFs each, and are in a real API server. Pages are asked
+for as a browser asks for them, from the moment at which the command prints its URL.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import asyncio
 import re
 import sys
 import time
+from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from netdra.kube.connection import connect, find_config
 from netdra.model import documents
 from netdra.model.meta import ObjectMeta
 from netdra.model.node_network import NodeNetwork, NodeNetworkStatus
+from netdra.model.resource import ResourceSlice
 from testbed.commands import Settings
 from testbed.control_plane import ControlPlane
 from tests import builders
@@ -36,7 +37,9 @@ from tests.hollow_nodes import Pattern
 NODES = 5000
 VERSION: Final = "networking.dra.io/v1alpha1"
 QUICK = {"NODES": 20}
-SECONDS, MEBIBYTES = 1.0, 200.0
+SECONDS, MEBIBYTES = 0.3, 100.0
+"""Of the first page; lists of all devices read them from the API server."""
+LONGER, MORE = 30.0, 200.0
 AT_ONCE = 32
 PAGES = 5
 PATIENCE = 60.0
@@ -72,22 +75,26 @@ def _memory(plane: ControlPlane) -> float:
     return resident(plane.processes["netdra-console"].pid)
 
 
-def _report() -> NodeNetworkStatus:
-    """The report of a node with 20 devices; some of them are allocated."""
+def _report() -> tuple[NodeNetworkStatus, Callable[[str], list[ResourceSlice]]]:
+    """The report of a node with 20 devices, of which some are allocated, and its slices as a pattern."""
     pattern = Pattern((*builders.sriov("enp3s0f0", 9, bus=3), *builders.sriov("enp4s0f0", 9, bus=4)))
-    pattern.look(_POLICIES)
+    pools = pattern.look(_POLICIES)
     report = pattern.report()
     assert report.summary.offered == 20, report
     groups = [
         replace(each, devices=tuple(replace(one, allocated=True) for one in each.devices))
         for each in report.interfaces[:1]
     ]
-    return replace(report, interfaces=(*groups, *report.interfaces[1:]))
+
+    def slices(node: str) -> list[ResourceSlice]:
+        return [one for found in pattern.renamed(pools, node).values() for one in found]
+
+    return replace(report, interfaces=(*groups, *report.interfaces[1:])), slices
 
 
 async def _write(plane: ControlPlane) -> None:
-    """Write all nodes' reports."""
-    status, turns = _report(), asyncio.Semaphore(AT_ONCE)
+    """Write all nodes' reports and slices."""
+    (status, slices), turns = _report(), asyncio.Semaphore(AT_ONCE)
     async with Client(connect(find_config(plane.kubeconfig()))) as client:
 
         async def write(name: str) -> None:
@@ -95,6 +102,8 @@ async def _write(plane: ControlPlane) -> None:
                 named = NodeNetwork(metadata=ObjectMeta(name=name), api_version=VERSION, kind="NodeNetwork")
                 made = await client.create(resources.NODE_NETWORKS, named)
                 await client.replace(resources.NODE_NETWORKS, replace(made, status=status), subresource="status")
+                for one in slices(name):
+                    await client.create(resources.RESOURCE_SLICES, one)
 
         await asyncio.gather(*(write(f"node-{number:05}") for number in range(NODES)))
 
@@ -103,13 +112,13 @@ async def _measure(url: str, printed: float, memory: partial[float]) -> list[Fig
     async with ClientSession(cookie_jar=CookieJar(unsafe=True)) as session:
         where = url.partition("/enter")[0]
 
-        async def page() -> bytes:
-            async with session.get(f"{where}/") as answer:
+        async def page(path: str = "/") -> bytes:
+            async with session.get(f"{where}{path}") as answer:
                 return await answer.read()
 
         async with session.get(url) as answer:
             assert answer.status == 200
-        while f"{NODES} nodes report".encode() not in await page():
+        while f"The cluster: {NODES} nodes".encode() not in await page():
             assert time.monotonic() < printed + PATIENCE
         first = time.monotonic() - printed
         seconds: list[float] = []
@@ -118,6 +127,8 @@ async def _measure(url: str, printed: float, memory: partial[float]) -> list[Fig
             size = len(await page())
             seconds.append(time.monotonic() - began)
         after_pages, began = memory(), time.monotonic()
+        assert f" of {20 * NODES}<".encode() in await page("/devices?text=node-00007")
+        listed, after_list, began = time.monotonic() - began, memory(), time.monotonic()
         async with session.post(f"{where}/what-if/result", data={"policies": _WHAT_IF}) as answer:
             told = re.sub(r"<[^>]+>", " ", await answer.text())
             assert f"{18 * NODES} hidden" in told, told[:2000]
@@ -131,10 +142,10 @@ async def _measure(url: str, printed: float, memory: partial[float]) -> list[Fig
             SECONDS,
             f"{devices}, read before",
         ),
-        Figure(
-            "the page of all nodes", sorted(seconds)[PAGES // 2], "s", SECONDS, f"{size // 1024} KiB, median of {PAGES}"
-        ),
+        Figure("the start page", sorted(seconds)[PAGES // 2], "s", SECONDS, f"{size // 1024} KiB, median of {PAGES}"),
         Figure("memory after these pages", after_pages, "MiB", MEBIBYTES, devices),
+        Figure("the list of devices, filtered", listed, "s", LONGER, f"of {20 * NODES} devices"),
+        Figure("memory after it", after_list, "MiB", MORE),
         Figure("what-if on all nodes", what_if, "s", 0.0, f"{18 * NODES} devices change"),
-        Figure("memory after what-if", memory(), "MiB", MEBIBYTES),
+        Figure("memory after what-if", memory(), "MiB", MORE),
     ]

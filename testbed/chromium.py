@@ -25,7 +25,7 @@ _FLAGS = (
     *("--disable-default-apps", "--no-default-browser-check", "--hide-scrollbars", "--window-size=1280,900"),
     *("--remote-debugging-pipe", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost"),
 )
-_KEYS = {"Tab": 9, "Enter": 13}
+_KEYS = {"Tab": 9, "Enter": 13, "/": 191}
 
 
 class BrowserError(Exception):
@@ -138,7 +138,7 @@ class Chromium:
     def press(self, key: str) -> None:
         """Press a key and let it go."""
         code = {"key": key, "code": key, "windowsVirtualKeyCode": _KEYS[key]}
-        text = {"text": "\r"} if key == "Enter" else {}
+        text = {"text": {"Enter": "\r"}.get(key, key)} if len(key) == 1 or key == "Enter" else {}
         self.call("Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", **code, **text)
         self.call("Input.dispatchKeyEvent", type="keyUp", **code)
 

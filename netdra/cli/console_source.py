@@ -7,18 +7,25 @@ megabytes. What-if reads the nodes' reports page by page and keeps the first cha
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from netdra.cli import why_objects
 from netdra.cli.cluster_plan import ClusterNow, DeviceChange, compare
-from netdra.console.access import ConsoleAccess
-from netdra.console.fleet import CountedNode, NodeCounts, count
+from netdra.cli.console_objects import KINDS as LISTED
+from netdra.cli.console_objects import ListReader
+from netdra.cli.console_users import RESOURCES, UserRights, user_rights
+from netdra.cli.examination import TAINTED, FleetNow, TaintedDevice, examine
+from netdra.console.access import ConsoleAccess, SignedOnUser, SignOn
+from netdra.console.fleet import ClassShare, CountedNode, NodeCounts, count
 from netdra.console.forecast_page import Forecast, ForecastDevice
 from netdra.console.frame import MAX_ROWS
+from netdra.console.rows import DeviceLine, DeviceLines
 from netdra.console.server import Console
+from netdra.console.troubles import Examination, stuck_pods
 from netdra.exposure.check import check
 from netdra.kube import resources
 from netdra.kube.answers import decoder
@@ -26,36 +33,107 @@ from netdra.kube.client import Client, Selection
 from netdra.kube.reflector import Reflector
 from netdra.kube.resources import Resource
 from netdra.kube.store import Store
-from netdra.model.errors import UNREADABLE
+from netdra.model.core import BareObject
+from netdra.model.errors import UNREADABLE, InvalidInputError, NetdraError, PermanentError
+from netdra.model.meta import time_text
+from netdra.model.names import DRIVER
 from netdra.model.node_network import NodeNetwork
+from netdra.model.pod_address import PodAddress
 from netdra.model.policy import DeviceExposurePolicy
+from netdra.model.resource import DeviceTaint, Wire
 from netdra.ops.health import met
 from netdra.ops.process import Process
 from netdra.story.objects import ClusterState
+from netdra.story.usage import class_shares
 
 COUNTED_NODES = Resource(resources.NODE_NETWORKS.group_version, resources.NODE_NETWORKS.plural, CountedNode)
 WAIT_SECONDS = 30.0
 FIRST_SECONDS = 5.0
+EXAMINATION_SECONDS, EXAMINATION_SHARE = 10.0, 8
+"""The least time between two examinations, and how many times as long as one takes the time between two is."""
 PAGE = 200
 """Reports of nodes that what-if has in memory at one time."""
 MAX_NOTES = 20
 
 
-class LiveCluster:
-    """A `netdra.console.server.ClusterSource` that reads an API server."""
+class TaintableDevice(Wire, frozen=True):
+    """A device's name and its taints."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    name: str
+    taints: tuple[DeviceTaint, ...] = ()
+
+
+class TaintedSpec(Wire, frozen=True):
+    """A slice's devices, as far as their taints are read."""
+
+    driver: str = ""
+    node_name: str | None = None
+    devices: tuple[TaintableDevice, ...] = ()
+
+
+class TaintedSlice(BareObject, frozen=True):
+    """A ResourceSlice with a device that has a taint."""
+
+    spec: TaintedSpec
+
+    def tainted(self) -> Iterator[TaintedDevice]:
+        """Its devices of netdra that claims are kept off."""
+        for device in self.spec.devices if self.spec.driver == DRIVER else ():
+            for taint in device.taints:
+                if taint.effect in ("NoSchedule", "NoExecute"):
+                    what = f"{taint.key}:{taint.effect}"
+                    yield TaintedDevice(self.spec.node_name or "", device.name, what, taint.value)
+                    break
+
+
+TAINTED_SLICES = Resource(resources.RESOURCE_SLICES.group_version, resources.RESOURCE_SLICES.plural, TaintedSlice)
+
+
+class LiveCluster:
+    """A `netdra.console.pages.ClusterSource` that reads an API server.
+
+    Attributes:
+        client, namespaces: see `__init__`.
+        examined: the result of the last examination.
+    """
+
+    def __init__(self, client: Client, namespaces: Sequence[str] = ()) -> None:
+        """Read nothing yet.
+
+        Args:
+            client: the API server's.
+            namespaces: the only namespaces whose pods, claims and events are read; all if none is named.
+        """
+        self.client, self.namespaces = client, tuple(namespaces)
         self._store: Store[CountedNode] = Store()
+        self._slices: Store[TaintedSlice] = Store()
         self.reflector = Reflector(client, COUNTED_NODES, self._store)
+        self.taints = Reflector(
+            client,
+            TAINTED_SLICES,
+            self._slices,
+            Selection(field_selector=f"spec.driver={DRIVER}"),
+            keeps=lambda one: any(True for _ in one.tainted()),
+            vital=False,
+        )
         self._counted: tuple[str, Sequence[NodeCounts]] = ("", ())
+        self.examined = Examination()
+        self._demand, self._turn = asyncio.Event(), asyncio.Event()
 
     def fleet(self) -> Sequence[NodeCounts]:
         """All nodes, in the order of their names."""
-        if self._counted[0] != self.version or not self._store.synced:
+        if self._counted[0] != self._fleet_version or not self._store.synced:
+            ruled = (trouble for trouble in self.examined.troubles if trouble.code == TAINTED)
+            named = {(subject.place, subject.name) for trouble in ruled for subject in trouble.subjects}
+            named |= {(device.node, device.device) for device in self._tainted()}
+            tainted = Counter(node for node, _ in named)
             nodes = sorted(map(count, self._store.objects.values()))
-            self._counted = self.version, nodes
+            nodes = [node._replace(tainted=tainted[node.name]) if tainted[node.name] else node for node in nodes]
+            self._counted = self._fleet_version, nodes
         return self._counted[1]
+
+    def _tainted(self) -> list[TaintedDevice]:
+        return [device for one in self._slices.objects.values() for device in one.tainted()]
 
     @property
     def problem(self) -> str:
@@ -68,38 +146,188 @@ class LiveCluster:
         return f"{unreadable} NodeNetworks cannot be read and are not shown." if unreadable else ""
 
     @property
-    def version(self) -> str:
-        """Another text when the fleet has changed."""
-        return f"{self._store.version} {self.reflector.problem}"
+    def _fleet_version(self) -> str:
+        return f"{self._store.version} {self._slices.version} {self.reflector.problem} {self.examined.number}"
 
-    async def node(self, name: str) -> ClusterState:
-        """The objects of a node's page."""
-        return await why_objects.read_node(self._client, name)
+    @property
+    def version(self) -> str:
+        """Another text when the fleet or the result of the examination has changed."""
+        return f"{self._fleet_version} {self.examined.problem}"
+
+    @property
+    def now(self) -> str:
+        """The time by the API server's clock."""
+        return time_text(self.client.now())
+
+    async def examination(self) -> Examination:
+        """The result of the last examination; another one begins soon."""
+        self._demand.set()
+        return self.examined
+
+    async def examine(self) -> None:
+        """Examine the cluster again and again, while pages ask for it."""
+        await self._store.wait_synced()
+        while True:
+            began = time.monotonic()
+            self._demand.clear()
+            await self._examine()
+            seconds = max(EXAMINATION_SECONDS, EXAMINATION_SHARE * (time.monotonic() - began))
+            await asyncio.sleep(seconds)
+            await self._demand.wait()
+
+    async def _examine(self) -> None:
+        before = self.examined
+        try:
+            fleet = FleetNow([*self._store.objects.values()], self._tainted())
+            found = await examine(self.client, fleet, self.namespaces)
+        except NetdraError as problem:
+            self.examined = before._replace(problem=str(problem))
+        else:
+            same = (found.troubles, found.pods, found.stuck) == (before.troubles, before.pods, before.stuck)
+            is_first = not before.checked
+            self.examined = found._replace(number=before.number + (not same or is_first))
+        self._turn.set()
+        self._turn = asyncio.Event()
+
+    async def shares(self, chosen: str) -> Mapping[str, ClassShare]:
+        """By node, the devices that match a DeviceClass.
+
+        Raises:
+            InvalidInputError: no such class exists.
+        """
+        cluster = await why_objects.read(self.client, why_objects.Scope())
+        if chosen not in cluster.known.classes:
+            raise InvalidInputError(f'DeviceClass "{chosen}" does not exist')
+        shares = await asyncio.to_thread(class_shares, cluster, chosen)
+        return {node: ClassShare(*share) for node, share in shares.items()}
+
+    async def of_user(self, user: SignedOnUser) -> LiveCluster:
+        """The same cluster as a user may read it.
+
+        Raises:
+            ApiError: the API server does not answer.
+        """
+        return await UserCluster.of(self, user)
 
     async def objects(self, kind: str, place: str, name: str) -> ClusterState:
-        """The objects of a story."""
-        return await why_objects.read(self._client, why_objects.scope_of(kind, place, name))
+        """The objects of the page of an object."""
+        reader = ListReader(self.client, self.namespaces)
+        if kind == "node":
+            return await why_objects.read_node(self.client, name)
+        if kind == "plugin":
+            return await reader.listed("plugins")
+        if kind == "policy":
+            return await reader.policy(name)
+        if self.namespaces and kind in ("pod", "claim") and place not in self.namespaces:
+            raise PermanentError(f'namespace "{place}" is not shown by this console')
+        return await why_objects.read(self.client, why_objects.scope_of(kind, place, name))
+
+    async def listed(self, kind: str) -> ClusterState:
+        """The objects of a list."""
+        return await ListReader(self.client, self.namespaces).listed(kind)
+
+    async def devices(self, node: str, matches: Callable[[DeviceLine], bool]) -> DeviceLines:
+        """The devices of a node, or with "" of all, that match."""
+        return await ListReader(self.client, self.namespaces).devices(node, matches)
+
+    async def addresses(self, text: str) -> Sequence[PodAddress]:
+        """The addresses of PodNetworks that begin with a text."""
+        return await ListReader(self.client, self.namespaces).addresses(text)
 
     async def forecast(self, policies: Sequence[DeviceExposurePolicy], node: str) -> Forecast:
         """The result of policies on a node, or with "" on all."""
-        return await forecast(self._client, policies, node)
+        return await forecast(self.client, policies, node)
 
     async def wait_read(self) -> None:
-        """Wait until all nodes are read, or some seconds: the first page is complete then."""
+        """Wait until all nodes are read and examined, or some seconds: the first page is complete then."""
         with suppress(TimeoutError):
             async with asyncio.timeout(FIRST_SECONDS):
                 await self._store.wait_synced()
+                if not self.examined.checked:
+                    await self._turn.wait()
 
     async def wait_fleet(self, since: str) -> None:
-        """Wait until the fleet's version is another one, or some seconds."""
+        """Wait until the version is another one, or some seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(WAIT_SECONDS):
-                await self._store.until(lambda: self.version != since)
+                while self.version == since:
+                    turns = [self._store.until(lambda: self.version != since), self._turn.wait()]
+                    tasks = [asyncio.ensure_future(turn) for turn in turns]
+                    try:
+                        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                    finally:
+                        for task in tasks:
+                            task.cancel()
 
     async def wait_objects(self, kind: str, place: str, name: str) -> None:
-        """Wait until an object of a story or of a node has changed, or some seconds."""
+        """Wait until an object of a page has changed, or some seconds."""
+        if kind in ("policy", "plugin"):
+            await self.wait_list({"policy": "policies", "plugin": "plugins"}[kind])
+            return
         scope = why_objects.scope_of(kind, place, name)
-        await why_objects.wait_change(self._client, await why_objects.versions(self._client, scope))
+        await why_objects.wait_change(self.client, await why_objects.versions(self.client, scope))
+
+    async def wait_list(self, kind: str) -> None:
+        """Wait until an object of a list has changed, or some seconds."""
+        resource = resources.RESOURCE_SLICES if kind == "devices" else LISTED[kind][0][1]
+        places = self.namespaces if resource.namespaced and self.namespaces else ("",)
+        watched = [why_objects.WatchedKind(resource, Selection(namespace=place)) for place in places]
+        await why_objects.wait_change(self.client, await why_objects.begin_watch(self.client, watched))
+
+
+class UserCluster(LiveCluster):
+    """A cluster as a user may read it: requests are the user's, and what is followed anyway is checked and filtered."""
+
+    def __init__(self, whole: LiveCluster, client: Client, rights: UserRights) -> None:
+        super().__init__(client, whole.namespaces)
+        self._whole, self._rights = whole, rights
+
+    @classmethod
+    async def of(cls, whole: LiveCluster, user: SignedOnUser) -> UserCluster:
+        """The cluster of a user.
+
+        Raises:
+            ApiError: the API server does not answer.
+        """
+        client = whole.client.acting_as(user.name, user.groups)
+        places = {
+            subject.place
+            for trouble in whole.examined.troubles
+            if trouble.kind == "pods"
+            for subject in trouble.subjects
+        }
+        return cls(whole, client, await user_rights(client, places - {""}))
+
+    def fleet(self) -> Sequence[NodeCounts]:
+        """All nodes, if the user may list NodeNetworks."""
+        return self._whole.fleet() if "nodes" in self._rights.kinds else ()
+
+    @property
+    def problem(self) -> str:
+        """Why the fleet may be old or incomplete, "" if it is current."""
+        return self._whole.problem if "nodes" in self._rights.kinds else _NO_NODES
+
+    @property
+    def version(self) -> str:
+        """Another text when the fleet or the result of the examination has changed."""
+        return self._whole.version
+
+    async def examination(self) -> Examination:
+        """The result of the last examination, as far as the user may list its objects."""
+        found = await self._whole.examination()
+        if "pods" not in self._rights.kinds:
+            found = found.of_namespaces(self._rights.namespaces)._replace(pods=0)
+        kept = [trouble for trouble in found.troubles if trouble.kind in {"pods", *self._rights.kinds}]
+        hidden = sorted({*RESOURCES} - self._rights.kinds)
+        notes = [f"You are not allowed to list {', '.join(hidden)} in the whole cluster."] if hidden else []
+        return found._replace(troubles=kept, stuck=len(stuck_pods(kept)), notes=[*found.notes, *notes])
+
+    async def wait_fleet(self, since: str) -> None:
+        """Wait until the version is another one, or some seconds."""
+        await self._whole.wait_fleet(since)
+
+
+_NO_NODES = "You are not allowed to list NodeNetworks, so nodes are not shown."
 
 
 @dataclass
@@ -175,24 +403,35 @@ async def _reports(client: Client, selection: Selection, notes: list[str]) -> As
             return
 
 
-async def run(client: Client, process: Process, address: str, port: int, announce: Callable[[int, str], None]) -> None:
+async def run(
+    client: Client,
+    process: Process,
+    where: tuple[str, int],
+    announce: Callable[[int, str], None],
+    namespaces: Sequence[str] = (),
+    sign_on: SignOn | None = None,
+) -> None:
     """Serve until cancelled.
 
     Args:
         client: the API server's.
         process: whose health it is.
-        address, port: where to listen; port 0 is a free one.
+        where: the address and the port to listen on; port 0 is a free one.
         announce: called with the port and each token, first when the nodes are read.
+        namespaces: the only namespaces whose pods, claims and events are read; all if none is named.
 
     Raises:
         OSError: the address cannot be listened on.
     """
-    source = LiveCluster(client)
+    source = LiveCluster(client, namespaces)
     process.health.ready("nodes", met(lambda: source.reflector.synced, "the nodes are not read yet"))
     tokens: asyncio.Queue[str] = asyncio.Queue()
-    console = Console(source, ConsoleAccess(tokens.put_nowait))
-    async with console.serving(address, port) as server, asyncio.TaskGroup() as tasks:
+    console = Console(source, ConsoleAccess(tokens.put_nowait), sign_on)
+    async with console.serving(*where) as server, asyncio.TaskGroup() as tasks:
         tasks.create_task(source.reflector.run())
+        tasks.create_task(source.taints.run())
+        tasks.create_task(source.examine())
         await source.wait_read()
         while True:
-            announce(server.port, await tokens.get())
+            token = await tokens.get()
+            announce(server.port, token if sign_on is None else "")

@@ -24,7 +24,7 @@ from netdra.kube.watch import watch
 from netdra.model.claim import ResourceClaim
 from netdra.model.core import BareObject
 from netdra.model.errors import UNREADABLE, NetdraError, sentence
-from netdra.model.meta import LabelSelector
+from netdra.model.meta import LabelSelector, time_text
 from netdra.model.pod_address import PodAddress
 from netdra.model.resource import Wire
 from netdra.story import networks
@@ -131,7 +131,7 @@ async def read(client: Client, scope: Scope) -> ClusterState:
     Raises:
         ApiError: the API server does not answer.
     """
-    reader = _Reader(client)
+    reader = ObjectReader(client)
     pods = await reader.pods(scope) if scope.has_pods else []
     pod = next((entry for entry in pods if entry.metadata.name == scope.pod), None)
     node = scope.node or (pod.spec.node_name if pod is not None else "")
@@ -157,6 +157,7 @@ async def read(client: Client, scope: Scope) -> ClusterState:
         events=events,
         unread=reader.unread,
         version=await scheduler_version(client),
+        server_time=time_text(client.now()),
         **found,
     )
     return await reader.with_causes(cluster, scope)
@@ -168,7 +169,7 @@ async def read_node(client: Client, node: str) -> ClusterState:
     Raises:
         ApiError: the API server does not answer.
     """
-    reader = _Reader(client)
+    reader = ObjectReader(client)
     slices, reports, drivers, policies, rules = await asyncio.gather(
         reader.list(resources.RESOURCE_SLICES, Selection(field_selector=f"spec.nodeName={node}")),
         reader.reports(node),
@@ -186,6 +187,7 @@ async def read_node(client: Client, node: str) -> ClusterState:
         claims=await reader.list(resources.RESOURCE_CLAIMS, keep=lambda claim: _has_device(claim, pools)),
         unread=reader.unread,
         version=await scheduler_version(client),
+        server_time=time_text(client.now()),
     )
 
 
@@ -219,7 +221,7 @@ async def _nothing() -> Sequence[Any]:
     return ()
 
 
-class _Reader:
+class ObjectReader:
     """Lists objects, and notes what the user cannot read."""
 
     def __init__(self, client: Client) -> None:
@@ -347,8 +349,13 @@ class WatchedKind(NamedTuple):
 
 async def versions(client: Client, scope: Scope) -> Sequence[WatchedKind]:
     """The kinds that a story is watched by, from now on; those without a right are left out."""
+    return await begin_watch(client, _watched(scope))
+
+
+async def begin_watch(client: Client, kinds: Iterable[WatchedKind]) -> Sequence[WatchedKind]:
+    """Kinds with the version of now; those without a right are left out."""
     found: list[WatchedKind] = []
-    for watched in _watched(scope):
+    for watched in kinds:
         with suppress(ApiError):
             page = await client.page(watched.resource, watched.selection, limit=1)
             found.append(watched._replace(version=page.metadata.resource_version))

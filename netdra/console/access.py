@@ -1,11 +1,13 @@
 """The access to the console: a one-time token in a printed URL, a session in a cookie, and the names of its host.
 
-A token is spent when a browser shows it, and the next one is made. A cookie is sent to every port of a host, so it has
-the port in its name, and a session ends after some hours. Used by `netdra.console.server`; does no I/O.
+In a cluster with single sign-on, a proxy names the user in place of them. A token is spent when a browser shows it, and
+the next one is made. A cookie is sent to every port of a host, so it has the port in its name, and a session ends after
+some hours. Used by `netdra.console.server`; does no I/O.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import re
@@ -13,12 +15,16 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Mapping
 from http.cookies import CookieError, SimpleCookie
+from typing import NamedTuple
 
 MAX_SESSIONS = 32
 SESSION_SECONDS = 12 * 3600
+MAX_GROUPS = 256
+"""Groups of a user that is signed on."""
 MAX_FAILURES = 100
 """Wrong tokens after which the token is made anew: guessing does not add up."""
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
+_NAME = re.compile(r"[!-~]{1,256}\Z")
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9.-]+)(?::([0-9]{1,5}))?\Z")
 
 
@@ -78,13 +84,53 @@ def is_own_host(host: str, names: Collection[str] = LOOPBACK) -> bool:
     return parts is not None and parts[1] in names
 
 
-def is_same_origin(headers: Mapping[str, str]) -> bool:
-    """Whether a request comes from a page of the console itself, as far as the browser reports."""
+def is_same_origin(headers: Mapping[str, str], own: str = "") -> bool:
+    """Whether a request comes from a page of the console itself, as far as the browser reports.
+
+    Args:
+        headers: the request's.
+        own: the origin behind a proxy, e.g. `https://console.example.com`; "" for the request's host.
+    """
     origin = headers.get("Origin", "")
-    return headers.get("Sec-Fetch-Site", "same-origin") == "same-origin" and origin in (
-        "",
-        f"http://{headers.get('Host', '')}",
-    )
+    expected = own or f"http://{headers.get('Host', '')}"
+    return headers.get("Sec-Fetch-Site", "same-origin") == "same-origin" and origin in ("", expected)
+
+
+class SignedOnUser(NamedTuple):
+    """A user whom a proxy has signed on, with the groups that it names."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+
+
+class SignOn(NamedTuple):
+    """A proxy that signs users on. It proves itself by a password, which no other client of the port knows.
+
+    Attributes:
+        password: as the proxy sends it with each user's name (HTTP Basic).
+        origin: where browsers open the console, e.g. `https://console.example.com`.
+    """
+
+    password: str
+    origin: str
+
+    def user(self, headers: Mapping[str, str]) -> SignedOnUser | None:
+        """The user of a request; None if it is not the proxy's, or if Kubernetes itself uses a name of it."""
+        scheme, _, coded = headers.get("Authorization", "").partition(" ")
+        try:
+            name, _, password = base64.b64decode(coded, validate=True).decode().partition(":")
+        except ValueError:
+            return None
+        is_proxy = scheme.lower() == "basic" and hmac.compare_digest(_digest(password), _digest(self.password))
+        groups = tuple(filter(None, (part.strip() for part in headers.get("X-Forwarded-Groups", "").split(","))))
+        if not is_proxy or len(groups) > MAX_GROUPS or not all(map(_is_usable, (name, *groups))):
+            return None
+        return SignedOnUser(name, groups)
+
+
+def _is_usable(name: str) -> bool:
+    """Whether a user or a group of it is impersonated: `system:masters` would have all rights."""
+    return bool(_NAME.match(name)) and not name.startswith("system:")
 
 
 def cookie_name(host: str) -> str:

@@ -1,26 +1,27 @@
-"""All nodes: what each node's report counts, a map of them, and a table by pages. Pure.
+"""All nodes: what each node's report counts, and a picture of them with a cell for each. Pure.
 
-Kept by `netdra.console.server` for thousands of nodes, so of a NodeNetwork only the numbers are read.
+Kept by `netdra.console.server` for thousands of nodes, so of a NodeNetwork only what is counted and wrong is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
 import msgspec
 
-from netdra.console.frame import STATES, legend, note, page, table
+from netdra.console.frame import STATES
 from netdra.console.markup import Markup, PageAddress, element
 from netdra.model.device import POOLED
 from netdra.model.meta import ObjectMeta
+from netdra.model.node_network import MissingPlugin, NodeNetwork, NodeNetworkStatus, NodeProblem, UnassignedAddress
 
-ROWS = 100
-"""Nodes of the table on one page."""
 MAX_CELLS = 10_000
-_COLUMNS = 100
-_CELL = 12
+FEW, SOME = 40, 600
+"""Nodes up to which cells are tiles with names, and up to which they are large."""
 _STEPS = 4
 GONE = "gone"
 
@@ -31,6 +32,13 @@ class CountedDevice(msgspec.Struct, frozen=True):
     allocated: bool = False
 
 
+class HostFacts(msgspec.Struct, frozen=True, rename="camel"):
+    """Whether the node itself uses interfaces."""
+
+    host_use: bool | int | str = ""
+    host_uplink: bool | int | str = ""
+
+
 class CountedGroup(msgspec.Struct, frozen=True, rename="camel"):
     """Interfaces that are alike, as far as they are counted."""
 
@@ -38,7 +46,7 @@ class CountedGroup(msgspec.Struct, frozen=True, rename="camel"):
     state: str = ""
     reason: str = ""
     devices: tuple[CountedDevice, ...] = ()
-    attributes: Mapping[str, bool | int | str] = {}
+    attributes: HostFacts = HostFacts()
 
     def states(self) -> Iterator[tuple[str, int]]:
         """How many of its devices or interfaces have each state."""
@@ -47,7 +55,7 @@ class CountedGroup(msgspec.Struct, frozen=True, rename="camel"):
         if not self.devices and self.state == GONE:
             yield GONE, self.count
         elif not self.devices and not self.reason.startswith(POOLED):
-            yield hidden_state(self.attributes), self.count
+            yield ("host" if self.attributes.host_use or self.attributes.host_uplink else "hidden"), self.count
 
 
 def hidden_state(attributes: Mapping[str, object]) -> str:
@@ -61,11 +69,15 @@ class CountedSummary(msgspec.Struct, frozen=True):
     problems: int = 0
 
 
-class CountedStatus(msgspec.Struct, frozen=True):
-    """A node's report, as far as it is counted."""
+class CountedStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """A node's report, as far as it is counted, or other objects' stories are made of it."""
 
     summary: CountedSummary = CountedSummary()
     interfaces: tuple[CountedGroup, ...] = ()
+    problems: tuple[NodeProblem, ...] = ()
+    missing_plugins: tuple[MissingPlugin, ...] = ()
+    unassigned_addresses: tuple[UnassignedAddress, ...] = ()
+    released_version: int = 0
 
 
 class CountedNode(msgspec.Struct, frozen=True):
@@ -74,9 +86,25 @@ class CountedNode(msgspec.Struct, frozen=True):
     metadata: ObjectMeta
     status: CountedStatus | None = None
 
+    @property
+    def report(self) -> NodeNetwork:
+        """The NodeNetwork without its interfaces."""
+        status = self.status or CountedStatus()
+        return NodeNetwork(
+            metadata=self.metadata,
+            api_version="networking.dra.io/v1alpha1",
+            kind="NodeNetwork",
+            status=NodeNetworkStatus(
+                problems=status.problems,
+                missing_plugins=status.missing_plugins,
+                unassigned_addresses=status.unassigned_addresses,
+                released_version=status.released_version,
+            ),
+        )
+
 
 class NodeCounts(NamedTuple):
-    """A node in numbers: how many devices and interfaces have each state, and its problems."""
+    """A node in numbers: how many devices and interfaces have each state, its problems, and its tainted devices."""
 
     name: str
     offered: int = 0
@@ -85,6 +113,7 @@ class NodeCounts(NamedTuple):
     hidden: int = 0
     gone: int = 0
     problems: int = 0
+    tainted: int = 0
 
     @property
     def devices(self) -> int:
@@ -92,20 +121,32 @@ class NodeCounts(NamedTuple):
         return self.offered + self.allocated
 
     @property
+    def share(self) -> int:
+        """The part of its devices that claims have, in percent."""
+        return round(100 * self.allocated / self.devices) if self.devices else 0
+
+    @property
+    def is_in_trouble(self) -> bool:
+        """Whether something of it is wrong."""
+        return bool(self.gone or self.problems or self.tainted)
+
+    @property
     def words(self) -> str:
         """The node in words."""
-        problems = f", {self.problems} problems" if self.problems else ""
+        problems = f", {self.problems} problem{'s' * (self.problems != 1)}" if self.problems else ""
+        tainted = f", {self.tainted} tainted" if self.tainted else ""
         states = (f"{count} {name}" for name, count in zip(STATES, self[1:6], strict=True) if count)
-        return f"{self.name}: {', '.join(states) or 'no interfaces'}{problems}"
+        return f"{self.name}: {', '.join(states) or 'no interfaces'}{tainted}{problems}"
 
     @property
     def cell(self) -> str:
-        """The class of its cell: the share of its devices that claims have, in steps; `gone` comes first."""
-        if self.gone:
-            return GONE
-        if not self.devices:
-            return "none"
-        return f"s{-(-self.allocated * _STEPS // self.devices)}"
+        """The class of its cell: the share of its devices that claims have, in steps."""
+        return cell_of(self.devices, self.allocated)
+
+
+def cell_of(devices: int, allocated: int) -> str:
+    """The class of a cell by a number of devices and how many of them claims have."""
+    return f"s{-(-allocated * _STEPS // devices)}" if devices else "none"
 
 
 def count(node: CountedNode) -> NodeCounts:
@@ -118,122 +159,78 @@ def count(node: CountedNode) -> NodeCounts:
     return NodeCounts(node.metadata.name, **numbers, problems=status.summary.problems)
 
 
-class Shown(NamedTuple):
-    """The part of the fleet that a page shows: nodes whose names hold a text, with a state, from a page on."""
+class ClassShare(NamedTuple):
+    """How many devices of a node match a DeviceClass, and how many of these claims have."""
 
-    text: str = ""
-    state: str = ""
-    number: int = 1
+    devices: int
+    allocated: int
 
 
-def fleet_page(nodes: Sequence[NodeCounts], shown: Shown, problem: str = "", version: str = "") -> bytes:
-    """The page of all nodes.
+def sums(nodes: Iterable[NodeCounts]) -> NodeCounts:
+    """All nodes in numbers."""
+    totals = [0] * 7
+    for node in nodes:
+        totals = [total + int(number) for total, number in zip(totals, node[1:], strict=True)]
+    return NodeCounts("", *totals)
+
+
+def cluster_map(nodes: Sequence[NodeCounts], shares: Mapping[str, ClassShare] | None = None) -> Markup:
+    """The picture of all nodes, a cell each. Its links are in the list of nodes, too, so the keyboard skips them.
 
     Args:
         nodes: in the order of their names.
-        shown: the part of them.
-        problem: why the numbers may be old, "" if they are not.
-        version: that of the nodes, from which on changes are events.
+        shares: by node, the devices of one DeviceClass; None for all devices.
     """
-    chosen = [node for node in nodes if shown.text in node.name and (not shown.state or _has(node, shown.state))]
-    rows = islice(chosen, (shown.number - 1) * ROWS, shown.number * ROWS)
-    content = (
-        note(problem, "problem") if problem else None,
-        element("p", _summary(nodes), id="summary"),
-        _heat_map(chosen),
-        legend(),
-        _filter(shown),
-        table(f"Nodes: {len(chosen)}", ("Node", *map(str.capitalize, STATES), "Problems"), map(_row, rows)),
-        _pages(len(chosen), shown),
-    )
-    return page("Nodes", content, is_live=True, here="Nodes", version=version)
-
-
-def _has(node: NodeCounts, name: str) -> bool:
-    return name in (*STATES, "problems") and int(getattr(node, name)) > 0
-
-
-def _summary(nodes: Sequence[NodeCounts]) -> str:
-    totals = (f"{sum(int(node[at]) for node in nodes)} {name}" for at, name in enumerate(STATES, 1))
-    many = "1 node reports" if len(nodes) == 1 else f"{len(nodes)} nodes report"
-    return f"{many}: {', '.join(totals)}."
-
-
-def _heat_map(nodes: Collection[NodeCounts]) -> Markup:
-    """A cell for each node. Its links are in the table too, so the keyboard skips them."""
-    drawn = min(len(nodes), MAX_CELLS)
-    height = -(-drawn // _COLUMNS) * _CELL
-    width = min(drawn, _COLUMNS) * _CELL
-    cells = (_cell(node, *divmod(at, _COLUMNS)) for at, node in enumerate(islice(nodes, MAX_CELLS)))
-    left = len(nodes) - drawn
-    box = f"0 0 {width} {height}"
-    drawing = element("svg", cells, viewBox=box, width=width, height=height, class_="heat", aria_hidden="true")
-    about = "Each cell is a node, by the share of its devices that are allocated. The table has the numbers."
+    size = "tiles" if len(nodes) <= FEW else "large" if len(nodes) <= SOME else "small"
+    drawn = islice(nodes, MAX_CELLS)
+    if shares is None:
+        cells: Iterable[Markup] = (_cell(node, size == "tiles") for node in drawn)
+    else:
+        cells = (_cell_of_class(node, shares.get(node.name, ClassShare(0, 0)), size == "tiles") for node in drawn)
+    left = len(nodes) - MAX_CELLS
     return element(
         "figure",
-        drawing if drawn else None,
-        element("figcaption", about, " A cross marks a node with a device that is gone.", _left(left), _scale()),
+        element("div", cells, class_=f"map {size}") if nodes else None,
+        element("p", f"{left} more nodes are not drawn.", class_="quiet") if left > 0 else None,
+        element("figcaption", _scale(nodes)),
+        class_="fleet",
     )
 
 
-def _left(number: int) -> str | None:
-    return f" {number} more nodes are not drawn: choose fewer." if number > 0 else None
-
-
-def _scale() -> Markup:
-    words = ("no device", "0 %", "up to 25 %", "up to 50 %", "up to 75 %", "up to 100 %")
-    shades = ("none", *(f"s{step}" for step in range(_STEPS + 1)))
-    boxes = (
-        element(
-            "li", element("svg", element("rect", class_=shade, width=12, height=12), width=12, height=12), f" {word}"
-        )
-        for word, shade in zip(words, shades, strict=True)
-    )
-    return element("ul", boxes, class_="scale")
-
-
-def _cell(node: NodeCounts, row: int, column: int) -> Markup:
-    x, y = column * _CELL, row * _CELL
-    cross = element("path", d=f"M{x + 2} {y + 2}l7 7m0-7l-7 7") if node.gone else None
+def _scale(nodes: Collection[NodeCounts]) -> Markup:
+    """The scale, in as few words as it takes."""
+    counts = Counter(node.is_in_trouble for node in nodes)
+    steps = (element("span", class_=f"s{step} box") for step in range(_STEPS + 1))
     return element(
-        "a",
-        element("title", node.words),
-        element("rect", class_=node.cell, x=x, y=y, width=_CELL - 1, height=_CELL - 1),
-        cross,
-        href=PageAddress("nodes", node.name),
-        tabindex=-1,
+        "p",
+        element("span", "0 % allocated ", steps, " 100 %"),
+        element("span", element("span", class_="none box"), " no device"),
+        element("span", element("span", class_="s0 box trouble"), f" has a problem ({counts[True]})"),
+        class_="scale quiet",
     )
 
 
-def _filter(shown: Shown) -> Markup:
-    choices = (
-        element("option", name or "any state", value=name, selected=name == shown.state)
-        for name in ("", *STATES, "problems")
-    )
-    return element(
-        "form",
-        element("label", "Name contains ", element("input", name="text", value=shown.text, maxlength=253)),
-        element("label", "With ", element("select", choices, name="state")),
-        element("button", "Show", type="submit"),
-        action=PageAddress(),
-        method="get",
-        role="search",
-    )
+@lru_cache(maxsize=MAX_CELLS)
+def _cell(node: NodeCounts, is_tile: bool) -> Markup:
+    return _drawn(node, node.cell, node.words, f"{node.allocated} / {node.devices}" if is_tile else "")
 
 
-def _row(node: NodeCounts) -> tuple[Markup | int, ...]:
-    return element("a", node.name, href=PageAddress("nodes", node.name)), *node[1:]
+def _cell_of_class(node: NodeCounts, share: ClassShare, is_tile: bool) -> Markup:
+    words = f"{node.name}: {share.allocated} of {share.devices} allocated"
+    label = f"{share.allocated} / {share.devices}" if is_tile else ""
+    return _drawn(node, cell_of(share.devices, share.allocated), words, label)
 
 
-def _pages(nodes: int, shown: Shown) -> Markup | None:
-    last = max(1, -(-nodes // ROWS))
-    if last == 1:
-        return None
+def _drawn(node: NodeCounts, shade: str, words: str, label: str) -> Markup:
+    inside = (element("b", node.name), element("span", label), _gauge(node)) if label else None
+    kind = f"{shade} trouble" if node.is_in_trouble else shade
+    return element("a", inside, class_=kind, href=PageAddress("nodes", node.name), tabindex=-1, title=words)
 
-    def link(number: int, name: str) -> Markup | None:
-        where = PageAddress(text=shown.text, state=shown.state, page=str(number))
-        return element("li", element("a", name, href=where)) if 1 <= number <= last else None
 
-    here = element("li", f"page {shown.number} of {last}")
-    turns = element("ul", link(shown.number - 1, "Previous"), here, link(shown.number + 1, "Next"))
-    return element("nav", turns, aria_label="Pages of nodes")
+def _gauge(node: NodeCounts) -> Markup | None:
+    problems = [
+        *([f"{node.problems} problem{'s' * (node.problems != 1)}"] if node.problems else ()),
+        *([f"{node.tainted} tainted"] if node.tainted else ()),
+        *([f"{node.gone} gone"] if node.gone else ()),
+    ]
+    return element("i", ", ".join(problems)) if problems else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from netdra.console.frame import field, note, page, table
+from netdra.console.frame import field, link, note, page, table
 from netdra.console.markup import Markup, PageAddress, element
 from netdra.model import documents
 from netdra.model.errors import InvalidInputError
@@ -86,16 +86,26 @@ def forecast_page(text: str, node: str, forecast: Forecast | None = None, proble
         problem: why none exists.
     """
     content = (_result(forecast) if forecast is not None else None, note(problem, "problem") if problem else None)
-    return page("Try a policy", (content, _form(text or EXAMPLE, node)), here="Try a policy")
+    form = policy_form(text or EXAMPLE, node)
+    return page("Try a policy", (content, form), here="Try a policy")
 
 
-def _form(text: str, node: str) -> Markup:
+def policy_form(text: str, node: str) -> Markup:
+    """The form with the YAML of policies, and a node or "" for all."""
+    rows = min(max(len(text.splitlines()) + 2, 8), 24)
     return element(
         "form",
         element("p", "Shows the devices that change if these policies are written. Nothing is written."),
         element("label", "Policies, as YAML", for_="policies"),
         element(
-            "textarea", text, id="policies", name="policies", rows=16, cols=90, maxlength=MAX_YAML, spellcheck="false"
+            "textarea",
+            text,
+            id="policies",
+            name="policies",
+            rows=rows,
+            cols=90,
+            maxlength=MAX_YAML,
+            spellcheck="false",
         ),
         field("Node", "node", node, "Empty for all nodes."),
         element("button", "Show the result", type="submit"),
@@ -109,14 +119,20 @@ def _result(forecast: Forecast) -> Markup:
     many = f"on {forecast.nodes} node{'s' * (forecast.nodes != 1)}"
     text = f"{forecast.hidden} hidden{in_use}, {forecast.offered} offered, {forecast.moved} by another policy, {many}."
     rows = [
-        (entry.device, entry.node, entry.now or _NOBODY, entry.after or _NOBODY, "yes" if entry.allocated else "")
+        (
+            link(entry.device, "devices", entry.node, entry.device),
+            link(entry.node, "nodes", entry.node),
+            entry.now or _NOBODY,
+            entry.after or _NOBODY,
+            "yes" if entry.allocated else "",
+        )
         for entry in forecast.devices
     ]
     left = forecast.hidden + forecast.offered + forecast.moved - len(rows)
     return element(
         "section",
         element("h2", "Result"),
-        note(text if forecast.nodes else "Nothing changes.", "summary"),
+        element("p", text if forecast.nodes else "Nothing changes.", class_="lead"),
         (note(entry, "warning") for entry in forecast.notes),
         table("Devices that change", ("Device", "Node", "Now", "After", "In use"), rows) if rows else None,
         note(f"{left} more devices are not shown.") if left else None,

@@ -1,35 +1,52 @@
-"""A pod's network as a picture: the graph of a topology as SVG, each step with its state. Pure.
+"""The graph of a topology as SVG, in the layout of `netdra graph`: each step with its state and interface. Pure.
 
-The layout is `netdra.drawing`'s. Colours are the style sheet's; each box has its state in words, too.
+Colours are the style sheet's; each box has its state in words, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
-from netdra.console.markup import Markup, element
+from netdra.console.frame import TONES
+from netdra.console.markup import Markup, PageAddress, element
 from netdra.drawing.layout import Box, Connector, lay_out
 from netdra.drawing.terminal import labels
 from netdra.topology.graph import Graph
 
-_WIDTH, _HEIGHT, _MARGIN = 8, 19, 16
-_MAX_TEXT = 48
+_WIDTH, _HEIGHT, _MARGIN = 8, 19, 12
+_MAX_TEXT = 40
 """Characters of a line of a box."""
 
 
-def picture(graph: Graph, interfaces: Mapping[str, str], states: Mapping[str, str]) -> Markup:
-    """The picture of a graph.
+class DrawnStep(NamedTuple):
+    """What a box has beside the step's name and type.
 
-    Args:
-        graph: the topology's.
-        interfaces: by step, the interface that it makes or changes.
-        states: by step, its state in one word: done, failed, waiting or unknown.
+    Attributes:
+        interface: that the step makes or changes.
+        state: in one word.
+        lines: further lines, such as addresses.
+        page: the page that the box leads to; None without one.
     """
-    texts = {step.name: (*map(_short, labels(step, interfaces)), states[step.name]) for step in graph.steps}
+
+    interface: str
+    state: str
+    lines: Sequence[str] = ()
+    page: PageAddress | None = None
+
+
+def picture(graph: Graph, steps: Mapping[str, DrawnStep]) -> Markup:
+    """The picture of a graph, with a box for each step."""
+    interfaces = {name: step.interface for name, step in steps.items()}
+    texts = {
+        step.name: (*map(_short, labels(step, interfaces)), *map(_short, drawn.lines), drawn.state)
+        for step in graph.steps
+        for drawn in (steps[step.name],)
+    }
     layout = lay_out(graph, texts)
     width, height = layout.width * _WIDTH + 2 * _MARGIN, layout.height * _HEIGHT + 2 * _MARGIN
     lines = (shape for line in layout.lines for shape in _line(line))
-    boxes = (_box(box, states[box.name]) for box in layout.boxes)
+    boxes = (_box(box, steps[box.name]) for box in layout.boxes)
     about = f"The steps of {graph.topology}; the table below has the same."
     return element(
         "svg",
@@ -40,7 +57,7 @@ def picture(graph: Graph, interfaces: Mapping[str, str], states: Mapping[str, st
         width=width,
         height=height,
         class_="graph",
-        role="img",
+        role="group",
         aria_label=about,
     )
 
@@ -56,14 +73,23 @@ def _line(line: Connector) -> Iterator[Markup]:
         yield element("path", d=f"M{_x(x) + 8} {_y(y)}l-9 -4.5v9z", class_="arrow")
 
 
-def _box(box: Box, state: str) -> Markup:
+def _box(box: Box, step: DrawnStep) -> Markup:
     width, height = (box.width - 1) * _WIDTH, (box.height - 1) * _HEIGHT
-    kind = f"{state} device" if box.is_root else state
+    tone = TONES.get(step.state, "calm")
+    last = len(box.lines) - 1
     texts = (
-        element("text", text, x=_x(box.x + 2) - 4, y=_y(box.y + 1 + at) + 4, class_=("name", "type", "word")[at])
+        element(
+            "text",
+            text,
+            x=_x(box.x + 2) - 4,
+            y=_y(box.y + 1 + at) + 4,
+            class_="name" if at == 0 else "word" if at == last else "type",
+        )
         for at, text in enumerate(box.lines)
     )
-    return element("g", element("rect", x=_x(box.x), y=_y(box.y), width=width, height=height, rx=6), texts, class_=kind)
+    drawn = element("rect", x=_x(box.x), y=_y(box.y), width=width, height=height, rx=8)
+    inside = element("a", drawn, texts, href=step.page) if step.page is not None else (drawn, texts)
+    return element("g", inside, class_=f"{tone} {step.state}{' device' if box.is_root else ''}")
 
 
 def _x(cell: int) -> int:

@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 from urllib.parse import parse_qs, unquote
 
 from netdra.model.names import MAX_SUBDOMAIN, is_subdomain
-from netdra.story.kinds import CLUSTER_WIDE, KINDS
 
 MAX_QUERY = 4096
 MAX_PAGE = 10_000
+KINDS: Mapping[str, str] = {
+    "nodes": "node",
+    "devices": "device",
+    "pods": "pod",
+    "claims": "claim",
+    "topologies": "topology",
+    "policies": "policy",
+    "networks": "network",
+    "plugins": "plugin",
+}
+"""The kinds of objects that have pages: the first part of the path, and the word for one object."""
+PLACED = frozenset({"devices", "pods", "claims"})
+"""Those whose objects are in a namespace, or on a node."""
 
 
 class PageRoute(NamedTuple):
     """A page, with the names that its path and its form have.
 
     Attributes:
-        page: "nodes", "node", "pod", "why" or "what-if"; a form that is not filled in has no name.
-        kind: the kind of the story's object.
-        place: its namespace, or its node.
+        page: the start page, a list, an object, a search, or the trial of policies.
+        kind: the kind of a list or an object, one of `KINDS`.
+        place: the object's namespace, or its node.
         name: its name.
         query: the fields of the form, the first value of each.
     """
 
-    page: str
+    page: Literal["start", "list", "object", "search", "what-if"]
     kind: str = ""
     place: str = ""
     name: str = ""
@@ -45,21 +57,19 @@ def route(path: str, query: str) -> PageRoute | None:
     segments = [unquote(segment, errors="surrogateescape") for segment in path.strip("/").split("/")]
     match segments:
         case [""]:
-            return PageRoute("nodes", query=asked)
-        case ["nodes", node] if is_subdomain(node):
-            return PageRoute("node", "node", "", node, asked)
-        case ["pod"]:
-            return _of_form("pod", {**asked, "kind": "pod"})
-        case ["pod", namespace, name]:
-            return _checked(PageRoute("pod", "pod", namespace, name, asked))
-        case ["why"]:
-            return _of_form("why", asked)
-        case ["why", kind, name] if kind in CLUSTER_WIDE:
-            return _checked(PageRoute("why", kind, "", name, asked))
-        case ["why", kind, place, name] if kind in KINDS:
-            return _checked(PageRoute("why", kind, place, name, asked))
+            return PageRoute("start", query=asked)
         case ["what-if"]:
             return PageRoute("what-if", query=asked)
+        case ["search"]:
+            return PageRoute("search", query=asked)
+        case [kind] if kind in KINDS:
+            return PageRoute("list", kind, query=asked)
+        case [kind, name] if kind in KINDS and kind not in PLACED:
+            return PageRoute("object", kind, "", name, asked) if is_subdomain(name) else None
+        case [kind, place, name] if kind in PLACED and is_subdomain(place):
+            # An interface may be called almost anything.
+            is_name = 0 < len(name) <= MAX_SUBDOMAIN if kind == "devices" else is_subdomain(name)
+            return PageRoute("object", kind, place, name, asked) if is_name else None
     return None
 
 
@@ -69,18 +79,3 @@ def fields(query: str) -> Mapping[str, list[str]]:
         return parse_qs(query, keep_blank_values=True, max_num_fields=16, errors="replace")
     except ValueError:
         return {}
-
-
-def _of_form(page: str, asked: Mapping[str, str]) -> PageRoute | None:
-    """The page that a filled form asks for; the empty form if it is not complete."""
-    kind, place, name = (asked.get(field, "").strip() for field in ("kind", "place", "name"))
-    is_complete = kind in KINDS and name and (place or kind in CLUSTER_WIDE)
-    filled = PageRoute(page, kind, "" if kind in CLUSTER_WIDE else place, name, asked)
-    return _checked(filled) if is_complete else PageRoute(page, query=asked)
-
-
-def _checked(filled: PageRoute) -> PageRoute | None:
-    """The route, if its names can be those of objects; an interface may be called almost anything."""
-    is_name = 0 < len(filled.name) <= MAX_SUBDOMAIN if filled.kind == "device" else is_subdomain(filled.name)
-    is_place = not filled.place if filled.kind in CLUSTER_WIDE else is_subdomain(filled.place)
-    return filled if is_name and is_place else None

@@ -9,29 +9,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 from urllib.parse import unquote
 
 from netdra.console import access
-from netdra.console.access import ConsoleAccess
-from netdra.console.fleet import NodeCounts, Shown, fleet_page
-from netdra.console.forecast_page import MAX_YAML, Forecast, forecast_page, policies_of
+from netdra.console.access import ConsoleAccess, SignedOnUser, SignOn
+from netdra.console.forecast_page import MAX_YAML, forecast_page, policies_of
 from netdra.console.frame import message
 from netdra.console.markup import Markup, PageAddress, document, element
-from netdra.console.node_page import node_page
-from netdra.console.pod_page import pod_form, pod_page
+from netdra.console.pages import ClusterSource, Pages, is_of_fleet
 from netdra.console.routes import PageRoute, fields, route
-from netdra.console.story_page import story_form, story_page
 from netdra.model.errors import InvalidInputError, NetdraError
-from netdra.model.policy import DeviceExposurePolicy
 from netdra.ops.bounded import BoundedServer, ConnectionLimits
 from netdra.ops.http import Answer, HTTPRequest, listening, plain
-from netdra.story.objects import ClusterState
-from netdra.story.subjects import object_story
 
 T = TypeVar("T")
 
@@ -44,8 +38,7 @@ READ_SECONDS = 30.0
 MAX_STREAMS = 16
 STREAM_SECONDS = 600.0
 """After this time a stream ends, and the browser opens it again."""
-FLEET_SECONDS, OBJECT_SECONDS = 2.0, 5.0
-"""The least time between two events of a page."""
+BEAT_SECONDS = 2.0
 ENTER, RESULT, LIVE = "/enter", "/what-if/result", "/live"
 _HTML, _EVENTS = "text/html; charset=utf-8", "text/event-stream"
 _FILES = {"/console.css": "text/css; charset=utf-8", "/console.js": "text/javascript; charset=utf-8"}
@@ -64,36 +57,6 @@ HEADERS = {
 }
 
 
-class ClusterSource(Protocol):
-    """Reads a cluster, with the rights of the console's account or user."""
-
-    def fleet(self) -> Sequence[NodeCounts]:
-        """All nodes, in the order of their names."""
-
-    @property
-    def problem(self) -> str:
-        """Why the fleet may be old or incomplete, "" if it is current."""
-
-    async def node(self, name: str) -> ClusterState:
-        """The objects of a node's page."""
-
-    async def objects(self, kind: str, place: str, name: str) -> ClusterState:
-        """The objects of a story."""
-
-    async def forecast(self, policies: Sequence[DeviceExposurePolicy], node: str) -> Forecast:
-        """The result of policies on a node, or with "" on all."""
-
-    @property
-    def version(self) -> str:
-        """Another text when the fleet has changed."""
-
-    async def wait_fleet(self, since: str) -> None:
-        """Wait until the fleet's version is another one, or some seconds."""
-
-    async def wait_objects(self, kind: str, place: str, name: str) -> None:
-        """Wait until an object of a story or of a node has changed, or some seconds."""
-
-
 class PagesBusyError(NetdraError):
     """Too many pages are being read."""
 
@@ -101,8 +64,16 @@ class PagesBusyError(NetdraError):
 class Console:
     """Answers requests."""
 
-    def __init__(self, source: ClusterSource, access: ConsoleAccess) -> None:
-        self._source, self._access = source, access
+    def __init__(self, source: ClusterSource, access: ConsoleAccess, sign_on: SignOn | None = None) -> None:
+        """Answer nobody yet.
+
+        Args:
+            source: reads the cluster.
+            access: the sessions.
+            sign_on: the proxy that signs users on, in place of sessions; pages are read with their rights.
+        """
+        self._access, self._sign_on = access, sign_on
+        self._pages = Pages(source, self._read)
         self._reads = asyncio.Semaphore(MAX_READS)
         self._waiting = self._streams = 0
 
@@ -128,16 +99,19 @@ class Console:
         if http.path in _FILES:
             body = (Path(__file__).parent / http.path[1:]).read_bytes()
             return Answer(HTTPStatus.OK, body, _FILES[http.path], {"Cache-Control": "no-cache"})
-        if http.path == ENTER:
+        if http.path == ENTER and self._sign_on is None:
             return self._enter(http)
-        if not self._access.knows(access.session_of(http.headers)):
-            return _page(HTTPStatus.UNAUTHORIZED, message("No session", _NO_SESSION))
-        if http.path in (RESULT, LIVE) and not access.is_same_origin(http.headers):
-            return _page(HTTPStatus.FORBIDDEN, message("Forbidden", "The request comes from another site."))
-        if http.path == LIVE:
-            return self._live(http)
+        user = self._sign_on.user(http.headers) if self._sign_on is not None else None
+        refusal = self._refuse(http, user)
+        if refusal is not None:
+            return refusal
         try:
-            return await (self._forecast(http) if http.path == RESULT else self._answer(http))
+            pages = self._pages
+            if user is not None:
+                pages = Pages(await self._read(partial(self._pages.source.of_user, user)), self._read)
+            if http.path == LIVE:
+                return self._live(http, pages)
+            return await (self._forecast(http, pages) if http.path == RESULT else self._answer(http, pages))
         except PagesBusyError as problem:
             return _page(HTTPStatus.SERVICE_UNAVAILABLE, message("Busy", str(problem)))._replace(
                 headers={"Retry-After": "5"}
@@ -145,6 +119,17 @@ class Console:
         except (NetdraError, TimeoutError) as problem:
             text = str(problem) or f"the cluster did not answer within {READ_SECONDS:.0f} seconds"
             return _page(HTTPStatus.BAD_GATEWAY, message("The cluster cannot be read", text))
+
+    def _refuse(self, http: HTTPRequest, user: SignedOnUser | None) -> Answer | None:
+        """The answer to a request of somebody who may not read; None if it is answered."""
+        if self._sign_on is not None and user is None:
+            return _page(HTTPStatus.UNAUTHORIZED, message("Not signed on", _NO_USER))
+        if self._sign_on is None and not self._access.knows(access.session_of(http.headers)):
+            return _page(HTTPStatus.UNAUTHORIZED, message("No session", _NO_SESSION))
+        origin = self._sign_on.origin if self._sign_on is not None else ""
+        if http.path in (RESULT, LIVE) and not access.is_same_origin(http.headers, origin):
+            return _page(HTTPStatus.FORBIDDEN, message("Forbidden", "The request comes from another site."))
+        return None
 
     def _enter(self, http: HTTPRequest) -> Answer:
         """Exchange the token for a session. A redirect would be the other site's where a link led here."""
@@ -157,36 +142,18 @@ class Console:
         cookie = access.set_cookie(http.headers.get("Host", ""), session)
         return _page(HTTPStatus.OK, document("netdra", onward, link))._replace(headers={"Set-Cookie": cookie})
 
-    async def _answer(self, http: HTTPRequest) -> Answer:
+    async def _answer(self, http: HTTPRequest, pages: Pages) -> Answer:
         asked = route(http.path, http.query)
         if asked is None:
             return _page(HTTPStatus.NOT_FOUND, message("Not found", "The console has no such page."))
-        return _page(HTTPStatus.OK, await self._body(asked))
+        return _page(HTTPStatus.OK, await pages.body(asked))
 
-    async def _body(self, asked: PageRoute) -> bytes:
-        if asked.page == "nodes":
-            shown = Shown(asked.query.get("text", ""), asked.query.get("state", ""), asked.number)
-            return fleet_page(self._source.fleet(), shown, self._source.problem, self._source.version)
-        if asked.page == "node":
-            return node_page(await self._read(partial(self._source.node, asked.name)), asked.name)
-        if asked.page == "what-if":
-            return forecast_page("", asked.query.get("node", ""))
-        if not asked.name:
-            return pod_form(asked.query) if asked.page == "pod" else story_form(asked.query)
-        return await self._read(partial(self._of_object, asked))
-
-    async def _of_object(self, asked: PageRoute) -> bytes:
-        """The page of a pod or a story."""
-        cluster = await self._source.objects(asked.kind, asked.place, asked.name)
-        # In a thread: the story of a pod that is not scheduled searches all devices.
-        return await asyncio.to_thread(_pod if asked.page == "pod" else _story, cluster, asked)
-
-    async def _forecast(self, http: HTTPRequest) -> Answer:
+    async def _forecast(self, http: HTTPRequest, pages: Pages) -> Answer:
         form = fields((await http.body()).decode(errors="replace"))
         text, node = (form.get(name, [""])[0] for name in ("policies", "node"))
         try:
             policies = policies_of(text, node)
-            forecast = await self._read(partial(self._source.forecast, policies, node))
+            forecast = await self._read(partial(pages.source.forecast, policies, node))
         except InvalidInputError as problem:
             return _page(HTTPStatus.BAD_REQUEST, forecast_page(text, node, problem=str(problem)))
         return _page(HTTPStatus.OK, forecast_page(text, node, forecast))
@@ -208,18 +175,18 @@ class Console:
         finally:
             self._waiting -= 1
 
-    def _live(self, http: HTTPRequest) -> Answer:
+    def _live(self, http: HTTPRequest, pages: Pages) -> Answer:
         """The events of a page."""
         path, _, query = unquote(fields(http.query).get("of", [""])[0]).partition("?")
         asked = route(path, query)
-        if asked is None or not (asked.name or asked.page == "nodes"):
+        if asked is None or asked.page in ("what-if", "search"):
             return plain(HTTPStatus.NOT_FOUND)
         if http.method != "GET" or self._streams >= MAX_STREAMS:
             return plain(HTTPStatus.SERVICE_UNAVAILABLE, "too many pages are followed; reload the page")
         since = fields(http.query).get("since", [""])[0]
-        return Answer(HTTPStatus.OK, b"retry: 5000\n\n", _EVENTS, parts=self._events(asked, since))
+        return Answer(HTTPStatus.OK, b"retry: 5000\n\n", _EVENTS, parts=self._events(asked, since, pages))
 
-    async def _events(self, asked: PageRoute, since: str) -> AsyncGenerator[bytes, None]:
+    async def _events(self, asked: PageRoute, since: str, pages: Pages) -> AsyncGenerator[bytes, None]:
         """An event when the page may differ, until the stream's time is over."""
         if self._streams >= MAX_STREAMS:
             return
@@ -227,33 +194,24 @@ class Console:
         end = time.monotonic() + STREAM_SECONDS
         try:
             while time.monotonic() < end:
-                await self._wait(asked, since)
-                is_same = asked.page == "nodes" and self._source.version == since
-                since = self._source.version
+                wait = asyncio.ensure_future(pages.wait(asked, since))
+                try:
+                    while not (await asyncio.wait([wait], timeout=BEAT_SECONDS))[0]:
+                        yield b": waiting\n\n"  # a page that was left is noticed when it is written to
+                    wait.result()
+                finally:
+                    wait.cancel()
+                is_same = is_of_fleet(asked) and pages.source.version == since
+                since = pages.source.version
                 yield b": the same\n\n" if is_same else b"event: changed\ndata:\n\n"
         except NetdraError:
             yield b"event: lost\ndata:\n\n"
         finally:
             self._streams -= 1
 
-    async def _wait(self, asked: PageRoute, since: str) -> None:
-        if asked.page == "nodes":
-            await asyncio.sleep(FLEET_SECONDS)
-            await self._source.wait_fleet(since)
-        else:
-            await asyncio.sleep(OBJECT_SECONDS)
-            await self._source.wait_objects(asked.kind, asked.place, asked.name)
 
-
+_NO_USER = "The proxy that signs users on did not name a user that this console accepts."
 _NO_SESSION = "Open the URL that netdra console printed last. Each URL opens one session."
-
-
-def _story(cluster: ClusterState, asked: PageRoute) -> bytes:
-    return story_page(object_story(cluster, asked.kind, asked.place, asked.name))
-
-
-def _pod(cluster: ClusterState, asked: PageRoute) -> bytes:
-    return pod_page(cluster, asked.place, asked.name)
 
 
 def _page(status: HTTPStatus, body: bytes) -> Answer:

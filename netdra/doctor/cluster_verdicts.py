@@ -26,6 +26,8 @@ NETDRA_PODS = "app.kubernetes.io/part-of=netdra"
 API_SINCE, COUNTERS_SINCE = (1, 34), (1, 36, 2)
 SOON = timedelta(days=14)
 NAMED = 5
+VERSIONS = "versions of netdra"
+"""The check of the versions of netdra's pods."""
 BONDS = "bonds of VFs"
 NRI_OF_CRIO = "[crio.nri] enable_nri = true"
 AS_ADMINISTRATOR = "use a kubeconfig that is allowed to read it: netdra doctor --kubeconfig"
@@ -199,7 +201,7 @@ def verdicts(facts: ClusterFacts, own_version: str, now: datetime) -> list[Diagn
         *judged("webhook", facts.webhook, lambda webhook: _webhook(webhook, facts, now)),
         *judged("rights", facts.lacking, lambda lacking: _rights(lacking, facts)),
         *judged("nodes", facts.nodes, _nodes),
-        *judged("versions of netdra", facts.components, lambda pods: _components(pods, facts.namespace, own_version)),
+        *judged(VERSIONS, facts.components, lambda pods: _components(pods, facts.namespace, own_version)),
         *judged("reports of nodes", facts.reports, lambda reports: _reports(reports, facts)),
         *judged("usages and rollouts", facts.summaries, _summaries),
         *judged("plugins of topologies", facts.not_allowed, _plugins),
@@ -389,7 +391,7 @@ def _is_same_build(label: str, own: str) -> bool:
 
 
 def _components(components: Sequence[Component], namespace: str, own: str) -> Iterator[Diagnosis]:
-    check = "versions of netdra"
+    check = VERSIONS
     versions = {component.version for component in components if component.version}
     if not components:
         seen = f"no pod with the label {NETDRA_PODS} in namespace {namespace}"

@@ -79,19 +79,21 @@ async def components(client: Client, namespace: str) -> tuple[Component, ...]:
         ApiError: the API server refuses or does not answer.
     """
     chosen = Selection(namespace=namespace, label_selector=NETDRA_PODS)
-    return tuple(
-        Component(
-            pod.metadata.name,
-            labels.get(PART_LABEL, ""),
-            labels.get(VERSION_LABEL, ""),
-            pod.has_cloud,
-            pod.allow_plugins,
-            pod.spec.node_name,
-            pod.status.is_ready,
-            pod.status.waiting_reason,
-        )
-        for pod in await client.list(PODS, chosen)
-        for labels in (pod.metadata.labels,)
+    return tuple(await client.gather(PODS, component, chosen))
+
+
+def component(pod: ComponentPod) -> Component:
+    """A pod of netdra's as the verdicts take it."""
+    labels = pod.metadata.labels
+    return Component(
+        pod.metadata.name,
+        labels.get(PART_LABEL, ""),
+        labels.get(VERSION_LABEL, ""),
+        pod.has_cloud,
+        pod.allow_plugins,
+        pod.spec.node_name,
+        pod.status.is_ready,
+        pod.status.waiting_reason,
     )
 
 

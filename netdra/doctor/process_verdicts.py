@@ -96,15 +96,22 @@ def _webhook(components: Sequence[Component], namespace: str) -> Iterator[Diagno
 
 def _drivers(drivers: DriverFacts, components: Sequence[Component], namespace: str) -> Iterator[Diagnosis]:
     """Whether the driver is ready on each node whose devices are offered or used."""
-    ready = {component.node for component in components if component.part == "node" and component.is_ready}
     wanted = drivers.selected | drivers.used
-    off = wanted & drivers.not_ready
+    off, lacking = absent(drivers, components)
     if off:
         yield _finding(NODE, "warning", f"{_nodes(off)} are not Ready", f"kubectl describe node {min(off)}")
-    if lacking := sorted(wanted - off - ready):
+    if lacking:
         yield _missing(lacking, drivers.used, components, namespace)
     elif not off:
         yield _finding(NODE, "ok", f"ready on {_nodes(wanted)}" if wanted else "no policy selects a node")
+
+
+def absent(drivers: DriverFacts, components: Sequence[Component]) -> tuple[list[str], list[str]]:
+    """The nodes that need the driver and do not run it: those that are not Ready, and those without a driver."""
+    ready = {component.node for component in components if component.part == "node" and component.is_ready}
+    wanted = drivers.selected | drivers.used
+    off = wanted & drivers.not_ready
+    return sorted(off), sorted(wanted - off - ready)
 
 
 def _missing(

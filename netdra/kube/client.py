@@ -127,6 +127,13 @@ class Client:
     ) -> None:
         await self._connection.close()
 
+    def acting_as(self, user: str, groups: Sequence[str] = ()) -> Client:
+        """A client over the same connection whose requests are another user's (impersonation); it closes nothing.
+
+        The server must allow this client's own user to impersonate.
+        """
+        return Client(self._connection.acting_as(user, groups), self.undone.pace)
+
     def now(self) -> datetime:
         """The time by the API server's clock, as of its last answer to a request; ours before the first one.
 

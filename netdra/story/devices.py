@@ -56,12 +56,17 @@ def _statements(cluster: ClusterState, found: DeviceInSlice) -> Iterator[Stateme
     for taint in found.device.blocking_taints:
         value = f"={taint.value}" if taint.value else ""
         text = f"the taint {taint.key}{value}:{taint.effect} keeps claims without a toleration off the device"
-        step = _TAINTS.get(taint.key) or _rule(cluster, found, taint) or "remove the taint, or tolerate it"
+        step = _rule(cluster, found, taint) or taint_step(taint.key)
         yield wrong(about, text, step, reason="Tainted", time=taint.time_added or "")
     for claim in _holders(cluster, found):
         pods = listed((entry.name for entry in claim.status.reserved_for), 3) or "no pod"
         yield fact(about, f"allocated to ResourceClaim {claim_key(claim)}, used by {pods}")
         yield from (entry for entry in of_claims.progress(cluster, claim) if found.device.name in entry.object)
+
+
+def taint_step(key: str) -> str:
+    """What to do about a device's taint."""
+    return _TAINTS.get(key, "remove the taint, or tolerate it")
 
 
 def _capacity(found: DeviceInSlice) -> Iterator[str]:

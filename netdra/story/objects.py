@@ -10,6 +10,7 @@ import msgspec
 
 from netdra.model import quantity
 from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
+from netdra.model.cni_plugin import CNIPlugin
 from netdra.model.core import BareObject, ExtendedClaim, NodeTaint, PodClaim
 from netdra.model.names import BANDWIDTH, DRIVER, NEXT_STEP, network_of
 from netdra.model.neutron_port import NeutronPort
@@ -18,7 +19,7 @@ from netdra.model.pod_address import PodAddress
 from netdra.model.pod_network import PodNetwork
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import Device, DeviceTaint, ResourceSlice, Wire, newest
-from netdra.model.rollout import NetworkTopologyUsage
+from netdra.model.rollout import DeviceExposurePolicyRollout, NetworkTopologyUsage
 from netdra.model.scheduler_version import NEWEST_SCHEDULER, SchedulerVersion
 from netdra.model.topology import NetworkTopology
 from netdra.model.workload import Workload, WorkloadContainer, WorkloadPodSpec
@@ -321,6 +322,8 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     topologies: Sequence[NetworkTopology] = ()
     usages: Sequence[NetworkTopologyUsage] = ()
     policies: Sequence[DeviceExposurePolicy] = ()
+    rollouts: Sequence[DeviceExposurePolicyRollout] = ()
+    plugins: Sequence[CNIPlugin] = ()
     ports: Sequence[NeutronPort] = ()
     networks: Sequence[PodNetwork] = ()
     addresses: Sequence[PodAddress] = ()
@@ -329,6 +332,7 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     events: Sequence[ClusterEvent] = ()
     unread: Mapping[str, str] = {}
     version: SchedulerVersion = NEWEST_SCHEDULER
+    server_time: str = ""
 
     def pod(self, namespace: str, name: str) -> PlacedPod | None:
         """A pod."""

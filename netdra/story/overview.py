@@ -56,7 +56,7 @@ def overview(cluster: ClusterState, subject: str, pods: Iterable[PlacedPod], *, 
     """The trouble of some pods; with `whole`, also that of the cluster's topologies and PodNetworks."""
     claimed = sorted(filter(_has_claims, pods), key=lambda pod: (not pod.is_waiting, _key(pod)))
     examined = claimed[:MAX_STORIES]
-    stories = [(pod_story(cluster, *_key(pod)), _own_names(pod)) for pod in examined]
+    stories = [(pod_story(cluster, *_key(pod)), _own_names(cluster, pod)) for pod in examined]
     if whole:
         stories += [(topology_story(cluster, entry.name), [entry.name]) for entry in cluster.topologies]
         stories += [(network_story(cluster, entry.name), [entry.name]) for entry in cluster.networks]
@@ -77,9 +77,12 @@ def _key(pod: PlacedPod) -> tuple[str, str]:
     return pod.metadata.namespace, pod.metadata.name
 
 
-def _own_names(pod: PlacedPod) -> list[str]:
-    """The names of a pod and its claims, the longest first."""
+def _own_names(cluster: ClusterState, pod: PlacedPod) -> list[str]:
+    """The names of a pod, its claims and their devices, the longest first."""
     names = {pod.metadata.name, *(name for _, name in pod.claim_names())}
+    claims = filter(None, (cluster.claim(pod.metadata.namespace, name) for name in names))
+    allocations = filter(None, (claim.status.allocation for claim in claims))
+    names |= {result.device for allocation in allocations for result in allocation.devices.results}
     return sorted(filter(None, names), key=len, reverse=True)
 
 

@@ -212,13 +212,7 @@ def class_uses(cluster: ClusterState, names: Iterable[str] = (), nodes: Sequence
         cluster.tainted_slices, classes.values(), nodes=nodes_by_name.values(), version=cluster.version
     )
     selectors = SelectorCache()
-    candidates = [
-        candidate
-        for node in (nodes or allocator.nodes)
-        for pool in allocator.pools(node)
-        if pool.key[0] == DRIVER and not network_of(pool.key[1])
-        for candidate in pool.candidates
-    ]
+    candidates = _candidates(allocator, nodes or allocator.nodes)
     asked: dict[str, Selectors] = {}
     problems: dict[str, str] = {}
     for name in wanted:
@@ -236,6 +230,34 @@ def class_uses(cluster: ClusterState, names: Iterable[str] = (), nodes: Sequence
             yield ClassUse(device_class=name, problem=problems[name])
         else:
             yield _evaluated(cluster, name, asked[name], groups)
+
+
+def class_shares(cluster: ClusterState, name: str) -> dict[str, tuple[int, int]]:
+    """By node, how many devices match a DeviceClass, and how many of these claims have; none if it has a problem."""
+    classes, selectors = cluster.known.classes, SelectorCache()
+    allocator = Allocator(cluster.tainted_slices, classes.values(), nodes=scheduler_nodes(cluster).values())
+    candidates = _candidates(allocator, allocator.nodes)
+    try:
+        ((wish,),) = task(_claim_for(name), classes, selectors, frozenset()).requests
+        found = [*matching(wish.selectors, grouped([wish.selectors], candidates))]
+    except (UnallocatableError, InvalidInputError):
+        return {}
+    shares: dict[str, tuple[int, int]] = {}
+    for entry in found:
+        node = entry.slice.node_name or ""
+        devices, allocated = shares.get(node, (0, 0))
+        shares[node] = devices + 1, allocated + (entry.key[1:] in cluster.holders)
+    return shares
+
+
+def _candidates(allocator: Allocator, nodes: Iterable[str]) -> list[Candidate]:
+    return [
+        candidate
+        for node in nodes
+        for pool in allocator.pools(node)
+        if pool.key[0] == DRIVER and not network_of(pool.key[1])
+        for candidate in pool.candidates
+    ]
 
 
 def _evaluated(

@@ -111,8 +111,10 @@ CONSOLE: Rights = {
     f"nodenetworks.{OURS}": FOLLOWED,
     f"networktopologies.{OURS}": FOLLOWED,
     f"neutronports.{OURS}": FOLLOWED,
-    f"deviceexposurepolicies.{OURS}": LISTED,
+    f"deviceexposurepolicies.{OURS}": FOLLOWED,
+    f"cniplugins.{OURS}": FOLLOWED,
     f"networktopologyusages.{OURS}": LISTED,
+    f"deviceexposurepolicyrollouts.{OURS}": LISTED,
     f"podnetworks.{OURS}": FOLLOWED,
     f"podaddresses.{OURS}": FOLLOWED,
 }
@@ -133,6 +135,7 @@ IN_NAMESPACE: dict[str, Rights] = {
     "netdra-console": {},
 }
 NAMED = [
+    ("netdra-console", "leases.coordination.k8s.io", "netdra-controller", {"get"}, NETDRA),
     ("netdra-controller", "leases.coordination.k8s.io", "netdra-controller", {"get", "update"}, NETDRA),
     ("netdra-controller", "leases.coordination.k8s.io", "netdra-neutron", {"get", "update"}, NETDRA),
     ("netdra-webhook", "secrets", "netdra-webhook", {"get", "list", "watch", "update"}, NETDRA),

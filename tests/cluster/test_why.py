@@ -151,6 +151,12 @@ def nic(name: str, **facts: Any) -> Interface:
 
 @pytest.fixture(scope="module")
 def scene(control_plane: ControlPlane, api: Api, custom_kinds: None) -> Iterator[Scene]:
+    with open_scene(control_plane, api) as opened:
+        yield opened
+
+
+@contextmanager
+def open_scene(control_plane: ControlPlane, api: Api) -> Iterator[Scene]:
     """Four nodes: one with NICs, one whose NICs no policy matches, one without a driver, one without a plugin."""
     with running_controller(control_plane, api), open_workspace(api) as workspace:
         opened = Scene(control_plane, workspace)

@@ -73,3 +73,11 @@ else that applies them would run them at once. `helm template` finds no cluster,
 annotations: {{ toJson . }}
 {{- end -}}
 {{- end -}}
+
+{{- /* What the console reads in namespaces: in all, or in those of console.namespaces. */ -}}
+{{- define "netdra.consoleNamespaced" -}}
+- {apiGroups: [""], resources: [pods, events], verbs: [list, watch]}
+- {apiGroups: [resource.k8s.io], resources: [resourceclaims], verbs: [list, watch]}
+- {apiGroups: [resource.k8s.io], resources: [resourceclaimtemplates], verbs: [list]}
+- {apiGroups: [networking.dra.io], resources: [neutronports], verbs: [list, watch]}
+{{- end -}}

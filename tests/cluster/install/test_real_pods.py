@@ -278,7 +278,7 @@ def test_the_console_shows_its_pages_and_its_account_reads_alone(installed: Site
     with forwarded(installed, "deployment/netdra-console", 8089) as port:
         opener = build_opener(HTTPCookieProcessor())
         opener.open(f"http://127.0.0.1:{port}{re.findall(r'/enter.token=[^ ]+', logs())[-1].strip()}").close()
-        for path in ("/", f"/nodes/{node}", f"/why/device/{node}/data0"):
+        for path in ("/", f"/nodes/{node}", f"/devices/{node}/data0"):
             with opener.open(f"http://127.0.0.1:{port}{path}") as answer:
                 page = answer.read().decode()
             assert node in page, path

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from netdra.console.fleet import NodeCounts
+from netdra.cli.console_objects import slice_lines
+from netdra.console.access import SignedOnUser
+from netdra.console.fleet import ClassShare, NodeCounts
 from netdra.console.forecast_page import Forecast, ForecastDevice
+from netdra.console.rows import DeviceLine, DeviceLines
+from netdra.console.troubles import Examination
 from netdra.model.claim import DeviceClass, ResourceClaim
 from netdra.model.errors import TemporaryError
 from netdra.model.node_network import NodeNetwork
+from netdra.model.pod_address import PodAddress
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import ResourceSlice
 from netdra.model.topology import NetworkTopology
@@ -148,16 +153,34 @@ class FixedSource:
 
     def __init__(self, found: ClusterState | None = None, nodes: Sequence[NodeCounts] = (NodeCounts(NODE, 2),)) -> None:
         self.cluster, self.nodes = found or cluster(), nodes
-        self.problem, self.version = "", "1"
+        self.problem, self.version, self.now = "", "1", "2026-11-28T12:00:00Z"
         self.failure: TemporaryError | None = None
         self.forecasts: list[tuple[Sequence[DeviceExposurePolicy], str]] = []
+        self.users: list[SignedOnUser] = []
         self._changed = asyncio.Event()
 
     def fleet(self) -> Sequence[NodeCounts]:
         return self.nodes
 
-    async def node(self, name: str) -> ClusterState:
-        return await self.objects("node", "", name)
+    async def examination(self) -> Examination:
+        return Examination(checked=self.now, classes=("net-a",))
+
+    async def shares(self, chosen: str) -> Mapping[str, ClassShare]:
+        return {NODE: ClassShare(2, 1)}
+
+    async def of_user(self, user: SignedOnUser) -> FixedSource:
+        self.users.append(user)
+        return self
+
+    async def listed(self, kind: str) -> ClusterState:
+        return await self.objects(kind, "", "")
+
+    async def devices(self, node: str, matches: Callable[[DeviceLine], bool]) -> DeviceLines:
+        lines = [line for one in self.cluster.slices for line in slice_lines(one, {}, ())]
+        return DeviceLines([line for line in lines if matches(line)], len(lines))
+
+    async def addresses(self, text: str) -> Sequence[PodAddress]:
+        return ()
 
     async def objects(self, kind: str, place: str, name: str) -> ClusterState:
         if self.failure is not None:
@@ -172,6 +195,9 @@ class FixedSource:
         await self._changed.wait()
 
     async def wait_objects(self, kind: str, place: str, name: str) -> None:
+        await self._changed.wait()
+
+    async def wait_list(self, kind: str) -> None:
         await self._changed.wait()
 
     def change(self) -> None:

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 import pytest
 
-from netdra.console.fleet import ROWS, CountedNode, NodeCounts, Shown, count, fleet_page
+from netdra.console.fleet import ClassShare, CountedNode, NodeCounts, count
 from netdra.console.forecast_page import MAX_YAML, Forecast, ForecastDevice, forecast_page, policies_of
-from netdra.console.frame import MAX_ROWS
-from netdra.console.node_page import node_page, placed_devices
-from netdra.console.pod_page import pod_page
-from netdra.console.story_page import story_page
+from netdra.console.frame import MAX_ROWS, PageLife
+from netdra.console.listing import ROWS, Shown, list_page
+from netdra.console.node_page import placed_devices
+from netdra.console.object_page import object_page
+from netdra.console.routes import route
+from netdra.console.rows import LISTS, DeviceLine, DeviceLines, codes_of, device_list, node_list
+from netdra.console.search_page import Hit, HitGroup, of_addresses, search_page
+from netdra.console.start_page import ClassChoice, start_page
+from netdra.console.times import age
+from netdra.console.troubles import Examination, Trouble, TroubleSubject
 from netdra.model.errors import InvalidInputError
+from netdra.model.meta import time_of, time_text
 from netdra.story.objects import ClusterState, PlacedPodStatus
-from netdra.story.subjects import object_story
-from tests.unit.console import scene
+from tests.unit.console import gallery, scene
 from tests.unit.console.reading import Page
 from tests.unit.console.scene import GROUPS, HOSTILE, NODE, claim, cluster, event, pod, report, slices, vf
 
@@ -40,6 +48,12 @@ _TEXTS = {
     "time",
     "div",
     "section",
+    "code",
+    "kbd",
+    "i",
+    "pre",
+    "details",
+    "summary",
 }
 _TABLES = {"table", "caption", "thead", "tbody", "tr", "th", "td", "figure", "figcaption"}
 _FORMS = {"form", "label", "input", "select", "option", "button", "textarea"}
@@ -84,52 +98,83 @@ def test_a_cell_is_darker_the_more_is_allocated(counts: tuple[int, int], cell: s
     assert NodeCounts("n", *counts).cell == cell
 
 
-def test_the_fleet_has_a_cell_for_each_node_and_a_table_by_pages() -> None:
+def test_the_map_has_a_cell_for_each_node_and_the_list_has_pages() -> None:
     nodes = [NodeCounts(f"node-{at:04}", 20, gone=at == 7) for at in range(250)]
-    page = Page(fleet_page(nodes, Shown(number=3)))
-    assert len([*page.all("rect", "s0")]) == 249 + 1  # one of them is the scale's
-    assert [found.text[0] for found in page.all("th") if found.attributes["scope"] == "row"] == [
-        f"node-{at:04}" for at in range(2 * ROWS, 250)
-    ]
-    assert "250 nodes report: 5000 offered, 0 allocated, 0 host, 0 hidden, 1 gone." in page.words
-    assert "/?page=2" in page.links
-    assert "/?page=4" not in page.links
-    assert all(
-        found.attributes["tabindex"] == "-1"
-        for found in page.all("a")
-        if "/nodes/node-0000" in found.attributes["href"]
-    )
-    few = Page(fleet_page(nodes, Shown(state="gone")))
-    assert [found.attributes["href"] for found in few.all("a") if "nodes/" in found.attributes["href"]] == [
+    start = Page(start_page(nodes, Examination()))
+    cells = [found for found in start.all("a") if found.attributes["href"].startswith("/nodes/")]
+    assert len(cells) == 250
+    assert {found.attributes["tabindex"] for found in cells} == {"-1"}
+    assert [found.attributes["href"] for found in cells if "trouble" in found.attributes["class"]] == [
         "/nodes/node-0007"
-    ] * 2
-    assert "Nodes: 100" in Page(fleet_page(nodes, Shown(text="node-00"))).words
+    ]
+    third = Page(list_page(node_list(nodes, {}), Shown(number=3)))
+    assert _rows(third) == [f"node-{at:04}" for at in range(2 * ROWS, 250)]
+    assert "Nodes: 250" in third.words
+    assert "/nodes?page=2" in third.links
+    assert "/nodes?page=4" not in third.links
+    assert _rows(Page(list_page(node_list(nodes, {}), Shown(state="Trouble")))) == ["node-0007"]
+    assert "Nodes: 100 of 250" in Page(list_page(node_list(nodes, {}), Shown(text="NODE-00"))).words
+
+
+def _rows(page: Page) -> list[str]:
+    return [found.words for found in page.all("th") if found.attributes.get("scope") == "row"]
 
 
 def test_five_thousand_nodes_are_a_page_in_less_than_a_second() -> None:
     nodes = [NodeCounts(f"node-{at:04}", 20, at % 20) for at in range(5000)]
     began = time.process_time()
-    made = fleet_page(nodes, Shown())
+    made = start_page(nodes, Examination())
     assert time.process_time() - began < 1.0
-    assert len(made) < 2_000_000
+    assert len(made) < 1_000_000
+
+
+def test_devices_of_a_class_shade_the_map() -> None:
+    nodes = [NodeCounts("a", 20), NodeCounts("b", 20)]
+    classes = ClassChoice(("net-a",), "net-a", {"b": ClassShare(4, 4)})
+    page = Page(start_page(nodes, Examination(), classes))
+    assert {
+        found.attributes["href"]: found.attributes["class"] for found in page.all("a") if "tabindex" in found.attributes
+    } == {
+        "/nodes/a": "none",
+        "/nodes/b": "s4",
+    }
 
 
 def test_a_node_shows_nics_vfs_stacks_and_gpus_by_pcie_root_with_their_state() -> None:
     found = {entry.name: entry for entry in placed_devices(cluster(), NODE)}
     states = {name: (entry.root, entry.parent, entry.kind, entry.state) for name, entry in found.items()}
     assert states == {
-        "enp3s0f0": ("", "enp3s0f0", "pf", "host"),
+        "enp3s0f0": ("pci0000:00", "enp3s0f0", "pf", "host"),
         "enp3s0f0v0": ("pci0000:00", "enp3s0f0", "vf", "allocated"),
         "enp3s0f0v1": ("pci0000:00", "enp3s0f0", "vf", "offered"),
         "gpu-0": ("pci0000:00", "gpu.example.com", "GPU", "offered"),
         "bond0": ("", "bond0", "bond", "hidden"),
     }
-    page = Page(node_page(cluster(), NODE))
-    assert [found.words for found in page.all("h2")] == ["PCIe root pci0000:00", "Stacks", "Without a PCIe root"]
-    chips = {found.words.split()[0]: found for found in page.all("li", "chip")}
-    assert "allocated claim default/db-net , Pod db-0" in chips["enp3s0f0v0"].words
-    assert "hidden no policy matches it" in chips["bond0"].words
-    assert {"/pod/default/db-0", "/why/claim/default/db-net", f"/why/device/{NODE}/enp3s0f0v0"} <= {*page.links}
+    page = Page(object_page(cluster(), "nodes", "", NODE))
+    assert [found.words for found in page.all("h3")] == ["NUMA node unknown", "PCIe root pci0000:00", "Stacks"]
+    (cell,) = [found for found in page.all("a") if found.attributes.get("title", "").startswith("enp3s0f0v0 ")]
+    assert cell.attributes["title"] == "enp3s0f0v0 (vf): allocated by pod default/db-0"
+    assert {"/pods/default/db-0", "/claims/default/db-net", f"/devices/{NODE}/enp3s0f0v0"} <= {
+        *page.links,
+        "/pods/default/db-0",
+    }
+
+
+def test_the_board_has_numa_nodes_links_speeds_and_bandwidth() -> None:
+    page = Page(object_page(gallery.cluster(), "nodes", "", "worker-05"))
+    titles = [found.words for found in page.all("h3")]
+    assert titles == [
+        "NUMA node 0",
+        "PCIe root pci0000:00",
+        "PCIe root pci0000:3a",
+        "NUMA node 1",
+        "PCIe root pci0000:ae",
+    ]
+    (block,) = [found for found in page.all("div", "nic") if found.words.startswith("ens1f0 ")]
+    assert "pf · link up · 25 Gbit/s · 0000:3b:00.0" in block.words
+    assert "18.75 Gbit/s of 25 Gbit/s allocated" in block.words
+    assert "6 of 8 VFs in use" in block.words
+    assert len([*page.all("div", "other")]) == 4
 
 
 def test_a_gone_device_is_shown_as_gone_with_its_taint() -> None:
@@ -140,13 +185,13 @@ def test_a_gone_device_is_shown_as_gone_with_its_taint() -> None:
 
 
 def _steps(found: ClusterState) -> dict[str, tuple[str, str, str]]:
-    page = Page(pod_page(found, "default", "db-0"))
+    page = Page(object_page(found, "pods", "default", "db-0"))
     cells = [entry.words for entry in page.all("td")]
     names = [entry.words for entry in page.all("th") if entry.attributes["scope"] == "row"]
-    rows = [cells[at * 5 : at * 5 + 5] for at in range(len(names))]
+    rows = [cells[at * 6 : at * 6 + 6] for at in range(len(names))]
     drawn = [entry.words for entry in page.all("text", "word")]
-    assert sorted(drawn) == sorted(row[3] for row in rows)
-    return {name: (row[2], row[3], row[4]) for name, row in zip(names, rows, strict=True)}
+    assert sorted(drawn) == sorted(row[4] for row in rows)
+    return {name: (row[3], row[4], row[5]) for name, row in zip(names, rows, strict=True)}
 
 
 def test_a_pod_that_runs_has_its_graph_with_interfaces_and_addresses() -> None:
@@ -171,7 +216,7 @@ def test_the_step_that_failed_is_marked_and_its_message_shown() -> None:
         "bond": "failed",
         "vlan": "waiting",
     }
-    assert text in Page(pod_page(found, "default", "db-0")).words
+    assert text in Page(object_page(found, "pods", "default", "db-0")).words
     by_event = cluster(claims=(claim(uid="other"),), pods=(pod(running=False),), events=(event(text),))
     assert _steps(by_event)["bond"][1] == "failed"
 
@@ -180,17 +225,18 @@ def test_a_pod_that_has_ended_has_no_failed_step_and_no_claims() -> None:
     ended = msgspec.structs.replace(pod(), status=PlacedPodStatus(phase="Succeeded"))
     of_another = claim(message='NetworkTopology "net", step "bond": the kernel refuses the mode', uid="other")
     assert {step[1] for step in _steps(cluster(claims=(of_another,), pods=(ended,))).values()} == {"unknown"}
-    gone = Page(pod_page(cluster(claims=(), pods=(ended,)), "default", "db-0")).words
+    gone = Page(object_page(cluster(claims=(), pods=(ended,)), "pods", "default", "db-0")).words
     assert "No problem was found." in gone
     assert "The pod has ended, and has no claims any more." in gone
 
 
-def test_a_story_begins_with_its_cause() -> None:
-    page = Page(story_page(object_story(cluster(unread={"nodes": "no right"}), "device", NODE, "bond0")))
-    assert [found.words for found in page.all("h1")] == [f"Why: Device {NODE}/bond0"]
+def test_a_page_begins_with_the_cause() -> None:
+    page = Page(object_page(cluster(unread={"nodes": "no right"}), "devices", NODE, "bond0"))
+    assert [found.words for found in page.all("h1")] == [f"Device {NODE}/bond0"]
     (cause,) = page.all("section", "cause")
-    assert 'Cause: interface "bond0" is hidden: no policy matches it Next: change the policies' in cause.words
-    assert [found.words for found in page.all("b")] == ["error"]
+    assert 'interface "bond0" is hidden: no policy matches it' in cause.words
+    assert "Next: change the policies" in cause.words
+    assert "no right" in page.words
 
 
 def test_a_forecast_counts_and_lists_the_devices() -> None:
@@ -259,24 +305,146 @@ def _hostile() -> ClusterState:
 
 def test_hostile_names_are_text_on_every_page() -> None:
     found = _hostile()
+    changed = ForecastDevice(HOSTILE, HOSTILE, HOSTILE, HOSTILE, allocated=True)
+    subject = TroubleSubject("pods", HOSTILE, HOSTILE)
+    trouble = Trouble("pods", True, HOSTILE, HOSTILE, HOSTILE, (subject,), 1)
+    line = DeviceLine(HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE, (HOSTILE,), (HOSTILE,), (HOSTILE,), HOSTILE)
     pages = {
-        "fleet": fleet_page([NodeCounts(HOSTILE, 1)], Shown(text=HOSTILE, state=HOSTILE), HOSTILE),
-        "found": fleet_page([NodeCounts(HOSTILE, 1)], Shown()),
-        "node": node_page(found, NODE),
-        "pod": pod_page(found, "default", "db-0"),
-        "device": story_page(object_story(found, "device", NODE, HOSTILE)),
-        "claim": story_page(object_story(found, "claim", "default", "db-net")),
-        "topology": story_page(object_story(found, "topology", "", "net")),
-        "missing": story_page(object_story(found, "pod", HOSTILE, HOSTILE)),
-        "forecast": forecast_page(
-            HOSTILE,
-            HOSTILE,
-            Forecast(1, 0, 0, 0, 1, [ForecastDevice(HOSTILE, HOSTILE, HOSTILE, HOSTILE, allocated=True)], [HOSTILE]),
-            HOSTILE,
+        "start": start_page(
+            [NodeCounts(HOSTILE, 1)], Examination((trouble,), "", 1, 1, (HOSTILE,), HOSTILE), problem=HOSTILE
         ),
+        "nodes": list_page(node_list([NodeCounts(HOSTILE, 1)], codes_of([trouble])), Shown(HOSTILE, sort=HOSTILE)),
+        "devices": list_page(device_list(DeviceLines((line,), 1), 1), Shown()),
+        **{
+            kind: list_page(made(found, codes_of([trouble])), Shown())
+            for kind, made in LISTS.items()
+            if kind in ("pods", "claims")
+        },
+        "node": object_page(found, "nodes", "", NODE),
+        "pod": object_page(found, "pods", "default", "db-0"),
+        "device": object_page(found, "devices", NODE, HOSTILE),
+        "claim": object_page(found, "claims", "default", "db-net"),
+        "topology": object_page(found, "topologies", "", "net"),
+        "missing": object_page(found, "pods", HOSTILE, HOSTILE),
+        "search": search_page(HOSTILE, [HitGroup(HOSTILE, [Hit((HOSTILE,), HOSTILE, HOSTILE)], 1)]),
+        "forecast": forecast_page(HOSTILE, HOSTILE, Forecast(1, 0, 0, 0, 1, [changed], [HOSTILE]), HOSTILE),
     }
     for name, made in pages.items():
         page = Page(made)
         _assert_harmless(page)
-        shown = name == "topology" or "<script>alert(1)</script>" in page.words
+        shown = name in ("topology", "pods") or "<script>alert(1)</script>" in page.words
         assert shown, name
+
+
+def test_each_trouble_is_on_the_start_page_with_its_code_next_step_and_links() -> None:
+    found = gallery.examination()
+    page = Page(start_page(gallery.fleet(), found, life=PageLife(now=gallery.NOW)))
+    cards = [entry.words for entry in page.all("li", "trouble")]
+    assert len(cards) == len(found.troubles)
+    for card, trouble in zip(cards, found.troubles, strict=True):
+        assert trouble.code in card
+        assert " ".join(trouble.text.split()) in card
+        assert trouble.next_step in card
+    links = [link for link in page.links if route(link, "") is None and "?" not in link]
+    assert links == ["#main"]
+    assert {
+        "/pods/shop/api-0",
+        "/pods/ml/train-0",
+        "/pods/web/web-4",
+        "/topologies/storage-lan",
+        "/policies/uplinks",
+    } <= {*page.links}
+    assert {"/networks/lan", "/nodes/worker-12", "/plugins/ovs", "/devices/worker-10/ens1f0v0"} <= {*page.links}
+    assert "9 Pods stuck of 25 with claims" in page.words
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (Examination(checked=gallery.NOW), "Nothing is wrong."),
+        (Examination(), "The cluster is being checked."),
+        (Examination(checked=gallery.NOW, problem="no answer"), "The last examination failed: no answer"),
+    ],
+)
+def test_without_trouble_the_page_states_it_only_after_a_check(found: Examination, words: str) -> None:
+    page = Page(start_page([NodeCounts(NODE, 2)], found, life=PageLife(now="2026-11-28T12:03:10Z")))
+    assert words in page.words
+    assert ("Nothing is wrong." in page.words) is bool(found.checked)
+    assert ("Checked 3 min ago" in page.words) is bool(found.checked)
+
+
+@pytest.mark.parametrize("kind", LISTS)
+def test_a_list_counts_filters_and_sorts_its_objects(kind: str) -> None:
+    listed = LISTS[kind](gallery.cluster(), codes_of(gallery.examination().troubles))
+    every = _rows(Page(list_page(listed, Shown())))
+    assert len(every) == len(listed.rows) == len({*every}) > 0
+    states = [row.state for row in listed.rows]
+    assert sum(len(_rows(Page(list_page(listed, Shown(state=state))))) for state in {*states}) == len(every)
+    for column in (column.key for column in listed.columns):
+        ordered = _rows(Page(list_page(listed, Shown(sort=column))))
+        assert sorted(ordered) == sorted(every)
+        assert _rows(Page(list_page(listed, Shown(sort=f"-{column}")))) == ordered[::-1]
+    for row in listed.rows:
+        assert row.words in _rows(Page(list_page(listed, Shown(text=row.words))))
+        assert route("/" + "/".join(row.segments), "") is not None
+
+
+def test_the_cause_stands_once_and_repeated_events_are_one() -> None:
+    page = Page(object_page(gallery.cluster(), "pods", "shop", "api-1"))
+    assert page.words.count(gallery.FAILURE) == 1
+    assert "fact 16 times 2 min ago NetworkNotAttached: the cause above" in page.words
+    assert "Objects: ResourceClaim shop/api-1-net NetworkTopology storage-lan" in page.words
+    boxes = {entry.words.split()[0]: entry.words.split()[-1] for entry in page.all("g")}
+    assert boxes == {"rail0": "waiting", "rail1": "waiting", "bond": "waiting", "data": "failed", "backup": "waiting"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "cells", "states"),
+    [
+        ({"cidr": "10.0.0.0/29", "gateway": "10.0.0.1"}, 6, {"busy": 1, "none": 1, "good": 4}),
+        ({"cidr": "10.0.0.0/24", "exclude": ["10.0.0.8-10.0.0.11"]}, 254, {"busy": 1, "none": 4, "good": 249}),
+        ({"cidr": "10.0.0.0/16"}, 1024, {"s1": 1, "s0": 1023}),
+        ({"cidr": "10.0.0.0/16", "first": "10.0.0.4", "last": "10.0.0.6"}, 3, {"busy": 1, "good": 2}),
+        ({"cidr": "fd00::/64"}, 1024, {"s1": 1, "s0": 1023}),
+    ],
+)
+def test_a_range_is_a_map_of_bounded_size(fields: dict[str, Any], cells: int, states: dict[str, int]) -> None:
+    cidr = fields["cidr"]
+    network = gallery.network("net", cidr, 1, 100, **{key: value for key, value in fields.items() if key != "cidr"})
+    text = "fd00::5/64" if ":" in cidr else f"10.0.0.5/{cidr.partition('/')[2]}"
+    own = gallery.address("net", text, "db", "db-0", "net", "lan")
+    page = Page(object_page(cluster(networks=(network,), addresses=(own,)), "networks", "", "net"))
+    drawn = [
+        entry
+        for tag in ("a", "span")
+        for entry in page.all(tag)
+        if entry.attributes.get("title", "").partition(":")[0] and "class" in entry.attributes
+    ]
+    found = Counter(
+        entry.attributes["class"]
+        for entry in drawn
+        if " state" not in f" {entry.attributes['class']}" and not entry.attributes["class"].startswith("state")
+    )
+    assert found == states
+    assert sum(found.values()) == cells
+
+
+def test_objects_are_found_by_their_addresses() -> None:
+    listed = LISTS["claims"](gallery.cluster(), {})
+    hits = [row for row in listed.rows if "10.77.0.13" in row.text]
+    assert [(row.words, row.why("10.77.0.13")) for row in hits] == [("shop/db-3-net", "10.77.0.13/24")]
+    group = of_addresses(
+        [entry for entry in gallery.cluster().addresses if entry.spec.address.startswith("10.77.0.40")]
+    )
+    page = Page(search_page("10.77.0.40", [group]))
+    assert "/networks/storage" in page.links
+    assert "Addresses (1)" in page.words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0, "0 s"), (59, "59 s"), (60, "1 min"), (3599, "59 min"), (7200, "2 h"), (200_000, "2 d"), (-5, "0 s")],
+)
+def test_ages_are_short(seconds: int, words: str) -> None:
+    now = time_text(time_of(gallery.NOW) + timedelta(seconds=seconds))
+    assert age(gallery.NOW, now) == words

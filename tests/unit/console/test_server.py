@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -10,8 +11,8 @@ from dataclasses import dataclass, field
 import pytest
 from aiohttp import ClientResponse, ClientSession, CookieJar, DummyCookieJar
 
-from netdra.console import server
-from netdra.console.access import ConsoleAccess
+from netdra.console import pages, server
+from netdra.console.access import ConsoleAccess, SignedOnUser, SignOn
 from netdra.console.server import HEADERS, Console
 from netdra.model.errors import TemporaryError
 from tests.unit.console.reading import Page
@@ -23,7 +24,11 @@ kind: DeviceExposurePolicy
 metadata: {name: a}
 spec: {selector: {cel: 'true'}}
 """
-PAGES = ("/", f"/nodes/{NODE}", "/pod", "/pod/default/db-0", "/why", f"/why/device/{NODE}/bond0", "/what-if")
+PAGES = (
+    *("/", f"/nodes/{NODE}", "/pods/default/db-0", f"/devices/{NODE}/bond0", "/claims/default/db-net", "/what-if"),
+    *("/nodes", "/devices", "/pods", "/claims", "/topologies", "/policies", "/networks", "/plugins", "/search?q=db"),
+    *("/topologies/net", "/?class=net-a"),
+)
 
 
 @dataclass
@@ -50,9 +55,11 @@ class Browser:
 
 
 @asynccontextmanager
-async def _console(jar: Callable[[], CookieJar | DummyCookieJar]) -> AsyncIterator[Browser]:
+async def _console(
+    jar: Callable[[], CookieJar | DummyCookieJar], sign_on: SignOn | None = None
+) -> AsyncIterator[Browser]:
     source, tokens = FixedSource(), list[str]()
-    async with Console(source, ConsoleAccess(tokens.append)).serving("127.0.0.1", 0) as listening:
+    async with Console(source, ConsoleAccess(tokens.append), sign_on).serving("127.0.0.1", 0) as listening:
         where = f"http://127.0.0.1:{listening.port}"
         async with ClientSession(where, cookie_jar=jar()) as session:
             yield Browser(session, source, listening.port, tokens)
@@ -79,6 +86,43 @@ def test_without_the_token_every_page_answers_401() -> None:
             assert answer.status == 401
 
     _run(scene, enter=False)
+
+
+def _basic(user: str, password: str) -> str:
+    return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
+
+
+def test_a_proxy_names_the_user_whose_rights_count() -> None:
+    password, origin = "a password that only the proxy knows", "https://console.example.com"
+
+    async def play() -> None:
+        async with asyncio.timeout(30), _console(DummyCookieJar, SignOn(password, origin)) as browser:
+            refused = (
+                {},
+                {"Authorization": _basic("ann", "guess")},
+                {"Authorization": _basic("system:admin", password)},
+                {"Authorization": _basic("", password)},
+                {"Authorization": "Basic %%%"},
+                {"Authorization": _basic("ann", password), "X-Forwarded-Groups": "dev,system:masters"},
+                {"Authorization": _basic("ann\r\nImpersonate-Group: x", password)},
+            )
+            for headers in refused:
+                answer, body = await browser.get("/", **headers)
+                assert answer.status == 401, headers
+                assert NODE.encode() not in body
+            assert not browser.source.users
+            signed_on = {"Authorization": _basic("ann", password), "X-Forwarded-Groups": "dev, ops"}
+            assert (await browser.get(f"/enter?token={browser.tokens[-1]}", **signed_on))[0].status == 404
+            answer, body = await browser.get("/", **signed_on)
+            assert answer.status == 200
+            assert NODE.encode() in body
+            assert {*browser.source.users} == {SignedOnUser("ann", ("dev", "ops"))}
+            for source, status in ((origin, 200), (f"http://127.0.0.1:{browser.port}", 403)):
+                data, headers = {"policies": YAML}, {**signed_on, "Origin": source}
+                async with browser.session.post("/what-if/result", data=data, headers=headers) as answer:
+                    assert answer.status == status
+
+    asyncio.run(play())
 
 
 def test_the_token_is_valid_once_and_the_cookie_is_kept_from_scripts() -> None:
@@ -130,11 +174,11 @@ def test_pages_are_complete_without_a_script() -> None:
         fleet = await browser.page("/")
         assert f"/nodes/{NODE}" in fleet.links
         node = await browser.page(f"/nodes/{NODE}")
-        assert "/pod/default/db-0" in node.links
-        pod = await browser.page("/pod/default/db-0")
+        assert "/pods/default/db-0" in node.links
+        pod = await browser.page("/pods/default/db-0")
         assert [found.words for found in pod.all("text", "name")] == ["a", "b", "bond", "vlan"]
-        why = await browser.page("/why?kind=pod&place=default&name=db-0")
-        assert "Pod default/db-0 runs on node worker-1." in why.words
+        assert "Pod default/db-0 runs on node worker-1." in pod.words
+        assert "/claims/default/db-net" in (await browser.page("/search?q=DB-NET")).links
         for path in PAGES:
             for found in (await browser.page(path)).all("script"):
                 assert not found.words
@@ -149,10 +193,10 @@ def test_pages_are_complete_without_a_script() -> None:
         "/nodes/A_B",
         "/nodes/a%2Cmetadata.name%3Db",
         "/nodes/../x",
-        "/why/pod/default",
-        "/why/secret/default/x",
-        "/pod/default/" + "x" * 300,
-        "/why?kind=pod&place=a,b&name=c",
+        "/pods/default",
+        "/secrets/default/x",
+        "/pods/default/" + "x" * 300,
+        "/claims/a,b/c",
         "/x",
         "/%2Fevil.example",
         "/" + "?a=" + "x" * 5000,
@@ -192,7 +236,7 @@ def test_a_forecast_is_asked_for_by_a_form_of_the_console_alone() -> None:
 def test_a_cluster_that_cannot_be_read_is_a_page_with_the_reason() -> None:
     async def scene(browser: Browser) -> None:
         browser.source.failure = TemporaryError(f"the API server does not answer {HOSTILE}")
-        answer, body = await browser.get("/pod/default/db-0")
+        answer, body = await browser.get("/pods/default/db-0")
         assert answer.status == 502
         assert "the API server does not answer" in Page(body).words
         assert "<img" not in body.decode()
@@ -201,11 +245,11 @@ def test_a_cluster_that_cannot_be_read_is_a_page_with_the_reason() -> None:
 
 
 def test_a_change_is_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "FLEET_SECONDS", 0.01)
-    monkeypatch.setattr(server, "OBJECT_SECONDS", 0.01)
+    monkeypatch.setattr(pages, "FLEET_SECONDS", 0.01)
+    monkeypatch.setattr(pages, "OBJECT_SECONDS", 0.01)
 
     async def scene(browser: Browser) -> None:
-        for path in ("%2F", "%2Fpod%2Fdefault%2Fdb-0"):
+        for path in ("%2F", "%2Fpods", "%2Fpods%2Fdefault%2Fdb-0"):
             async with browser.session.get(f"/live?of={path}") as answer:
                 assert answer.headers["Content-Type"] == "text/event-stream"
                 assert await answer.content.readuntil(b"\n\n") == b"retry: 5000\n\n"
@@ -232,14 +276,31 @@ def test_streams_and_waiting_pages_are_bounded(monkeypatch: pytest.MonkeyPatch) 
             begun.set()
             await gate.wait()
 
-        monkeypatch.setattr(browser.source, "node", slow)
+        monkeypatch.setattr(browser.source, "objects", slow)
         first = asyncio.create_task(browser.get(f"/nodes/{NODE}"))
         await begun.wait()
-        answer, _ = await browser.get("/pod/default/db-0")
+        answer, _ = await browser.get("/pods/default/db-0")
         assert answer.status == 503
         assert answer.headers["Retry-After"] == "5"
         first.cancel()
         gate.set()
+
+    _run(scene)
+
+
+def test_a_page_that_was_left_frees_its_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "MAX_STREAMS", 1)
+    monkeypatch.setattr(server, "BEAT_SECONDS", 0.02)
+
+    async def scene(browser: Browser) -> None:
+        async with browser.session.get("/live?of=/pods") as answer:
+            assert await answer.content.readuntil(b"waiting\n\n")
+            answer.close()
+        while True:
+            async with browser.session.get("/live?of=/pods") as answer:
+                if answer.status == 200 and await answer.content.readuntil(b"waiting\n\n"):
+                    return
+            await asyncio.sleep(0.02)
 
     _run(scene)
 
@@ -251,7 +312,7 @@ def test_a_read_that_takes_too_long_ends(monkeypatch: pytest.MonkeyPatch) -> Non
         async def slow(*_: str) -> None:
             await asyncio.sleep(60)
 
-        monkeypatch.setattr(browser.source, "node", slow)
+        monkeypatch.setattr(browser.source, "objects", slow)
         answer, body = await browser.get(f"/nodes/{NODE}")
         assert answer.status == 502
         assert b"did not answer" in body

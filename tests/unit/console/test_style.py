@@ -11,15 +11,21 @@ import netdra.console
 
 SHEET = (Path(netdra.console.__file__).parent / "console.css").read_text()
 _LIGHT, _DARK = (dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", part)) for part in SHEET.split("@media", 1))
+_TONES = ("good", "busy", "warn", "bad", "calm")
 TEXTS = (
-    *(("text", back) for back in ("page", "soft")),
-    *(("quiet", back) for back in ("page",)),
-    *(("text", f"{state}-back") for state in ("offered", "allocated", "host", "hidden", "gone")),
-    *((state, f"{state}-back") for state in ("offered", "allocated", "host", "hidden", "gone")),
-    ("link", "page"),
+    *((text, back) for text in ("text", "quiet", "link") for back in ("page", "panel", "soft")),
+    *((tone, f"{tone}-back") for tone in _TONES),
+    *(("text", f"{tone}-back") for tone in _TONES),
+    *((tone, "panel") for tone in _TONES),
+    *(("on-low", step) for step in ("s0", "s1", "s2")),
+    *(("on-high", step) for step in ("s3", "s4")),
+    ("panel", "link"),
 )
-MARKS = tuple((mark, "page") for mark in ("line", "none", "s2", "s3", "s4", "gone"))
-"""Lighter cells have a border."""
+MARKS = (
+    *((f"{tone}-fill", back) for tone in _TONES for back in ("page", "panel")),
+    *((mark, "page") for mark in ("edge", "s3", "s4")),
+)
+"""Lighter cells have a border of the colour `edge`."""
 
 
 def luminance(color: str) -> float:
