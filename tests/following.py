@@ -194,6 +194,71 @@ def _set_metric(value: Value, path: Place, _: re.Match[str]) -> bool:
     return True
 
 
+def _remove_one(value: Value, path: Place, found: re.Match[str]) -> bool:
+    """One of two that exclude each other: of a list's equal entries, of two fields, or a field beside another."""
+    inner = holder(value, path)
+    there = inner[path[-1]]
+    if path[-1] == "name" and isinstance(path[-2], int):
+        del holder(value, path[:-1])[path[-2]]
+    elif isinstance(there, list):
+        inner[path[-1]] = list(dict.fromkeys(there))
+    elif isinstance(there, dict):
+        del there[next(name for name in _WORD.findall(found.string)[::-1] if name in there)]
+    else:
+        del inner[path[-1]]
+    return True
+
+
+def _set_value(value: Value, path: Place, _: re.Match[str]) -> bool:
+    capacity = holder(value, path)[path[-1]]
+    capacity.pop("valueFrom", None)
+    capacity["value"] = "64"
+    return True
+
+
+def _rename_key(value: Value, path: Place, _: re.Match[str]) -> bool:
+    inner = holder(value, path)
+    inner["another"] = inner.pop(path[-1])
+    return True
+
+
+def _move_fact(value: Value, path: Place, _: re.Match[str]) -> bool:
+    exposure = value["spec"]["exposure"]
+    exposure.setdefault("additionalFacts", []).append(exposure["facts"].pop(path[-1]))
+    return True
+
+
+def _set_exposure(name: str, new: Value) -> Callable[[Value, Place, re.Match[str]], bool]:
+    """Sets a field of a policy's exposure, or removes it if the new value is None."""
+
+    def act(value: Value, _path: Place, _found: re.Match[str]) -> bool:
+        exposure = value["spec"]["exposure"]
+        exposure.pop(name, None)
+        exposure.update({} if new is None else {name: new})
+        return True
+
+    return act
+
+
+def _make_exclusive(value: Value, path: Place, _: re.Match[str]) -> bool:
+    holder(value, path)[path[-1]]["exclusive"] = True
+    return True
+
+
+def _set_default(value: Value, path: Place, found: re.Match[str]) -> bool:
+    """A default of the policy, in place of what plugins consume."""
+    if "consumePerAllocation" in path:
+        del holder(value, path)["consumePerAllocation"]
+        return True
+    holder(value, path)[path[-1]]["requestPolicy"]["default"] = "1"
+    return "requestPolicy.default" in found.string
+
+
+def _outrank(value: Value, _path: Place, _: re.Match[str]) -> bool:
+    value["spec"]["priority"] = value["spec"].get("priority", 0) + 1
+    return True
+
+
 _RULES: tuple[tuple[re.Pattern[str], Callable[[Value, Place, re.Match[str]], bool]], ...] = (
     (re.compile(r'set deviceClassName of request "(?P<name>[^"]+)" to "(?P<meant>[^"]+)"\Z'), _write_class),
     (re.compile(r'rename the request to "(?P<meant>[^"]+)", or remove it\Z'), _rename_request),
@@ -216,6 +281,19 @@ _RULES: tuple[tuple[re.Pattern[str], Callable[[Value, Place, re.Match[str]], boo
     (re.compile(r"; write an address from (?P<meant>[0-9.]+) to [0-9.]+\Z"), _write),
     (re.compile(r"; (?:use|choose) another config\.(?P<meant>name)\Z"), _write),
     (re.compile(r"; put it in quotes\b[^;]*\Z"), _quote),
+    (re.compile(r"; remove one of (?:them|the two)\Z"), _remove_one),
+    (re.compile(r"; set exactly one\Z"), _set_value),
+    (re.compile(r"; choose another name\Z"), _rename_key),
+    (re.compile(r"; move it to additionalFacts\Z"), _move_fact),
+    (re.compile(r"; list one of [a-z, -]+, or remove keep\Z"), _set_exposure("keep", None)),
+    (re.compile(r"; add keep: \[addresses, routes\]\Z"), _set_exposure("keep", ["addresses", "routes"])),
+    (re.compile(r"; for claims of a certain VF, remove pooledVFs\Z"), _set_exposure("pooledVFs", None)),
+    (re.compile(r"; set exclusive: true\Z"), _make_exclusive),
+    (re.compile(r"; set requestPolicy\.default of the capacity\Z"), _set_default),
+    (re.compile(r"; lower requestPolicy\.default or pooledVFs\.lanes\Z"), _set_default),
+    (re.compile(r"; change (?:it|one of them) *\Z"), _outrank),
+    (re.compile(r"; write it in Mbit/s, e\.g\. (?P<meant>\d+)\Z"), _write),
+    (re.compile(r"is reserved; use a domain of your (?P<meant>own)\Z"), _write),
 )
 
 

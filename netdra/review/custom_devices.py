@@ -40,18 +40,17 @@ def subject(device: CustomDevice) -> tuple[object, ...]:
 def _problems(new: CustomDevice) -> Iterator[Finding]:
     spec = new.spec
     if not names.is_label(spec.device):
-        what = f'"{spec.device}" is not a valid device name'
-        hint = f"it must be a DNS label of at most {names.MAX_LABEL} characters"
-        yield Finding(what, hint, ("spec", "device"))
+        rule = f"it must be a DNS label of at most {names.MAX_LABEL} characters"
+        yield Finding(f'"{spec.device}" is not a valid device name; {rule}', path=("spec", "device"))
     yield from registered.errors(spec.provider, spec.attributes, spec.capacity, within=("spec",))
     if not spec.attributes and not spec.capacity and not spec.add_if_not_exist:
         yield Finding("one of attributes, capacity or addIfNotExist is required", path=("spec",))
     chosen = spec.selector or CustomDeviceSelector()
     place: Path = ("spec", "selector")
     if chosen.node_name and not names.is_subdomain(chosen.node_name):
-        what = f'"{chosen.node_name}" is not a valid node name'
-        yield Finding(what, "it must be a DNS subdomain", (*place, "nodeName"))
+        what = f'"{chosen.node_name}" is not a valid node name; it must be a DNS subdomain'
+        yield Finding(what, path=(*place, "nodeName"))
     if chosen.pool_name and not all(names.is_subdomain(part) for part in chosen.pool_name.split("/")):
-        what = f'"{chosen.pool_name}" is not a valid pool name'
-        yield Finding(what, "an example is node-1/enp1s0f0", (*place, "pool.name"))
+        what = f'"{chosen.pool_name}" is not a valid pool name; an example is node-1/enp1s0f0'
+        yield Finding(what, path=(*place, "pool.name"))
     yield from node_errors((*place, "nodeSelector"), chosen.node_selector)

@@ -46,6 +46,20 @@ def container(command: list[str] | None = None, **resources: Any) -> Object:
     return found | ({"command": command} if command else {})
 
 
+@pytest.fixture
+def slow_tuning(offer: Offer) -> Iterator[None]:
+    """The program `tuning` takes longer than the start of a container."""
+    path = offer.driver.plugins / "tuning"
+    real = path.readlink()
+    path.unlink()
+    path.write_text(f'#!/bin/sh\n[ "$CNI_COMMAND" != ADD ] || sleep 1\nexec {real}\n')
+    path.chmod(0o755)
+    yield
+    path.unlink()
+    path.symlink_to(real)
+
+
+@pytest.mark.usefixtures("slow_tuning")
 def test_a_chain_of_three_steps_is_in_the_pod_before_its_first_process(offer: Offer) -> None:
     offer.veth("top0", mtu="1600")
     offer.shared("top0", shares=4)
@@ -55,7 +69,8 @@ def test_a_chain_of_three_steps_is_in_the_pod_before_its_first_process(offer: Of
         "three",
         step("nic", "macvlan", {"mode": "bridge"}, prefix="top0"),
         step("place", "tuning", {"addresses": ["192.0.2.9/24", "2001:db8::9/64"], "routes": routes}, after="nic"),
-        step("tune", "tuning", {"mtu": 1400, "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}}, after="place"),
+        step("tune", "tuning", {"mtu": 1400, "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}}, after="place")
+        | {"execution": "Binary"},
     )
     attached = offer.metric("netdra_chain_step_duration_seconds_count", type="tuning", action="add")
     claim = offer.claim("chain", nic=f"{made}-nic")
