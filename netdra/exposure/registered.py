@@ -107,7 +107,8 @@ def _value_errors(path: str, field: str, value: bool | int | str) -> Iterator[st
         if len(value.encode(errors="replace")) > MAX_STRING:
             yield f'{path}: "{_shortened(value)}" is longer than {MAX_STRING} bytes'
         if field.startswith("version") and _VERSION.match(value) is None:
-            yield f'{path}: "{_shortened(value)}" is not a semantic version with numbers of at most 18 digits, e.g. 1.2.3'
+            form = "a semantic version with numbers of at most 18 digits"
+            yield f'{path}: "{_shortened(value)}" is not {form}, e.g. 1.2.3'
     elif not -MAX_INTEGER - 1 <= value <= MAX_INTEGER:
         yield f"{path}: {value} is not a 64-bit integer"
 
