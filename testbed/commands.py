@@ -25,6 +25,7 @@ class Settings:
         feature_gates: given to every Kubernetes component.
         runtime_config: API versions to switch on or off (`api/all=true`, `resource.k8s.io/v1beta1=true`).
         scheduler: whether kube-scheduler runs.
+        scheduler_program: which one, `kube-scheduler-1.38` for that of the next release.
         controller_manager: whether kube-controller-manager runs. Without it nothing makes service accounts or claims
             from templates, deletes the objects of a namespace, collects garbage, or watches nodes join and leave.
         arguments: further arguments by component, which win over those given here.
@@ -35,6 +36,7 @@ class Settings:
     feature_gates: Mapping[str, bool] = field(default_factory=dict)
     runtime_config: Sequence[str] = ()
     scheduler: bool = True
+    scheduler_program: str = "kube-scheduler"
     controller_manager: bool = True
     arguments: Mapping[str, Sequence[str]] = field(default_factory=dict)
     address: str = "127.0.0.1"
@@ -127,7 +129,7 @@ def apiserver(wiring: Wiring) -> list[str]:
 def scheduler(wiring: Wiring, port: int, kubeconfig: Path) -> list[str]:
     """A kube-scheduler with its default profile."""
     return [
-        *_served("kube-scheduler", wiring, port),
+        *_served(wiring.settings.scheduler_program, wiring, port),
         *_client(kubeconfig),
         *wiring.settings.arguments.get("kube-scheduler", ()),
     ]

@@ -23,9 +23,12 @@ KUBERNETES_VERSIONS = ("v1.37.2", "v1.36.3")
 """The newest patch of each minor version that netdra supports, the one that most tests start first."""
 KUBERNETES_VERSION = KUBERNETES_VERSIONS[0]
 NEXT_KUBERNETES_VERSION = "v1.38.0-beta.0"
-"""The newest pre-release. The module proxy serves its library for DRA, but not all modules of its programs."""
-DRA_VERSIONS = (NEXT_KUBERNETES_VERSION, *KUBERNETES_VERSIONS)
-"""The versions whose library for DRA the tests run beside netdra."""
+"""The newest pre-release. Add it to those above once the module proxy serves all of its modules.
+
+On 2026-11-30 it refused k8s.io/apiextensions-api v0.38.0-beta.0 (kube-apiserver, kube-controller-manager),
+sigs.k8s.io/iptables-wrappers v1.0.0 (kubelet, kube-proxy), k8s.io/ktesting v0.38.0-beta.0 (tests) and
+sigs.k8s.io/structured-merge-diff/v7 v7.0.1 (v7.0.0 will do): "403 Forbidden: This module version is not available".
+"""
 CONTAINERD_VERSIONS = ("v2.4.2", "v2.3.7", "v2.2.9", "v2.1.9", "v2.0.14", "v1.7.35")
 """The newest patch of each minor version that netdra supports, the one that most tests start first."""
 OLDEST_RUNTIME = "containerd-1.7"
@@ -89,6 +92,16 @@ def minor(version: str) -> str:
     return ".".join(version.removeprefix("v").split(".")[:2])
 
 
+_IS_NEXT_RELEASED = minor(NEXT_KUBERNETES_VERSION) in map(minor, KUBERNETES_VERSIONS)
+DRA_VERSIONS = (*(() if _IS_NEXT_RELEASED else (NEXT_KUBERNETES_VERSION,)), *KUBERNETES_VERSIONS)
+"""The versions whose library for DRA the tests run beside netdra."""
+
+
+def _go(version: str) -> str:
+    """The Go that a version of Kubernetes requires beyond that of all components."""
+    return "1.27.3" if int(minor(version).partition(".")[2]) >= 38 else ""
+
+
 def _kubernetes(version: str) -> Component:
     stamp = "k8s.io/component-base/version"
     first, second = minor(version).split(".")
@@ -107,8 +120,13 @@ def _kubernetes(version: str) -> Component:
         ),
         staging_of=("k8s.io/kubernetes", version.replace("v1.", "v0.", 1)),
         variable=KUBERNETES,
+        go=_go(version),
         needed_by="tests" if is_default else "runtimes",
     )
+
+
+_DIFFER = "sigs.k8s.io/structured-merge-diff/v7"
+_NEXT_REPLACES = (f"{_DIFFER} => {_DIFFER} v7.0.0",)  # the module proxy does not serve v7.0.1
 
 
 def _kube_proxy() -> Component:
@@ -120,6 +138,21 @@ def _kube_proxy() -> Component:
     )
 
 
+NEXT_SCHEDULER = f"kube-scheduler-{minor(NEXT_KUBERNETES_VERSION)}"
+"""The program of the next release that can be built: it requires none of the modules that the proxy lacks."""
+
+
+def _next_scheduler() -> Component:
+    return replace(
+        _kubernetes(NEXT_KUBERNETES_VERSION),
+        name=NEXT_SCHEDULER,
+        programs={NEXT_SCHEDULER: "k8s.io/kubernetes/cmd/kube-scheduler"},
+        replaces=_NEXT_REPLACES,
+        lacks_tests=True,
+        variable="",
+    )
+
+
 def dra_library(version: str) -> str:
     """The program that runs the library for DRA of a version of Kubernetes, be it of this or of another patch."""
     return f"dra-library-{minor(version)}"
@@ -127,21 +160,20 @@ def dra_library(version: str) -> str:
 
 def _dra_library(version: str) -> Component:
     is_next = version == NEXT_KUBERNETES_VERSION
-    module, differ = "k8s.io/dynamic-resource-allocation", "sigs.k8s.io/structured-merge-diff/v7"
+    module = "k8s.io/dynamic-resource-allocation"
     library = version.replace("v1.", "v0.", 1)
     return Component(
         name=dra_library(version),
         version=library,
         programs={dra_library(version): f"./{dra_library(version)}"},
         requires=(f"{module} {library}",),
-        # The module proxy does not serve v7.0.1, and the programs call nothing of it.
-        replaces=(f"{differ} => {differ} v7.0.0",) if is_next else (),
+        replaces=_NEXT_REPLACES if is_next else (),
         tags=(f"dra{minor(version).replace('.', '')}",),
         source="dra_program",
         lacks_tests=is_next,
         # Seconds beside a Kubernetes that is built as well, minutes without.
         needed_by="tests" if version == KUBERNETES_VERSION else "runtimes",
-        go="1.27.3" if is_next else "",
+        go=_go(version),
     )
 
 
@@ -211,6 +243,7 @@ COMPONENTS: tuple[Component, ...] = (
     *map(_kubernetes, KUBERNETES_VERSIONS),
     _kube_proxy(),
     *map(_dra_library, DRA_VERSIONS),
+    *(() if _IS_NEXT_RELEASED else (_next_scheduler(),)),
     Component(
         name="etcd",
         version="v3.6.8",

@@ -25,6 +25,8 @@ from netdra.model.errors import UNREADABLE, InvalidInputError
 from netdra.model.meta import time_of
 
 FOLDER = "objects"
+VERSIONS = "versions.json"
+"""The file with the versions of netdra, Kubernetes and the nodes' software."""
 _HINT = "the bundle is damaged; write it again"
 
 T = TypeVar("T", bound=KubernetesObject)
@@ -70,6 +72,22 @@ class RecordedClient(Client):
             return time_of(self._bundle.manifest.created)
         except ValueError as problem:
             raise InvalidInputError(f"the bundle's manifest: {problem}", hint=_HINT) from None
+
+    async def read(self, path: str, what: str, parameters: Mapping[str, str] | None = None) -> bytes:
+        """The server's version, the only one of such answers that a bundle contains.
+
+        Raises:
+            ApiError: the bundle does not contain the answer.
+            InvalidInputError: the file with it cannot be read.
+        """
+        text = self._bundle.files.get(VERSIONS)
+        if path != "/version" or text is None:
+            raise api_error(f"get {what}", Status(code=HTTPStatus.NOT_FOUND, message="the bundle does not contain it"))
+        try:
+            versions = depth.decode(_plain, text)
+        except UNREADABLE as problem:
+            raise InvalidInputError(f"{VERSIONS} cannot be read: {problem}", hint=_HINT) from None
+        return msgspec.json.encode({"gitVersion": versions.get("kubernetes")})
 
     async def page(self, resource: Resource[T], selection: Selection, *, limit: int = 0, continue_: str = "") -> Page:
         """All objects of a selection.

@@ -16,7 +16,7 @@ import msgspec
 from netdra import __version__
 from netdra.bundle.archive import MIB, LeftOut
 from netdra.bundle.content import Collected, Parts
-from netdra.bundle.recorded import objects_file
+from netdra.bundle.recorded import VERSIONS, objects_file
 from netdra.cli.why_objects import EVENTS, NODES, PODS, TAINT_RULES, WORKLOADS
 from netdra.doctor.cluster_verdicts import NETDRA_PODS, PART_LABEL
 from netdra.kube import resources
@@ -121,7 +121,7 @@ class ClusterReading:
 
         nodes = await self._attempt("versions of nodes", self._client.gather(resources.NODES, versions))
         counts = Counter(nodes or ())
-        self.collected.data["versions.json",] = {
+        self.collected.data[VERSIONS,] = {
             "netdra": __version__,
             "kubernetes": server,
             "nodes": [

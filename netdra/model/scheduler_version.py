@@ -37,7 +37,7 @@ class SchedulerVersion(NamedTuple):
 
     @classmethod
     def of_server(cls, text: str) -> SchedulerVersion:
-        """The version of a server by its own words: at least the oldest known, the newest release if they tell none."""
+        """The version that a server reports: at least the oldest known, and the newest release if it is unreadable."""
         parts = _VERSION.match(text)
         return NEWEST_SCHEDULER if parts is None else max(OLDEST_SCHEDULER, cls(int(parts[1]), int(parts[2])))
 

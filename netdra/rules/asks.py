@@ -130,7 +130,7 @@ def _choice(called: str, choice: ExactDeviceRequest | DeviceSubRequest, path: Pa
 
 
 def _without_domain(called: str, name: str, asked: Collection[str], place: Path) -> Iterator[_Judged]:
-    """A capacity that is requested without its domain, under which devices publish it (decision D80)."""
+    """A capacity that is requested without its domain, under which devices publish it (decision D82)."""
     whole = names.qualified(name)
     if whole in asked:
         what = f', request "{called}": capacity "{name}" is requested twice, also as "{whole}"'

@@ -70,7 +70,7 @@ class Row:
 
 
 def outcome_of(step: Step) -> str:
-    """What a claim got, in the words of the rows."""
+    """The devices that a claim got, or its refusal, in the words of the rows."""
     if not isinstance(step.outcome, Allocation):
         return GIVEN_UP if step.outcome is not None and step.outcome.permanent else NO_FIT
     allocation = step.outcome.claims[0].status.allocation

@@ -15,12 +15,13 @@ from netdra.bundle import archive, mapping
 from netdra.bundle.anonymity import Anonymizer
 from netdra.bundle.archive import MIB, LeftOut, Manifest
 from netdra.bundle.content import Collected, content
-from netdra.bundle.recorded import RecordedClient, objects_file
+from netdra.bundle.recorded import VERSIONS, RecordedClient, objects_file
 from netdra.cli import why_objects
 from netdra.cli.main import cli
 from netdra.cli.support_objects import KINDS
 from netdra.cli.why import lines
 from netdra.kube.client import Selection
+from netdra.model.scheduler_version import NEWEST_SCHEDULER, SchedulerVersion
 from netdra.story.objects import ClusterState
 from netdra.story.pods import pod_story
 from testbed import yaml
@@ -163,6 +164,20 @@ spec: {nodeName: worker-1}
     assert [entry.metadata.name for entry in read.drivers] == ["netdra-node-x"]
     assert [entry.name for entry in read.node_networks] == ["worker-1"]
     assert {entry.spec.node_name for entry in read.slices} == {"worker-1"}
+
+
+@pytest.mark.parametrize(
+    ("versions", "expected"),
+    [({"kubernetes": "v1.38.0-beta.0"}, SchedulerVersion(1, 38)), ({"kubernetes": 7}, NEWEST_SCHEDULER)],
+)
+def test_story_of_a_bundle_has_the_version_of_its_cluster(
+    tmp_path: Path, versions: Any, expected: SchedulerVersion
+) -> None:
+    for name, data, version in (("b", {(VERSIONS,): versions}, expected), ("without", {}, NEWEST_SCHEDULER)):
+        (tmp_path / name).write_bytes(packed(collected(scene(), data=data)))
+        client = RecordedClient(archive.read_file(tmp_path / name))
+        state = asyncio.run(why_objects.read(client, why_objects.Scope(node="worker-1")))
+        assert state.version == version
 
 
 @pytest.mark.parametrize(

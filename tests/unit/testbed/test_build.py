@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from netdra.model.scheduler_version import NEWEST_SCHEDULER, OLDEST_SCHEDULER, SchedulerVersion
 from testbed import build
 from testbed.build import BuildError, component, component_of, ensure, named_runtime, program, programs_of
 from testbed.components import (
     COMPONENTS,
     CONTAINERD_VERSIONS,
     KUBERNETES_VERSION,
+    KUBERNETES_VERSIONS,
     OLDEST_RUNTIME,
     RUNTIME,
     dra_library,
@@ -123,6 +125,11 @@ def test_an_unknown_runtime_is_reported_with_the_known_ones(monkeypatch: pytest.
     monkeypatch.setenv(RUNTIME, "containerd-1.6")
     with pytest.raises(BuildError, match=r"there are containerd, containerd-2\.3, .*cri-o"):
         named_runtime()
+
+
+def test_newest_version_of_the_scheduler_is_that_of_the_newest_release() -> None:
+    assert SchedulerVersion.parse(KUBERNETES_VERSION) == NEWEST_SCHEDULER
+    assert min(map(SchedulerVersion.parse, KUBERNETES_VERSIONS)) == OLDEST_SCHEDULER
 
 
 def test_exactly_the_expected_components_are_needed_by_tests() -> None:
