@@ -39,7 +39,7 @@ _ARP = {"arp_ignore": "1", "arp_announce": "2"}
 
 
 class SourceRouted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is added for one interface, and the sysctls as they were. Routes have no index, unless they have no link."""
+    """The additions for one interface, and the sysctls as they were. Routes have no index, unless they have no link."""
 
     if_name: str
     table: int
@@ -50,7 +50,7 @@ class SourceRouted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 def observe(called: str, if_name: str, result: StepResult, site: Site) -> SourceRouted:
-    """What a step's interface lacks for source routing. Changes nothing.
+    """The rules and routes that a step's interface lacks for source routing. Changes nothing.
 
     Args:
         called: the step as messages call it.

@@ -1,4 +1,4 @@
-"""Rules, neighbours, tables and source routing: they do what they say, a loss is drift, and undoing leaves nothing."""
+"""Rules, neighbours, tables and source routing: they take effect, a loss is drift, and undoing leaves nothing."""
 
 from __future__ import annotations
 
@@ -125,7 +125,9 @@ def test_rules_neighbours_routes_and_arp_modes_are_set_checked_and_undone(pod: B
     ],
     ids=["rule", "neighbour", "nexthops", "table"],
 )
-def test_what_is_lost_is_drift_and_the_rest_is_undone(pod: Bed, loss: tuple[str, ...], drift: str) -> None:
+def test_a_lost_rule_neighbour_or_route_is_drift_and_the_rest_is_undone(
+    pod: Bed, loss: tuple[str, ...], drift: str
+) -> None:
     before = routing(pod)
     tuned(pod, EVERYTHING)
     pod.run(*loss, inside=True)
@@ -137,7 +139,7 @@ def test_what_is_lost_is_drift_and_the_rest_is_undone(pod: Bed, loss: tuple[str,
 
 
 def test_a_rule_that_is_not_the_step_s_stays_though_it_asks_for_more(pod: Bed) -> None:
-    """The kernel deletes the first rule that has what is asked for: this one."""
+    """The kernel deletes the first rule with all fields of the message: this one."""
     foreign = ("from", "10.0.0.2", "iif", "eth1", "lookup", "100", "priority", "1000")
     pod.run("ip", "rule", "add", *foreign, inside=True)
     before = routing(pod)
