@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import msgspec
 
@@ -117,8 +117,13 @@ def undo(added: SourceRouted, site: Site) -> None:
     attempts.result()
 
 
-def check(added: SourceRouted, site: Site) -> tuple[str, ...]:
+def check(added: SourceRouted, changed: Collection[str], site: Site) -> tuple[str, ...]:
     """The rules and routes that are gone, in words; none if the interface is gone, which is a drift of its step.
+
+    Args:
+        added: the record of `observe`.
+        changed: the sysctls that later steps have set, by path.
+        site: where.
 
     Raises:
         KernelError: the kernel refused.
@@ -131,7 +136,7 @@ def check(added: SourceRouted, site: Site) -> tuple[str, ...]:
     return (
         *(f"{routing.described(entry)} is gone" for entry in lost.routing.rules),
         *(f"route to {entry.destination} in table {added.table} is gone" for entry in (*lost.routes, *lost.barriers)),
-        *(f"sysctl {path} is not {_ARP[path.rpartition('/')[2]]}" for path in lost.sysctl),
+        *(f"sysctl {path} is not {_ARP[path.rpartition('/')[2]]}" for path in lost.sysctl if path not in changed),
     )
 
 

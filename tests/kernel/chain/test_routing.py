@@ -305,9 +305,10 @@ def test_source_routing_uses_the_router_of_the_address_and_no_other_interface(be
         bed.veth(f"nic{at}", f"port{at}", up=True)
         bed.run("ip", "link", "set", f"port{at}", "up")
         given = {"address": f"10.{at + 1}.0.5/24"} | ({"gateway": router} if router else {})
+        six = {"address": f"2001:db8:{at + 1}::5/64"} | ({"gateway": "2001:db8:1::1"} if router else {})
         ipam = {
             "type": "static",
-            "addresses": [given],
+            "addresses": [given, six],
             "routes": [{"dst": f"10.{at + 50}.0.0/16", "gw": f"10.{at + 1}.0.7"}],
         }
         nic = step(f"r{at}", "host-device", f"net{at}", {"ipam": ipam}, device=device(f"nic{at}"))
@@ -321,9 +322,13 @@ def test_source_routing_uses_the_router_of_the_address_and_no_other_interface(be
     assert way("192.0.2.1", "10.1.0.5") == ("net0", "10.1.0.1")
     assert way("10.50.0.1", "10.1.0.5") == ("net0", "10.1.0.7")
     assert way("10.51.0.1", "10.2.0.5") == ("net1", "10.2.0.7")
+    assert way("2001:db8:99::1", "2001:db8:1::5") == ("net0", "2001:db8:1::1")
+    assert way("2001:db8:2::9", "2001:db8:2::5") == ("net1", None)
     assert way("192.0.2.1", "10.0.0.2") == ("eth0", "10.0.0.1")
-    with pytest.raises(Exception, match="returned non-zero"):
-        way("192.0.2.1", "10.2.0.5")
+    assert check(bed.container.sandbox, bed.settings).is_clean
+    for to, source in (("192.0.2.1", "10.2.0.5"), ("2001:db8:99::1", "2001:db8:2::5")):
+        with pytest.raises(Exception, match="returned non-zero"):
+            way(to, source)
     assert detach(bed.container.sandbox, bed.settings).is_clean
     assert differences(before, routing(bed)) == []
     assert [line for line in differences(state, bed.state()) if "nic" not in line and "port" not in line] == []
