@@ -246,7 +246,8 @@ class Executor:
         order = self._order(key)
         lost = self._lost_routes(key) + self._unrequested(key)
         if source_routing.KEY in state.undo:
-            lost += source_routing.check(msgspec.convert(state.undo[source_routing.KEY], SourceRouted), self.site)
+            routed = msgspec.convert(state.undo[source_routing.KEY], SourceRouted)
+            lost += source_routing.check(routed, self._tuned_after(key), self.site)
         if early_sysctls.KEY in state.undo:
             early = msgspec.convert(state.undo[early_sysctls.KEY], EarlySysctls)
             lost += early_sysctls.check(early, self._tuned_after(key), self.site)

@@ -136,7 +136,7 @@ def interface(facts: MachineFacts, index: int, uplinks: Uplinks) -> Interface:
 
 
 class _Stack(NamedTuple):
-    """What a link without a device of its own has of the hardware that it stands on.
+    """The facts that a link without a device of its own takes from the hardware below it.
 
     Attributes:
         nics: the links of that hardware.
@@ -184,7 +184,7 @@ def _nics(facts: MachineFacts, links: Iterable[int]) -> set[int]:
 
 
 def above(facts: MachineFacts, indexes: Iterable[int]) -> set[int]:
-    """Links, and all that stand on them, which have facts of what they stand on."""
+    """Links, and all that stand on them and take facts from below."""
     return _closure([index for index in indexes if index in facts.links], facts.upper)
 
 

@@ -81,7 +81,7 @@ class MachineFacts:
         vfs: PCI address of a VF -> its PF's address, and its index on it.
         functions: VFs that have no netdev here, by PCI address.
         rdma: PCI address or netdev name -> RDMA device.
-        rdma_mode: the machine's (`netdra.kernel.rdma.netns_mode`), "" if there is no RDMA device or it is unknown.
+        rdma_mode: the machine's (`netdra.kernel.rdma.netns_mode`), "" without an RDMA device, or if it is unknown.
         gids: RDMA device -> the GID table of its first port.
         eswitch: PCI address of a PF -> mode.
         ovs_bridges: Open vSwitch bridges by the names of their ports; None where they cannot be known.

@@ -12,12 +12,12 @@ import msgspec
 from netdra.kernel import uapi
 from netdra.kernel.errors import KernelMissingError
 from netdra.kernel.netlink import NLM_F_CREATE, NLM_F_EXCL, Socket, attribute, attributes, to_u32, u32
-from netdra.model.routing import ALL_BITS
 
 _HEADER = struct.Struct("=BBBBBBBBI")  # struct fib_rule_hdr: family, lengths, tos, table, two reserved, action, flags
 _OWN_FLAGS = 0xFFFF
 """Flags from bit 16 up are the kernel's reports: the rule's interface is missing, its target is unresolved."""
 _FAMILIES = (socket.AF_INET, socket.AF_INET6)
+ALL_BITS = 0xFFFFFFFF
 _PRIORITY_OF_VRFS = 1000
 _INVERTED = 0x2  # FIB_RULE_INVERT
 
@@ -76,7 +76,7 @@ def parse(body: bytes) -> PolicyRule:
 
 
 def key(rule: PolicyRule) -> RuleKey:
-    """What a rule asks for, as its message has it."""
+    """The conditions of a rule and its table, as its message has them."""
     family, to_length, from_length, tos, table, _, _, action, flags = _HEADER.unpack_from(rule.message)
     fields = attributes(rule.message, _HEADER.size)
     mark = _number(fields, uapi.FRA_FWMARK)

@@ -47,7 +47,7 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     provider gave it in `called`, no `if_name`, and in `file_problem` why the file is not available to any pod now.
     `bus` and `bus_address` are the place of a device that is not a PCI function ("usb", "vmbus", "auxiliary",
     "virtio").
-    What stands on hardware (a bond, a VLAN, a macvlan, a bridge with one uplink) has the PCIe root, NUMA node and
+    A link above hardware (a bond, a VLAN, a macvlan, a bridge with one uplink) has the PCIe root, NUMA node and
     physical network of that hardware, if it is one; of several PCIe roots, `pcie_roots` has all.
     `rdma_mode` is the node's, of devices with RDMA: "shared" if all network namespaces see all RDMA devices,
     "exclusive" if each is in one. A port of `gid_entries` GIDs enters each address for `gid_versions` versions of RoCE.

@@ -1,7 +1,7 @@
 """The sysctls that a step states for its interface and its pod's namespace, and which of them it may state.
 
 `Step.sysctls` are set before the step makes or moves its interface, so that the kernel has them when the interface
-comes up. Those of the step's own interface in `OWN` concern nobody else; a policy allows others for pods with its
+comes up. Those of the step's own interface in `OWN` do not concern other pods; a policy allows others for pods with its
 devices.
 Asked by `netdra.rules.sysctls` and `netdra.steps.early_sysctls`. Pure.
 """

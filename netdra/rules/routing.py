@@ -51,7 +51,7 @@ def errors(compiled: Graph) -> Iterator[Finding]:
 
 
 def unwise(compiled: Graph, plan: Plan) -> Iterator[Finding]:
-    """What the kernel accepts and is hardly meant: rails in one network, rules for tables without routes.
+    """Routing that the kernel accepts and is hardly meant: rails in one network, rules for tables without routes.
 
     Args:
         compiled: a sound topology.

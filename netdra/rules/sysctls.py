@@ -1,6 +1,6 @@
-"""The sysctls that steps state: keys that are not the network's, values that do not fit, and what no policy allows.
+"""The sysctls that steps state: keys that are not the network's, wrong values, and settings without permission.
 
-`check` is called for plans; of allocated devices it knows what their policies allow (`Exposure.allowedSysctls`). Pure.
+`errors` is called for topologies, `forbidden` for plans with the devices' policies (`Exposure.allowedSysctls`). Pure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _DISABLED = ("1", "true")
 
 
 def errors(compiled: Graph) -> Iterator[Finding]:
-    """The errors in the sysctls of a topology's steps, whatever devices they get."""
+    """The errors in the sysctls of a topology's steps, for any devices."""
     for step in compiled.steps:
         if step.sysctls and (step.type in WITHOUT_NETDEV or (step.type == "rdma" and not step.is_root)):
             what = f"sysctls are set, but a step of type {step.type} does not make an interface"

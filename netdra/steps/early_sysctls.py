@@ -3,7 +3,7 @@
 Once an interface is up, the kernel takes router advertisements and checks addresses for duplicates: a setting that
 comes later comes too late. An interface that is made in a namespace, or moved into it, has the namespace's defaults
 (net/ipv6/addrconf.c, ipv6_add_dev; net/ipv4/devinet.c, inetdev_init). So the defaults have the step's values while the
-step runs, whatever it is: built in or a program. Called by `netdra.chain.execute`, which runs the steps of such a pod
+step runs, be it built in or a program. Called by `netdra.chain.execute`, which runs the steps of such a pod
 one after the other.
 """
 
@@ -27,7 +27,7 @@ KEY = "sysctls"
 
 
 class EarlySysctls(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Settings by path: the step's values, those of its interface with the interface's name, and what was before.
+    """Settings by path: the step's values, those of its interface with the interface's name, and the former ones.
 
     `defaults` are the namespace's defaults while the step runs. `former` has the values of all that existed before.
     """

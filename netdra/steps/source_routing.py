@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import msgspec
 
@@ -39,7 +39,7 @@ _ARP = {"arp_ignore": "1", "arp_announce": "2"}
 
 
 class SourceRouted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is added for one interface, and the sysctls as they were. Routes have no index, unless they have no link."""
+    """The additions for one interface, and the sysctls as they were. Routes have no index, unless they have no link."""
 
     if_name: str
     table: int
@@ -50,7 +50,7 @@ class SourceRouted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 def observe(called: str, if_name: str, result: StepResult, site: Site) -> SourceRouted:
-    """What a step's interface lacks for source routing. Changes nothing.
+    """The rules and routes that a step's interface lacks for source routing. Changes nothing.
 
     Args:
         called: the step as messages call it.
@@ -117,8 +117,13 @@ def undo(added: SourceRouted, site: Site) -> None:
     attempts.result()
 
 
-def check(added: SourceRouted, site: Site) -> tuple[str, ...]:
+def check(added: SourceRouted, changed: Collection[str], site: Site) -> tuple[str, ...]:
     """The rules and routes that are gone, in words; none if the interface is gone, which is a drift of its step.
+
+    Args:
+        added: the record of `observe`.
+        changed: the sysctls that later steps have set, by path.
+        site: where.
 
     Raises:
         KernelError: the kernel refused.
@@ -131,7 +136,7 @@ def check(added: SourceRouted, site: Site) -> tuple[str, ...]:
     return (
         *(f"{routing.described(entry)} is gone" for entry in lost.routing.rules),
         *(f"route to {entry.destination} in table {added.table} is gone" for entry in (*lost.routes, *lost.barriers)),
-        *(f"sysctl {path} is not {_ARP[path.rpartition('/')[2]]}" for path in lost.sysctl),
+        *(f"sysctl {path} is not {_ARP[path.rpartition('/')[2]]}" for path in lost.sysctl if path not in changed),
     )
 
 

@@ -366,7 +366,7 @@ def test_a_link_that_goes_down_and_up_is_seen(pfs: tuple[PF, ...], watcher: Watc
     assert interface(up, pf).link_speed == int(Path(f"/sys/class/net/{pf.name}/speed").read_text())
 
 
-def test_a_bond_and_what_stands_on_it_follow_the_hardware_below_them(pfs: tuple[PF, ...], watcher: Watcher) -> None:
+def test_a_bond_and_the_links_on_it_follow_the_hardware_below_them(pfs: tuple[PF, ...], watcher: Watcher) -> None:
     """Two VFs of one PF, then one of each PF: the PCIe root and the NUMA node are those of all, or none."""
     near, far = (pf.vf(number) for pf, number in ((pfs[0], 5), (pfs[1], 5)))
     names = [near.name, pfs[0].vf(6).name, far.name]

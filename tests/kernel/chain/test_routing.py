@@ -1,4 +1,4 @@
-"""Rules, neighbours, tables and source routing: they do what they say, a loss is drift, and undoing leaves nothing."""
+"""Rules, neighbours, tables and source routing: they take effect, a loss is drift, and undoing leaves nothing."""
 
 from __future__ import annotations
 
@@ -125,7 +125,9 @@ def test_rules_neighbours_routes_and_arp_modes_are_set_checked_and_undone(pod: B
     ],
     ids=["rule", "neighbour", "nexthops", "table"],
 )
-def test_what_is_lost_is_drift_and_the_rest_is_undone(pod: Bed, loss: tuple[str, ...], drift: str) -> None:
+def test_a_lost_rule_neighbour_or_route_is_drift_and_the_rest_is_undone(
+    pod: Bed, loss: tuple[str, ...], drift: str
+) -> None:
     before = routing(pod)
     tuned(pod, EVERYTHING)
     pod.run(*loss, inside=True)
@@ -137,7 +139,7 @@ def test_what_is_lost_is_drift_and_the_rest_is_undone(pod: Bed, loss: tuple[str,
 
 
 def test_a_rule_that_is_not_the_step_s_stays_though_it_asks_for_more(pod: Bed) -> None:
-    """The kernel deletes the first rule that has what is asked for: this one."""
+    """The kernel deletes the first rule with all fields of the message: this one."""
     foreign = ("from", "10.0.0.2", "iif", "eth1", "lookup", "100", "priority", "1000")
     pod.run("ip", "rule", "add", *foreign, inside=True)
     before = routing(pod)
@@ -303,9 +305,10 @@ def test_source_routing_uses_the_router_of_the_address_and_no_other_interface(be
         bed.veth(f"nic{at}", f"port{at}", up=True)
         bed.run("ip", "link", "set", f"port{at}", "up")
         given = {"address": f"10.{at + 1}.0.5/24"} | ({"gateway": router} if router else {})
+        six = {"address": f"2001:db8:{at + 1}::5/64"} | ({"gateway": "2001:db8:1::1"} if router else {})
         ipam = {
             "type": "static",
-            "addresses": [given],
+            "addresses": [given, six],
             "routes": [{"dst": f"10.{at + 50}.0.0/16", "gw": f"10.{at + 1}.0.7"}],
         }
         nic = step(f"r{at}", "host-device", f"net{at}", {"ipam": ipam}, device=device(f"nic{at}"))
@@ -319,9 +322,13 @@ def test_source_routing_uses_the_router_of_the_address_and_no_other_interface(be
     assert way("192.0.2.1", "10.1.0.5") == ("net0", "10.1.0.1")
     assert way("10.50.0.1", "10.1.0.5") == ("net0", "10.1.0.7")
     assert way("10.51.0.1", "10.2.0.5") == ("net1", "10.2.0.7")
+    assert way("2001:db8:99::1", "2001:db8:1::5") == ("net0", "2001:db8:1::1")
+    assert way("2001:db8:2::9", "2001:db8:2::5") == ("net1", None)
     assert way("192.0.2.1", "10.0.0.2") == ("eth0", "10.0.0.1")
-    with pytest.raises(Exception, match="returned non-zero"):
-        way("192.0.2.1", "10.2.0.5")
+    assert check(bed.container.sandbox, bed.settings).is_clean
+    for to, source in (("192.0.2.1", "10.2.0.5"), ("2001:db8:99::1", "2001:db8:2::5")):
+        with pytest.raises(Exception, match="returned non-zero"):
+            way(to, source)
     assert detach(bed.container.sandbox, bed.settings).is_clean
     assert differences(before, routing(bed)) == []
     assert [line for line in differences(state, bed.state()) if "nic" not in line and "port" not in line] == []

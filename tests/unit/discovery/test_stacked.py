@@ -1,4 +1,4 @@
-"""What stands on hardware has its PCIe root, NUMA node and physical network, at any height, and as long as it does."""
+"""A link above hardware has its PCIe root, NUMA node and physical network, at any height."""
 
 from __future__ import annotations
 

@@ -22,9 +22,10 @@ from netdra.model.topology import NetworkTopology, NeutronRequest
 from netdra.networks.errors import AddressError
 from netdra.neutron.errors import NeutronError
 from netdra.node.sandboxes.table import Life, Phase
-from netdra.steps.addressing import RouteParams
+from netdra.steps.addressing import NextHopParams, RouteParams
 from netdra.steps.builtin import TYPES
 from netdra.steps.contract import Params
+from netdra.steps.routing import NeighbourParams, RuleParams
 from netdra.topology import plain
 from netdra.topology.interfaces import MAKERS
 from netdra.topology.references import FIELDS
@@ -73,7 +74,8 @@ def test_every_parameter_of_a_step_is_on_the_page_and_no_other(kind: str) -> Non
     common = {field.encode_name for field in msgspec.structs.fields(Params)}
     known = {field.encode_name for field in msgspec.structs.fields(TYPES[kind].params)} - common
     if kind == "tuning":
-        known |= {field.encode_name for field in msgspec.structs.fields(RouteParams)}
+        parts = (RouteParams, NextHopParams, RuleParams, NeighbourParams)
+        known |= {field.encode_name for part in parts for field in msgspec.structs.fields(part)}
     cells = "".join("|".join(row.split("|")[1:3]) for row in text.splitlines() if row.startswith("| `"))
     named = set(re.findall(r"`([A-Za-z_]+)`", cells))
     assert known <= named

@@ -1,4 +1,4 @@
-"""Sysctls that steps state: what a topology may always state, what a policy allows, and what cannot be set."""
+"""Sysctls that steps state: those that a topology may always state, those of policies, and errors."""
 
 from __future__ import annotations
 
@@ -71,6 +71,6 @@ def test_a_policy_allows_sysctls_beside_those_of_the_interface(
         assert [text.startswith(named) for text in found] == [True] * (not allowed)
 
 
-def test_a_policy_that_allows_what_is_no_setting_of_networks_is_an_error() -> None:
+def test_a_policy_with_a_setting_outside_net_is_an_error() -> None:
     (error,) = check(policy("p", "true", allowedSysctls=["kernel.*"]))
     assert '"kernel.*" is not a setting below net' in error
