@@ -40,7 +40,7 @@ RARE = {
     "netdra_plugin_left_alone",
     "netdra_reflector_failures_total",
 }
-"""What exists only after a CNI plugin has hung, the API server has rejected a watch, or a claim has a bandwidth."""
+"""What exists only after a CNI plugin has hung, the API server has rejected a watch, or a policy has health rules."""
 NAMED = re.compile(r"\bnetdra_[a-z_]+")
 
 

@@ -231,7 +231,7 @@ def _fail(*_: object) -> dict[DeviceKey, dict[str, int]]:
 
 
 def _clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """A clock that goes on when it is called."""
+    """A clock, which a call moves on by some seconds."""
     now = [1000.0]
     monkeypatch.setattr(service.time, "monotonic", lambda: now[0])
 
