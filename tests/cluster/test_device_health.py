@@ -148,7 +148,7 @@ def test_the_controllers_account_writes_no_other_taint(control_plane: ControlPla
         written["metadata"]["labels"] = labels
         return denial(account, "create", "--dry-run=server", "-f", "-", text=json.dumps(written))
 
-    wrong = (
+    wrong: tuple[tuple[str, Object, dict[str, str]], ...] = (
         ("mine", right, labels),
         ("netdra-health-x", right, {}),
         ("netdra-health-x", {**right, "deviceSelector": {"driver": DRIVER}}, labels),

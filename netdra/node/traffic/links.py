@@ -2,7 +2,8 @@
 
 The host sees no event of a link in another namespace, except on a socket for all namespaces (decision D84). An event
 names a namespace; its links are then read. Changes are given to `on_change` in the event loop: the claim's condition,
-an event of the pod and the kubelet's health of the device follow from them (`netdra.node.sandboxes.hooks.Attachments.report_links`).
+an event of the pod and the kubelet's health of the device follow from them
+(`netdra.node.sandboxes.hooks.Attachments.report_links`).
 """
 
 from __future__ import annotations
