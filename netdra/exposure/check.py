@@ -27,10 +27,12 @@ from netdra.exposure.capacities import (
 )
 from netdra.model import names
 from netdra.model.errors import sentence
+from netdra.model.health import COUNTERS, RDMA, is_known
 from netdra.model.inventory import Interface, InventoryNode, attributes
 from netdra.model.kept import KEEPING_TYPES, faults
 from netdra.model.meta import LabelSelector
 from netdra.model.policy import MAX_PLUGINS, MAX_SUFFIX, DeviceExposurePolicy, Exposure, SupportedCNIPlugin
+from netdra.model.suggestions import hint
 
 _PLUGIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}\Z", re.ASCII)
 _SUFFIX = re.compile(r"[a-z0-9-]*[a-z0-9]\Z", re.ASCII)
@@ -92,7 +94,22 @@ def check_exposure(exposure: Exposure) -> tuple[str, ...]:
         *(pooling_errors(exposure) if exposure.pooled_vfs is not None else sharing_errors(exposure)),
         *bandwidth_errors(exposure),
         *_keep_errors(exposure),
+        *_health_errors(exposure),
     )
+
+
+def _health_errors(exposure: Exposure) -> Iterator[str]:
+    seen: set[str] = set()
+    for place, rule in enumerate(exposure.health):
+        path = f"spec.exposure.health[{place}]"
+        if rule.name in seen:
+            yield f'{path}.name: "{rule.name}" already exists; give each rule a name of its own'
+        seen.add(rule.name)
+        if not is_known(rule.counter):
+            next_step = hint(rule.counter, (*COUNTERS, f"{RDMA}symbol_error"))
+            yield f'{path}.counter: counter "{rule.counter}" is not known; {next_step}'
+        if rule.recover_below is not None and rule.recover_below > rule.at_least:
+            yield f"{path}.recoverBelow: {rule.recover_below} must be at most atLeast, {rule.at_least}"
 
 
 def _selector_errors(policy: DeviceExposurePolicy) -> Iterator[str]:
