@@ -25,14 +25,13 @@ from netdra.exposure.capacities import (
     value_errors,
     written_errors,
 )
-from netdra.model import names
+from netdra.model import names, suggestions
 from netdra.model.errors import sentence
 from netdra.model.health import COUNTERS, RDMA, is_known
 from netdra.model.inventory import Interface, InventoryNode, attributes
 from netdra.model.kept import KEEPING_TYPES, faults
 from netdra.model.meta import LabelSelector
 from netdra.model.policy import MAX_PLUGINS, MAX_SUFFIX, DeviceExposurePolicy, Exposure, SupportedCNIPlugin
-from netdra.model.suggestions import hint
 
 _PLUGIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}\Z", re.ASCII)
 _SUFFIX = re.compile(r"[a-z0-9-]*[a-z0-9]\Z", re.ASCII)
@@ -106,7 +105,7 @@ def _health_errors(exposure: Exposure) -> Iterator[str]:
             yield f'{path}.name: "{rule.name}" already exists; give each rule a name of its own'
         seen.add(rule.name)
         if not is_known(rule.counter):
-            next_step = hint(rule.counter, (*COUNTERS, f"{RDMA}symbol_error"))
+            next_step = suggestions.hint(rule.counter, (*COUNTERS, f"{RDMA}symbol_error"))
             yield f'{path}.counter: counter "{rule.counter}" is not known; {next_step}'
         if rule.recover_below is not None and rule.recover_below > rule.at_least:
             yield f"{path}.recoverBelow: {rule.recover_below} must be at most atLeast, {rule.at_least}"

@@ -35,6 +35,7 @@ FOR, RANGE = "1s", "10s"
 """What durations are shortened to."""
 RESOLVED_WITHIN = 90.0
 RARE = {
+    "netdra_device_faults",
     "netdra_pod_network_bandwidth_bytes",
     "netdra_controller_ranges",
     "netdra_plugin_left_alone",
