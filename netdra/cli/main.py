@@ -47,6 +47,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "why": ("netdra.cli.why", "Show why a pod, claim, device, topology or network of the cluster does not work."),
     "get": ("netdra.cli.get", "List the devices of nodes, and which claim and pod uses each."),
     "top": ("netdra.cli.top", "Show how many devices are allocated and free, by node, class and PF."),
+    "wire": ("netdra.cli.wire", "Measure the wire between two pods: loss, rate and path MTU, by interface."),
     "console": ("netdra.cli.console", "Serve a read-only web page of the cluster's devices and networks."),
     "doctor": (
         "netdra.cli.doctor",

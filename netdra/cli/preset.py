@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 
 import click
+import msgspec
 from click.core import ParameterSource
 
 from netdra.cli import shared as shared_options
 from netdra.cli import terminal
+from netdra.health.defaults import RULES
 from netdra.model.errors import TemporaryError
 from netdra.model.meta import ObjectMeta
 from netdra.model.policy import (
@@ -55,6 +57,11 @@ _TYPE = 'device.attributes["dra.networking"].type'
 )
 @click.option("--host-uplink", is_flag=True, help="Also offer the interfaces that carry the node's traffic.")
 @click.option(
+    "--health",
+    is_flag=True,
+    help="Also define thresholds of error counters: link flaps, symbol and CRC errors, PCIe links (docs/health.md).",
+)
+@click.option(
     "--create",
     is_flag=True,
     help="Create the policy in the cluster when netdra is ready. An existing policy with this name is not changed.",
@@ -68,6 +75,7 @@ def command(
     bandwidth: int,
     lanes: int,
     host_uplink: bool,
+    health: bool,
     create: bool,
     cluster: shared_options.ClusterAccess,
     output: str,
@@ -97,6 +105,8 @@ def command(
         policy = shared(name, chosen, types, host_uplink=host_uplink)
     else:
         policy = pooled_vfs(name, chosen, bandwidth=bandwidth, lanes=lanes)
+    if health:
+        policy = with_health(policy)
     if create:
         made = shared_options.run(_create(policy, cluster))
         stays = "already exists and is not changed; print the preset's policy without --create to compare"
@@ -134,6 +144,12 @@ async def _create(policy: DeviceExposurePolicy, cluster: shared_options.ClusterA
                 await asyncio.sleep(wait)
             else:
                 return True
+
+
+def with_health(policy: DeviceExposurePolicy) -> DeviceExposurePolicy:
+    """A policy with the default thresholds of error counters."""
+    exposure = msgspec.structs.replace(policy.spec.exposure or Exposure(), health=RULES)
+    return msgspec.structs.replace(policy, spec=msgspec.structs.replace(policy.spec, exposure=exposure))
 
 
 def shared(name: str, plugin: str, types: tuple[str, ...], *, host_uplink: bool) -> DeviceExposurePolicy:

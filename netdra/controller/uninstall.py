@@ -26,6 +26,7 @@ from netdra.kube.resources import (
     CNI_PLUGINS,
     CUSTOM_DEVICE_ROLLOUTS,
     DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
     ENDPOINT_SLICES,
     NEUTRON_PORTS,
     NODE_NETWORKS,
@@ -143,6 +144,7 @@ _OWN_OBJECTS: tuple[tuple[Resource[Any], Callable[[Any], bool]], ...] = (
         (kind, lambda _: True)
         for kind in (NODE_NETWORKS, TOPOLOGY_USAGES, POLICY_ROLLOUTS, CUSTOM_DEVICE_ROLLOUTS, POD_ADDRESSES)
     ),
+    (DEVICE_TAINT_RULES, lambda rule: names.HEALTH_LABEL in rule.metadata.labels),
     (RESOURCE_SLICES, lambda resource_slice: resource_slice.spec.driver == names.DRIVER),
 )
 """Kinds, and whether an object of the kind is one that only netdra's processes make."""

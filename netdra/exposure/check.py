@@ -25,9 +25,10 @@ from netdra.exposure.capacities import (
     value_errors,
     written_errors,
 )
-from netdra.model import names, sysctls
+from netdra.model import names, suggestions, sysctls
 from netdra.model.errors import InvalidInputError
 from netdra.model.findings import Finding, Path
+from netdra.model.health import COUNTERS, RDMA, is_known
 from netdra.model.inventory import Interface, InventoryNode, attributes
 from netdra.model.kept import KEEPING_TYPES, faults
 from netdra.model.meta import LabelSelector
@@ -95,7 +96,23 @@ def check_exposure(exposure: Exposure) -> tuple[Finding, ...]:
         *(pooling_errors(exposure) if exposure.pooled_vfs is not None else sharing_errors(exposure)),
         *bandwidth_errors(exposure),
         *_keep_errors(exposure),
+        *_health_errors(exposure),
     )
+
+
+def _health_errors(exposure: Exposure) -> Iterator[Finding]:
+    seen: set[str] = set()
+    for index, rule in enumerate(exposure.health):
+        path: Path = (*_EXPOSURE, "health", index)
+        if rule.name in seen:
+            yield Finding(f'"{rule.name}" already exists', "give each rule a name of its own", (*path, "name"))
+        seen.add(rule.name)
+        if not is_known(rule.counter):
+            hint = suggestions.hint(rule.counter, (*COUNTERS, f"{RDMA}symbol_error"))
+            yield Finding(f'counter "{rule.counter}" is not known', hint, (*path, "counter"))
+        if rule.recover_below is not None and rule.recover_below > rule.at_least:
+            what = f"recoverBelow {rule.recover_below} must be at most atLeast, {rule.at_least}"
+            yield Finding(what, path=(*path, "recoverBelow"))
 
 
 def _selector_errors(policy: DeviceExposurePolicy) -> Iterator[Finding]:

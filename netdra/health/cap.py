@@ -47,7 +47,7 @@ class Granted(msgspec.Struct, frozen=True):
 def most(devices: int, percent: int) -> int:
     """How many of so many devices may be tainted: the share, rounded down, and one in any case.
 
-    Without the one, a node with a single NIC could never lose a broken one. 0 percent is none.
+    Without the one, a node with a single NIC could never lose a broken one. With 0 percent, the result is 0.
     """
     return max(1, devices * percent // 100) if percent and devices else 0
 

@@ -21,7 +21,7 @@ SHOWN = 4
 def increase(before: int, now: int) -> int:
     """The increase between two values of a counter, never more than really happened.
 
-    After a reset, it is what was counted since then.
+    After a reset, it is the value, which was counted since then.
     """
     if now >= before:
         return now - before

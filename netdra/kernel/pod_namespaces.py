@@ -115,7 +115,7 @@ def id_of(sock: Socket, descriptor: int) -> int:
 
 
 def assigned_id(sock: Socket, descriptor: int) -> int:
-    """The id that an open namespace has in the namespace of a socket; it gets one if it has none.
+    """The id that an open namespace has in the namespace of a socket; it gets one if it lacks it.
 
     Raises:
         KernelError: the descriptor is of no network namespace, or the kernel refused.

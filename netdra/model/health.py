@@ -32,7 +32,14 @@ LINK_COUNTERS = (
     "tx_fifo_errors",
 )
 """The error counters of every link (struct rtnl_link_stats64)."""
-_PATTERN = rf"^({'|'.join((*LINK_COUNTERS, LINK_FLAPS, PCIE_DEGRADED))}|{RDMA}[a-z0-9_]{{1,63}})$"
+COUNTERS = (*LINK_COUNTERS, LINK_FLAPS, PCIE_DEGRADED)
+"""The counters and facts beside those of RDMA ports."""
+_PATTERN = "^[a-z][a-z0-9_]{0,79}$"
+
+
+def is_known(counter: str) -> bool:
+    """Whether a counter can be read; the names of RDMA ports' counters are their drivers'."""
+    return counter in COUNTERS or (counter.startswith(RDMA) and counter != RDMA)
 
 
 class HealthRule(

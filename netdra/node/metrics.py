@@ -161,6 +161,12 @@ step_type = Values()
 """The `type` label of a step: a CNI type; the number of its values is bounded."""
 
 
+FAULTS = NODE.gauge(
+    "netdra_device_faults",
+    "Thresholds of policies that counters of this node's devices exceed; effect is Report, NoSchedule or NoExecute.",
+    "effect",
+)
+
 # Traffic of pods. The names are those of node_exporter's `node_network_*` (after /proc/net/dev), the labels those of
 # kube-state-metrics and cAdvisor, so that queries join them without relabelling.
 TRAFFIC_SECONDS = NODE.histogram(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from netdra.model.claim import ResourceClaim
-from netdra.model.names import DRIVER
-from netdra.model.node_network import InterfaceGroup
+from netdra.model.names import DRIVER, UNHEALTHY
+from netdra.model.node_network import DeviceFault, InterfaceGroup
 from netdra.model.resource import DeviceTaint
 from netdra.model.suggestions import hint, listed
 from netdra.slices.allocator import claim_key
@@ -22,6 +22,7 @@ _TAINTS = {
     f"{DRIVER}/trouble": "follow the reason that the taint names",
     f"{DRIVER}/withdrawn": "let a policy offer it again, or end the pod that still has it",
 }
+_REPAIR = "check the cable, the transceiver and the switch's port, or correct the threshold: docs/health.md"
 
 
 def device_story(cluster: ClusterState, node: str, name: str) -> Story:
@@ -56,8 +57,11 @@ def _statements(cluster: ClusterState, found: DeviceInSlice) -> Iterator[Stateme
     for taint in found.device.blocking_taints:
         value = f"={taint.value}" if taint.value else ""
         text = f"the taint {taint.key}{value}:{taint.effect} keeps claims without a toleration off the device"
-        step = _rule(cluster, found, taint) or taint_step(taint.key)
+        if taint.key == UNHEALTHY and _faults(cluster, found):
+            continue
+        step = _TAINTS.get(taint.key) or _rule(cluster, found, taint) or taint_step(taint.key)
         yield wrong(about, text, step, reason="Tainted", time=taint.time_added or "")
+    yield from _unhealthy(cluster, found, about)
     for claim in _holders(cluster, found):
         pods = listed((entry.name for entry in claim.status.reserved_for), 3) or "no pod"
         yield fact(about, f"allocated to ResourceClaim {claim_key(claim)}, used by {pods}")
@@ -67,6 +71,24 @@ def _statements(cluster: ClusterState, found: DeviceInSlice) -> Iterator[Stateme
 def taint_step(key: str) -> str:
     """What to do about a device's taint."""
     return _TAINTS.get(key, "remove the taint, or tolerate it")
+
+
+def _faults(cluster: ClusterState, found: DeviceInSlice) -> tuple[DeviceFault, ...]:
+    """The faults of a device that its node reports."""
+    report = cluster.report(found.node)
+    faults = report.status.faults if report is not None and report.status is not None else ()
+    return tuple(fault for fault in faults if (fault.pool, fault.device) == (found.pool, found.device.name))
+
+
+def _unhealthy(cluster: ClusterState, found: DeviceInSlice, about: str) -> Iterator[Statement]:
+    """The faults of a device, and whether it is tainted for them."""
+    tainted = any(taint.key == UNHEALTHY for taint in found.device.blocking_taints)
+    for fault in _faults(cluster, found):
+        wanted = fault.effect != "Report"
+        taint = f"tainted with {fault.effect}" if tainted and wanted else ""
+        beyond = "not tainted: too many devices are faulty at this time (event HealthCapReached)" if wanted else ""
+        effect = taint or beyond or "only reported"
+        yield wrong(about, f"{fault.text}; {effect}", _REPAIR, reason="Faulty", time=fault.since)
 
 
 def _capacity(found: DeviceInSlice) -> Iterator[str]:

@@ -13,7 +13,7 @@ import msgspec
 
 from netdra.model.claim import ResourceClaim, ResourceClaimSpec
 from netdra.model.errors import InvalidInputError
-from netdra.model.names import DRIVER
+from netdra.model.names import DRIVER, UNHEALTHY
 from netdra.model.resource import ResourceSlice
 from netdra.model.suggestions import listed
 from netdra.slices.allocator import Allocation, Allocator, Explanation, Obstacle, claim_key
@@ -228,6 +228,8 @@ def _untaint(cluster: ClusterState, obstacles: Sequence[Obstacle]) -> str:
     texts = [entry.text for entry in obstacles if entry.kind == "taint"]
     for rule in cluster.applied_rules:
         taint = rule.spec.taint
+        if taint.key == UNHEALTHY:
+            continue
         value = f"={taint.value}" if taint.value else ""
         if any(f"{taint.key}{value}:{taint.effect}" in text for text in texts):
             return f'DeviceTaintRule "{rule.metadata.name}" sets the taint: remove the rule, or tolerate the taint'
@@ -241,5 +243,6 @@ _OF_NETDRA = {
     "link-down": "connect the link or its switch port: the interface has no carrier",
     "gone": "restore the interface, or end the pod that still has the device",
     "trouble": "follow the taint's reason: kubectl describe resourceslice",
+    "unhealthy": "netdra why device NODE/DEVICE has the counter: repair the device, or correct its policy's threshold",
     "withdrawn": "let a policy offer the device again, or choose another one",
 }

@@ -43,6 +43,7 @@ INSTALLED = (
     "rights.yaml",
     "own-node.yaml",
     "own-controller.yaml",
+    "own-taints.yaml",
     "own-schemas.yaml",
     "own-daemonsets.yaml",
     "own-neutron-ports.yaml",

@@ -67,6 +67,7 @@ CONTROLLER: Rights = {
     f"podnetworks/status.{OURS}": frozenset({"patch"}),
     f"podaddresses.{OURS}": READ | {"create", "update", "delete"},
     f"deviceclasses.{DRA}": READ | {"create", "update", "delete"},
+    f"devicetaintrules.{DRA}": frozenset({"list", "watch", "create", "update", "delete"}),
     f"networktopologies.{OURS}": READ | {"patch"},
     f"networktopologies/status.{OURS}": frozenset({"patch"}),
     f"networktopologies/finalizers.{OURS}": frozenset({"update"}),

@@ -116,8 +116,8 @@ def _of_hardware(device: SampledDevice, sysfs: Sysfs) -> dict[str, int]:
 def pcie_degraded(sysfs: Sysfs, address: str) -> bool | None:
     """Whether a PCIe link is slower or narrower than both of its ends support; None if that cannot be read.
 
-    Follows the kernel's Documentation/ABI/testing/sysfs-bus-pci. A fast card in a slow slot is no fault: the slot's
-    port, the device above, has its own limits. A VF has no link of its own and is unknown.
+    Follows the kernel's Documentation/ABI/testing/sysfs-bus-pci. A fast card in a slow slot is not degraded: the
+    slot's port, the device above, has its own limits. A VF has no link of its own and is unknown.
     """
     folder = f"bus/pci/devices/{address}"
     port = f"{folder}/.."

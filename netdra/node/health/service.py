@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, get_args
 
 import msgspec
 
@@ -21,10 +22,11 @@ from netdra.health.watch import DeviceKey, Fault, HealthWatch, WatchedDevice
 from netdra.kernel.sysfs import Sysfs
 from netdra.kube.events import ObjectReference, Occurrence
 from netdra.model.errors import UNREADABLE, NetdraError
-from netdra.model.health import HealthRule
+from netdra.model.health import HealthEffect, HealthRule
 from netdra.model.meta import time_text
 from netdra.model.node_network import MAX_FAULTS, DeviceFault
 from netdra.model.plan import PlannedDevice
+from netdra.node import metrics
 from netdra.node.health.sampling import SampledDevice, read
 from netdra.node.traffic.interfaces import PodInterface
 from netdra.node.traffic.links import NamespacesOf
@@ -165,6 +167,9 @@ class DeviceHealthWatch:
         # The strongest effects first: the controller sees those.
         order = sorted(present.values(), key=lambda report: (report.effect == "Report", report.since, _key(report)))
         self.faults = tuple(order[:MAX_FAULTS])
+        counts = Counter(report.effect for report in order)
+        for effect in get_args(HealthEffect):
+            metrics.FAULTS.labels(effect).set(counts[effect])
 
     def _tell(self, kind: str, reason: str, note: str) -> None:
         log.warning("%s", note) if kind == "Warning" else log.info("%s", note)
@@ -187,7 +192,7 @@ class DeviceHealthWatch:
         except FileNotFoundError:
             return ()
         except (OSError, *UNREADABLE) as problem:
-            log.warning("%s cannot be read: %s; faults of devices begin anew", self._path, problem)
+            log.warning("%s cannot be read: %s; faults of devices begin again", self._path, problem)
             return ()
         return kept.faults if kept.boot_id == boot_id() else ()
 

@@ -1,8 +1,8 @@
 """Watches the links of pods' interfaces: carrier, speed, and how often the carrier came and went.
 
 The host sees no event of a link in another namespace, except on a socket for all namespaces (decision D84). An event
-names a namespace; its links are then read. What changed is given to `on_change` in the event loop: the claim's
-condition, an event of the pod and the kubelet's health of the device follow from it
+names a namespace; its links are then read. Changes are given to `on_change` in the event loop: the claim's condition,
+an event of the pod and the kubelet's health of the device follow from them
 (`netdra.node.sandboxes.hooks.Attachments.report_links`).
 """
 
@@ -115,7 +115,7 @@ class PodLinks:
         self.changed = Signal()
 
     def look(self) -> None:
-        """Look at all pods soon: one has got its network, or has lost it."""
+        """Read all links soon: a pod has got its network, or has lost it."""
         self._all_due = True
         self._woken.set()
 

@@ -35,12 +35,13 @@ FOR, RANGE = "1s", "10s"
 """What durations are shortened to."""
 RESOLVED_WITHIN = 90.0
 RARE = {
+    "netdra_device_faults",
     "netdra_pod_network_bandwidth_bytes",
     "netdra_controller_ranges",
     "netdra_plugin_left_alone",
     "netdra_reflector_failures_total",
 }
-"""What exists only after a CNI plugin has hung, the API server has rejected a watch, or a claim has a bandwidth."""
+"""What exists only after a CNI plugin has hung, the API server has rejected a watch, or a policy has health rules."""
 NAMED = re.compile(r"\bnetdra_[a-z_]+")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -231,9 +232,9 @@ def _fail(*_: object) -> dict[DeviceKey, dict[str, int]]:
 
 
 def _clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """A clock that goes on when it is called."""
+    """A clock, which a call moves on by some seconds."""
     now = [1000.0]
-    monkeypatch.setattr(service.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
 
     def go_on(seconds: float) -> None:
         now[0] += seconds

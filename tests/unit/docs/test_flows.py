@@ -40,6 +40,6 @@ def test_the_page_has_every_queue() -> None:
     assert made == set(re.findall(r"^\| `([\w-]+)` \|", PAGE, re.MULTILINE))
 
 
-def test_each_of_the_eleven_flows_is_there() -> None:
-    assert len(re.findall(r"^\| what \| where \| by \| bound \|$", PAGE, re.MULTILINE)) == 11
+def test_each_of_the_thirteen_flows_is_there() -> None:
+    assert len(re.findall(r"^\| what \| where \| by \| bound \|$", PAGE, re.MULTILINE)) == 13
     assert len(NAMED) > 40

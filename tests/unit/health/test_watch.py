@@ -1,4 +1,4 @@
-"""Faults begin and end by evidence alone, whatever the samples are; no reset, gap or wrap makes one."""
+"""Faults begin and end by evidence alone: no reset, gap or wrap makes one."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_device_without_errors_has_no_fault_with_any_start_gap_or_reset(
 def test_a_fault_begins_after_its_duration_and_ends_after_the_value_was_low_long_enough(
     steps: list[int], lasting: int, recovering: int
 ) -> None:
-    """Against a model that looks at all samples of the past each time."""
+    """Compared with a model that uses all samples of the past each time."""
     held = rule(for_seconds=lasting, recover_after_seconds=recovering)
     values = counter(steps)
     found = faulty(HealthWatch(), values, device(held))

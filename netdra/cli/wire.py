@@ -1,0 +1,83 @@
+"""`netdra wire`: prove the wire between two pods before a job begins. One listens, the other one measures."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from netdra.cli import shared, terminal
+from netdra.kernel import wire
+from netdra.kernel.wire import WireReport
+
+_COLUMNS = ("PEER", "INTERFACE", "ROUND TRIP", "PATH MTU", "LOSS", "RATE", "RESULT")
+_MBIT = 1_000_000
+
+
+@click.group(name="wire")
+def command() -> None:
+    """Measure the wire between two pods: loss, rate and path MTU, by interface.
+
+    One pod runs `netdra wire listen`, the other one `netdra wire send ADDRESS`. Neither needs privileges.
+    """
+
+
+@command.command(name="listen")
+@shared.option("--address", "ADDRESS", "The address to listen on; by default all of the pod.", default="")
+@shared.option("--port", "PORT", "The port, for UDP and TCP.", type=int, default=wire.PORT)
+@shared.option("--seconds", "N", "How long to listen.", type=click.FloatRange(1, 86_400), default=60.0)
+def listen(address: str, port: int, seconds: float) -> None:
+    """Answer measurements."""
+    with wire.Listener(address, port) as listener:
+        terminal.tell(f"listening on port {listener.port} for {seconds:.0f} s")
+        listener.serve(seconds)
+
+
+@command.command(name="send")
+@click.argument("addresses", metavar="ADDRESS...", nargs=-1, required=True)
+@shared.option("--port", "PORT", "The port of the listener.", type=int, default=wire.PORT)
+@shared.option("--seconds", "N", "How long to send, each way.", type=click.FloatRange(0.1, 3600), default=5.0)
+@shared.option("--rate", "MBITS", "The rate of the datagrams.", type=click.FloatRange(0.1, 10_000), default=100.0)
+@shared.option("--max-loss", "PERCENT", "Fail if more is lost.", type=click.FloatRange(0, 100), default=0.1)
+@shared.option("--min-mtu", "BYTES", "Fail if the path MTU is smaller.", type=int, default=0)
+@shared.option("--min-rate", "MBITS", "Fail if the TCP stream is slower.", type=float, default=0.0)
+@shared.output("table", "json", "yaml")
+def send(
+    addresses: Sequence[str],
+    port: int,
+    seconds: float,
+    rate: float,
+    max_loss: float,
+    min_mtu: int,
+    min_rate: float,
+    output: str,
+) -> None:
+    """Measure the wire to each ADDRESS, one after the other. The exit code is 1 if a limit is not met."""
+    reports = [wire.measure(host, port, seconds=seconds, rate=rate * _MBIT) for host in addresses]
+    problems = [_problem(report, max_loss, min_mtu, min_rate) for report in reports]
+    if output == "table":
+        rows = (_row(report, problem) for report, problem in zip(reports, problems, strict=True))
+        terminal.print_table(_COLUMNS, rows)
+    else:
+        terminal.print_data(reports, output)
+    if any(problems):
+        sys.exit(1)
+
+
+def _problem(report: WireReport, max_loss: float, min_mtu: int, min_rate: float) -> str:
+    found = []
+    if report.loss * 100 > max_loss:
+        found.append(f"loss above {max_loss:g} %")
+    if report.path_mtu < min_mtu:
+        found.append(f"path MTU below {min_mtu}")
+    if report.rate < min_rate * _MBIT:
+        found.append(f"rate below {min_rate:g} Mbit/s")
+    return "; ".join(found)
+
+
+def _row(report: WireReport, problem: str) -> tuple[str, ...]:
+    return (
+        *(report.peer, report.interface, f"{report.round_trip * 1000:.2f} ms", str(report.path_mtu)),
+        *(f"{report.loss:.2%}", f"{report.rate / _MBIT:,.0f} Mbit/s", problem or "ok"),
+    )
