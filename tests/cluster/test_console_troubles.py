@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
+import select
+import subprocess
 import sys
+import termios
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,6 +27,7 @@ from testbed.api import Api
 from testbed.chromium import Chromium
 from testbed.control_plane import ControlPlane
 from testbed.objects import POD, manifest
+from testbed.waiting import until
 from tests.cluster import identities, test_why
 from tests.cluster.test_console import PICTURES, urls
 from tests.cluster.test_why import POLICY, REPORT, TOGETHER, TOPOLOGY, Fault, Scene, open_scene, prepared
@@ -175,3 +180,35 @@ def test_a_signed_on_user_sees_what_kubernetes_allows_this_user(trouble: Trouble
             read("/", "system:admin", "")
     finally:
         process.stop()
+
+
+def test_the_dashboard_of_the_terminal_opens_a_cause_and_leaves_the_terminal_as_it_was(trouble: Trouble) -> None:
+    ours, theirs = os.openpty()
+    termios.tcsetwinsize(theirs, (24, 80))
+    before = termios.tcgetattr(theirs)
+    command = [sys.executable, "-m", "netdra", "top", "--watch", f"--kubeconfig={trouble.scene.plane.kubeconfig()}"]
+    child = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm"})
+    shown = ""
+
+    def shows(*texts: str) -> bool:
+        nonlocal shown
+        while select.select([ours], [], [], 0.1)[0]:
+            shown += os.read(ours, 65536).decode(errors="replace")
+        return all(text in shown for text in texts)
+
+    try:
+        until(lambda: shows("pods stuck", "InvalidPod", "checked "), "the trouble")
+        shown = ""
+        os.write(ours, b"2")
+        until(lambda: shows("[2 Nodes]", trouble.scene.nodes["nics"]), "the nodes")
+        shown = ""
+        os.write(ours, b"1\r")
+        until(lambda: shows("Next: ", "Esc back"), "the details")
+        os.write(ours, b"q")
+        until(lambda: shows("\x1b[?1049l") and child.poll() == 0, "the end")
+        assert termios.tcgetattr(theirs) == before
+    finally:
+        child.kill()
+        child.wait()
+        os.close(ours)
+        os.close(theirs)
