@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from netdra.console.fleet import NodeCounts, sums
 from netdra.console.rows import network_state
 from netdra.console.times import age
-from netdra.console.troubles import Examination, Trouble
+from netdra.console.troubles import ClusterExamination, ClusterTrouble
 from netdra.model.pod_network import PodNetwork, PodNetworkStatus
 
 View = Literal["trouble", "nodes", "networks"]
@@ -26,11 +26,11 @@ _FRAME = 4
 """Lines that are no rows: the summary, the views, the columns, the keys."""
 
 
-class Snapshot(NamedTuple):
+class DashboardData(NamedTuple):
     """A cluster at one time."""
 
     nodes: Sequence[NodeCounts] = ()
-    found: Examination = Examination()
+    found: ClusterExamination = ClusterExamination()
     networks: Sequence[PodNetwork] = ()
     now: str = ""
     problem: str = ""
@@ -119,7 +119,7 @@ def _moved(at: int, key: str, rows: int) -> int:
     return max(0, min(at + steps.get(key, 0), rows - 1))
 
 
-def entries(screen: Screen, shot: Snapshot) -> list[Entry]:
+def entries(screen: Screen, shot: DashboardData) -> list[Entry]:
     """The rows of the list, trouble first."""
     if screen.view == "trouble":
         found = [_trouble(trouble) for trouble in shot.found.troubles]
@@ -131,7 +131,7 @@ def entries(screen: Screen, shot: Snapshot) -> list[Entry]:
     return [entry for entry in found if screen.text.lower() in entry.line.lower()]
 
 
-def _trouble(trouble: Trouble) -> Entry:
+def _trouble(trouble: ClusterTrouble) -> Entry:
     mark = "!" if trouble.is_error else "-"
     line = f"{mark} {trouble.counted:<14} {trouble.code:<20} {' '.join(trouble.text.split())}"
     details = [f"{trouble.code}: {trouble.counted}", "", trouble.text]
@@ -146,7 +146,7 @@ def _bar(used: int, total: int) -> str:
     return "#" * min(filled, _BAR) + "." * (_BAR - min(filled, _BAR))
 
 
-def _node(node: NodeCounts, found: Examination) -> Entry:
+def _node(node: NodeCounts, found: ClusterExamination) -> Entry:
     use = f"{node.allocated}/{node.devices}"
     counts = f"{use:>9} {node.hidden:>6} {node.problems:>8} {node.tainted:>7}"
     line = f"{node.name:<28} {_bar(node.allocated, node.devices)} {counts}"
@@ -177,7 +177,7 @@ _COLUMNS = {
 }
 
 
-def render(screen: Screen, shot: Snapshot, columns: int, lines: int) -> list[Line]:
+def render(screen: Screen, shot: DashboardData, columns: int, lines: int) -> list[Line]:
     """The lines of the screen: `lines` of them, none longer than `columns`."""
     if columns < MIN_COLUMNS or lines < MIN_LINES:
         made = [Line(f"the terminal is smaller than {MIN_COLUMNS} by {MIN_LINES}")]
@@ -200,7 +200,7 @@ def _fit(text: str, columns: int) -> str:
     return shown if len(shown) <= columns else f"{shown[: columns - 1]}…"
 
 
-def _head(screen: Screen, shot: Snapshot, columns: int) -> Iterator[Line]:
+def _head(screen: Screen, shot: DashboardData, columns: int) -> Iterator[Line]:
     total, found = sums(shot.nodes), shot.found
     bad = sum(node.is_in_trouble for node in shot.nodes)
     parts = (
@@ -219,7 +219,7 @@ def _head(screen: Screen, shot: Snapshot, columns: int) -> Iterator[Line]:
     yield Line(f"{views}{when:>{max(columns - len(views), 0)}}")
 
 
-def _list(screen: Screen, shot: Snapshot, found: Sequence[Entry], room: int) -> Iterator[Line]:
+def _list(screen: Screen, shot: DashboardData, found: Sequence[Entry], room: int) -> Iterator[Line]:
     if not found:
         yield Line(_empty(screen, shot))
         return
@@ -229,7 +229,7 @@ def _list(screen: Screen, shot: Snapshot, found: Sequence[Entry], room: int) -> 
         yield Line(entry.line, "selected" if number == at else entry.style)
 
 
-def _empty(screen: Screen, shot: Snapshot) -> str:
+def _empty(screen: Screen, shot: DashboardData) -> str:
     if screen.text:
         return f'no row contains "{screen.text}"'
     if screen.view == "trouble":

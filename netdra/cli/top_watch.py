@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from netdra.cli.console_source import LiveCluster
-from netdra.cli.dashboard import Line, Screen, Snapshot, entries, press, render
+from netdra.cli.dashboard import DashboardData, Line, Screen, entries, press, render
 from netdra.kube.client import Client
 from netdra.model.errors import NetdraError
 from netdra.model.pod_network import PodNetwork
@@ -110,9 +110,9 @@ class _Dashboard:
             loop.remove_signal_handler(signal.SIGWINCH)
             loop.remove_reader(sys.stdin.fileno())
 
-    def _snapshot(self) -> Snapshot:
+    def _snapshot(self) -> DashboardData:
         problem = self._problem or self._cluster.reflector.problem
-        return Snapshot(self._cluster.fleet(), self._cluster.examined, self._networks, self._cluster.now, problem)
+        return DashboardData(self._cluster.fleet(), self._cluster.examined, self._networks, self._cluster.now, problem)
 
     def _read_keys(self) -> None:
         data = os.read(sys.stdin.fileno(), 1024).decode(errors="replace")

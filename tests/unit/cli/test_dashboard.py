@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netdra.cli.dashboard import VIEWS, Screen, Snapshot, entries, press, render
+from netdra.cli.dashboard import VIEWS, DashboardData, Screen, entries, press, render
 from netdra.cli.top_watch import keys, picture
 from netdra.console.fleet import NodeCounts
-from netdra.console.troubles import Examination, Trouble, TroubleSubject
+from netdra.console.troubles import ClusterExamination, ClusterTrouble, TroubleSubject
 from tests.unit.console import gallery
 from tests.unit.console.scene import HOSTILE
 
 KEYS = (*"123jkq/x", "up", "down", "pageup", "pagedown", "home", "end", "enter", "escape", "backspace", "tab")
 
 
-def _shot() -> Snapshot:
-    return Snapshot(gallery.fleet(), gallery.examination(), gallery.cluster().networks, gallery.NOW)
+def _shot() -> DashboardData:
+    return DashboardData(gallery.fleet(), gallery.examination(), gallery.cluster().networks, gallery.NOW)
 
 
 def _after(*pressed: str) -> Screen:
@@ -79,14 +79,17 @@ def test_views_are_filtered_and_opened(pressed: tuple[str, ...], words: str) -> 
 
 
 def test_without_trouble_the_screen_states_it_only_after_a_check() -> None:
-    for found, words in ((Examination(checked=gallery.NOW), "Nothing is wrong."), (Examination(), "is being checked")):
-        made = render(Screen(), Snapshot(found=found, now=gallery.NOW), 80, 24)
+    for found, words in (
+        (ClusterExamination(checked=gallery.NOW), "Nothing is wrong."),
+        (ClusterExamination(), "is being checked"),
+    ):
+        made = render(Screen(), DashboardData(found=found, now=gallery.NOW), 80, 24)
         assert words in "\n".join(line.text for line in made)
 
 
 def test_names_of_others_do_not_move_the_cursor() -> None:
-    trouble = Trouble("pods", True, HOSTILE, HOSTILE, HOSTILE, (TroubleSubject("pods", HOSTILE, HOSTILE),), 1)
-    shot = Snapshot([NodeCounts(HOSTILE, 1)], Examination((trouble,)), (), gallery.NOW, HOSTILE)
+    trouble = ClusterTrouble("pods", True, HOSTILE, HOSTILE, HOSTILE, (TroubleSubject("pods", HOSTILE, HOSTILE),), 1)
+    shot = DashboardData([NodeCounts(HOSTILE, 1)], ClusterExamination((trouble,)), (), gallery.NOW, HOSTILE)
     for view in VIEWS:
         for is_open in (False, True):
             for line in render(Screen(view=view, is_open=is_open), shot, 80, 24):
