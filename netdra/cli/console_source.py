@@ -276,7 +276,7 @@ class LiveCluster:
 
 
 class UserCluster(LiveCluster):
-    """A cluster as a user may read it: requests are the user's, and what is followed anyway is checked and filtered."""
+    """A cluster as a user may read it: requests are the user's, and objects that are followed anyway are filtered."""
 
     def __init__(self, whole: LiveCluster, client: Client, rights: UserRights) -> None:
         super().__init__(client, whole.namespaces)

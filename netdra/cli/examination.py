@@ -151,7 +151,7 @@ async def _read_all(client: Client, reader: ListReader, _: FleetNow) -> tuple[Cl
 
 
 async def _read_large(client: Client, reader: ListReader, fleet: FleetNow) -> tuple[ClusterState, list[str]]:
-    """The pods that wait or fail, and what their stories need."""
+    """The pods that wait or fail, and the objects of their stories."""
     pending = await reader.of(PODS, has_claims, field_selector="status.phase=Pending")
     events = await reader.of(EVENTS, _concerns, field_selector="type=Warning")
     failing = await _failing(reader)

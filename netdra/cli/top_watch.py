@@ -32,7 +32,7 @@ _SEQUENCES = dict(
 
 
 def keys(data: str) -> Iterator[str]:
-    """The keys of what a terminal has sent; unknown sequences are skipped."""
+    """The keys in the input of a terminal; unknown sequences are skipped."""
     while data:
         known = next((text for text in sorted(_SEQUENCES, key=len, reverse=True) if data.startswith(text)), "")
         if known == "\x1b" and len(data) > 1 and data[1] in "[O":

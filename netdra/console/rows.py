@@ -239,7 +239,7 @@ def claim_state(claim: ResourceClaim) -> str:
 
 
 def claim_list(cluster: ClusterState) -> ObjectList:
-    """All claims that request or have devices of netdra, and those that have none yet."""
+    """All claims."""
     columns = (
         ListColumn("name", "Claim"),
         ListColumn("state", "State"),

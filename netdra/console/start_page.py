@@ -26,7 +26,7 @@ class ClassChoice(NamedTuple):
         names: all of them.
         chosen: the one that filters it, "" for none.
         shares: then by node the devices that match it.
-        problem: why there are none.
+        problem: why they cannot be counted.
     """
 
     names: Sequence[str] = ()
@@ -111,7 +111,7 @@ def _troubles(found: ClusterExamination) -> Markup:
         cards = note("The cluster is being checked. This page follows.")
     else:
         cards = note("Nothing is wrong.", "fine")
-    return section("What is wrong now", problem, cards)
+    return section("Trouble now", problem, cards)
 
 
 def _trouble(trouble: ClusterTrouble) -> Markup:

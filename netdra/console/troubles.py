@@ -1,4 +1,4 @@
-"""What is wrong in the cluster, as the start page shows it: each cause once, with its objects and the next step. Pure.
+"""The troubles of a cluster, as the start page shows them: each cause once, with its objects and the next step. Pure.
 
 Made by `netdra.cli.examination` of the stories of `netdra why` and the verdicts of `netdra doctor`.
 """

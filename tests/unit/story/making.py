@@ -42,7 +42,7 @@ _FIELDS: Mapping[str, tuple[str, type]] = {
 
 def cluster(*texts: str, unread: Mapping[str, str] | None = None) -> ClusterState:
     """The objects of YAML documents, and the DeviceClasses of their topologies."""
-    fields: dict[str, list[Any]] = {}
+    fields: dict[str, Any] = {}
     for text in texts:
         for document in yaml.safe_load_all(text):
             field, kind = _FIELDS[document["kind"]]
