@@ -149,15 +149,15 @@ class ListReader:
 
         await self.reader.list(resource, selection, keep=keep)
 
-    async def _holders(self) -> Holders:
+    async def _holders(self) -> DeviceHolders:
         """The claims that have devices of netdra, by pool and device."""
-        held: dict[tuple[str, str], list[Holder]] = {}
+        held: dict[tuple[str, str], list[DeviceHolder]] = {}
         for place in self.namespaces or ("",):
             await self._take(resources.RESOURCE_CLAIMS, partial(note_holder, held), Selection(namespace=place))
         return held
 
 
-class Holder(NamedTuple):
+class DeviceHolder(NamedTuple):
     """A claim that has a device, its pods, and the addresses of the device in them."""
 
     claim: str
@@ -165,10 +165,10 @@ class Holder(NamedTuple):
     addresses: tuple[str, ...]
 
 
-Holders = Mapping[tuple[str, str], Sequence[Holder]]
+DeviceHolders = Mapping[tuple[str, str], Sequence[DeviceHolder]]
 
 
-def note_holder(held: dict[tuple[str, str], list[Holder]], claim: ResourceClaim) -> None:
+def note_holder(held: dict[tuple[str, str], list[DeviceHolder]], claim: ResourceClaim) -> None:
     """Note the devices of netdra that a claim has, by pool and name."""
     allocation = claim.status.allocation
     for result in allocation.devices.results if allocation is not None else ():
@@ -176,7 +176,7 @@ def note_holder(held: dict[tuple[str, str], list[Holder]], claim: ResourceClaim)
             held.setdefault((result.pool, result.device), []).append(_holder(claim, result.pool, result.device))
 
 
-def slice_lines(one: ResourceSlice, holders: Holders, rules: Sequence[TaintRule]) -> Iterator[DeviceLine]:
+def slice_lines(one: ResourceSlice, holders: DeviceHolders, rules: Sequence[TaintRule]) -> Iterator[DeviceLine]:
     """The devices of a slice."""
     return (_line(one, device, holders, rules) for device in one.spec.devices)
 
@@ -198,17 +198,17 @@ class _Kept:
                 self.left += 1
 
 
-def _holder(claim: ResourceClaim, pool: str, device: str) -> Holder:
+def _holder(claim: ResourceClaim, pool: str, device: str) -> DeviceHolder:
     statuses = (status for status in claim.status.devices if (status.pool, status.device) == (pool, device))
     networks = [status.network_data for status in statuses if status.network_data is not None]
     pods = tuple(entry.name for entry in claim.status.reserved_for if entry.resource == "pods")
-    return Holder(claim_key(claim), pods, tuple(address for network in networks for address in network.ips))
+    return DeviceHolder(claim_key(claim), pods, tuple(address for network in networks for address in network.ips))
 
 
 def _line(
     one: ResourceSlice,
     device: Device,
-    holders: Holders,
+    holders: DeviceHolders,
     rules: Sequence[TaintRule],
 ) -> DeviceLine:
     def fact(name: str) -> str:

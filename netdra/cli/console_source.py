@@ -25,7 +25,7 @@ from netdra.console.forecast_page import Forecast, ForecastDevice
 from netdra.console.frame import MAX_ROWS
 from netdra.console.rows import DeviceLine, DeviceLines
 from netdra.console.server import Console
-from netdra.console.troubles import Examination, stuck_pods
+from netdra.console.troubles import ClusterExamination, stuck_pods
 from netdra.exposure.check import check
 from netdra.kube import resources
 from netdra.kube.answers import decoder
@@ -117,7 +117,7 @@ class LiveCluster:
             vital=False,
         )
         self._counted: tuple[str, Sequence[NodeCounts]] = ("", ())
-        self.examined = Examination()
+        self.examined = ClusterExamination()
         self._demand, self._turn = asyncio.Event(), asyncio.Event()
 
     def fleet(self) -> Sequence[NodeCounts]:
@@ -159,7 +159,7 @@ class LiveCluster:
         """The time by the API server's clock."""
         return time_text(self.client.now())
 
-    async def examination(self) -> Examination:
+    async def examination(self) -> ClusterExamination:
         """The result of the last examination; another one begins soon."""
         self._demand.set()
         return self.examined
@@ -276,7 +276,7 @@ class LiveCluster:
 
 
 class UserCluster(LiveCluster):
-    """A cluster as a user may read it: requests are the user's, and what is followed anyway is checked and filtered."""
+    """A cluster as a user may read it: requests are the user's, and objects that are followed anyway are filtered."""
 
     def __init__(self, whole: LiveCluster, client: Client, rights: UserRights) -> None:
         super().__init__(client, whole.namespaces)
@@ -312,7 +312,7 @@ class UserCluster(LiveCluster):
         """Another text when the fleet or the result of the examination has changed."""
         return self._whole.version
 
-    async def examination(self) -> Examination:
+    async def examination(self) -> ClusterExamination:
         """The result of the last examination, as far as the user may list its objects."""
         found = await self._whole.examination()
         if "pods" not in self._rights.kinds:

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, NamedTuple
-
-import msgspec
+from typing import NamedTuple
 
 from netdra.console.troubles import TroubleKind
+from netdra.doctor.cluster_look import MAY_I, Review
 from netdra.kube import resources
 from netdra.kube.client import Client
-from netdra.kube.resources import Resource
-from netdra.model.meta import ObjectMeta
 
 MAX_NAMESPACES = 64
 """Namespaces with pods in trouble whose rights are checked."""
@@ -30,17 +27,6 @@ RESOURCES: Mapping[TroubleKind, tuple[str, str]] = {
     "plugins": ("networking.dra.io", "cniplugins"),
 }
 """By kind of trouble, the group and the plural of the objects that a user must be allowed to list."""
-
-
-class Review(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A question to the API server, and its answer; it is not stored."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    spec: Mapping[str, Any] = {}
-    status: Mapping[str, Any] = {}
-
-
-REVIEWS = Resource("authorization.k8s.io/v1", "selfsubjectaccessreviews", Review)
 
 
 class UserRights(NamedTuple):
@@ -77,5 +63,5 @@ async def _allowed(client: Client, namespaces: Iterable[str]) -> list[str]:
 
 async def _may_list(client: Client, group: str, plural: str, namespace: str = "") -> bool:
     attributes = {"verb": "list", "group": group, "resource": plural, "namespace": namespace}
-    answer = await client.create(REVIEWS, Review(spec={"resourceAttributes": attributes}))
+    answer = await client.create(MAY_I, Review(spec={"resourceAttributes": attributes}))
     return bool(answer.status.get("allowed", False))

@@ -24,7 +24,15 @@ from netdra.cli.console_objects import ListReader
 from netdra.cli.why_objects import EVENTS, PODS, TAINT_RULES, Scope
 from netdra.console.fleet import CountedNode, NodeCounts, count
 from netdra.console.rows import claim_state, has_claims
-from netdra.console.troubles import MAX_SUBJECTS, Examination, Trouble, TroubleKind, TroubleSubject, ordered, stuck_pods
+from netdra.console.troubles import (
+    MAX_SUBJECTS,
+    ClusterExamination,
+    ClusterTrouble,
+    TroubleKind,
+    TroubleSubject,
+    ordered,
+    stuck_pods,
+)
 from netdra.doctor import cluster_verdicts, process_look, process_verdicts
 from netdra.doctor.cluster_verdicts import ClusterFacts, Component
 from netdra.doctor.diagnosis import Diagnosis, Unseen, attempt
@@ -87,7 +95,7 @@ class FleetNow(NamedTuple):
     tainted: Sequence[TaintedDevice] = ()
 
 
-async def examine(client: Client, fleet: FleetNow, namespaces: Sequence[str] = ()) -> Examination:
+async def examine(client: Client, fleet: FleetNow, namespaces: Sequence[str] = ()) -> ClusterExamination:
     """Examine a cluster.
 
     Args:
@@ -112,7 +120,7 @@ async def examine(client: Client, fleet: FleetNow, namespaces: Sequence[str] = (
     tainted = () if cluster.could_read("resourceslices") else fleet.tainted
     troubles = [*found, *processes, *of_nodes(FleetNow(fleet.nodes, tainted))]
     notes = [*dict.fromkeys([*notes, *reader.reader.unread.values()])]
-    return Examination(
+    return ClusterExamination(
         troubles=ordered(troubles),
         checked=time_text(client.now()),
         pods=total,
@@ -143,7 +151,7 @@ async def _read_all(client: Client, reader: ListReader, _: FleetNow) -> tuple[Cl
 
 
 async def _read_large(client: Client, reader: ListReader, fleet: FleetNow) -> tuple[ClusterState, list[str]]:
-    """The pods that wait or fail, and what their stories need."""
+    """The pods that wait or fail, and the objects of their stories."""
     pending = await reader.of(PODS, has_claims, field_selector="status.phase=Pending")
     events = await reader.of(EVENTS, _concerns, field_selector="type=Warning")
     failing = await _failing(reader)
@@ -223,7 +231,7 @@ def _thin(names: set[tuple[str, str]], claim: ResourceClaim) -> ResourceClaim:
     return replace(claim, spec=ResourceClaimSpec(), status=users)
 
 
-def judge(cluster: ClusterState) -> tuple[list[Trouble], int]:
+def judge(cluster: ClusterState) -> tuple[list[ClusterTrouble], int]:
     """The troubles of all objects, and the number of pods with claims."""
     found = overview(cluster, "Cluster", cluster.pods, whole=True)
     more = [policy_story(cluster, policy.name) for policy in cluster.policies]
@@ -250,7 +258,7 @@ def tainted_devices(cluster: ClusterState) -> list[TaintedDevice]:
     ]
 
 
-def _unexplained(cluster: ClusterState, troubles: Iterable[Trouble]) -> Iterator[Trouble]:
+def _unexplained(cluster: ClusterState, troubles: Iterable[ClusterTrouble]) -> Iterator[ClusterTrouble]:
     """The pods that have waited for a while without a cause that the objects show."""
     known = {subject for trouble in troubles for subject in trouble.subjects}
     subjects = [
@@ -261,7 +269,9 @@ def _unexplained(cluster: ClusterState, troubles: Iterable[Trouble]) -> Iterator
     left = [subject for subject in subjects if subject not in known]
     if left:
         text = "the pods wait, and neither events nor statuses show a cause"
-        yield Trouble("pods", True, "Waiting", text, "kubectl describe pod", tuple(left[:MAX_SUBJECTS]), len(left))
+        yield ClusterTrouble(
+            "pods", True, "Waiting", text, "kubectl describe pod", tuple(left[:MAX_SUBJECTS]), len(left)
+        )
 
 
 def _is_old(pod: PlacedPod, now: str) -> bool:
@@ -269,17 +279,17 @@ def _is_old(pod: PlacedPod, now: str) -> bool:
     return not (created and now) or time_of(now) - time_of(created) > PATIENCE
 
 
-def of_overview(found: Overview) -> Iterator[Trouble]:
+def of_overview(found: Overview) -> Iterator[ClusterTrouble]:
     """The causes of an overview."""
     for cause in found.troubles:
         yield _of_cause(cause)
 
 
-def _of_cause(found: CauseOfMany) -> Trouble:
+def _of_cause(found: CauseOfMany) -> ClusterTrouble:
     subjects = tuple(map(subject_of, found.subjects[:MAX_SUBJECTS]))
     _, kind = _PAGES.get(found.subjects[0].partition(" ")[0], ("", "netdra"))
     cause = found.cause
-    return Trouble(
+    return ClusterTrouble(
         kind=kind,
         is_error=cause.severity == "error",
         code=cause.reason or "Problem",
@@ -299,12 +309,12 @@ def subject_of(text: str) -> TroubleSubject:
     return TroubleSubject(page, place, rest) if slash else TroubleSubject(page, "", name)
 
 
-def _of_story(story: Story) -> Iterator[Trouble]:
+def _of_story(story: Story) -> Iterator[ClusterTrouble]:
     if story.cause is not None:
         yield _of_cause(CauseOfMany(cause=story.cause, subjects=(story.subject,)))
 
 
-async def _processes(client: Client) -> list[Trouble]:
+async def _processes(client: Client) -> list[ClusterTrouble]:
     """The verdicts on netdra's own processes."""
     only = Selection(label_selector=cluster_verdicts.NETDRA_PODS)
     pods = await attempt(client.gather(process_look.PODS, _placed, only))
@@ -333,7 +343,7 @@ _CODES = {
 }
 
 
-def _of_verdict(finding: Diagnosis, facts: ProcessFacts, components: Sequence[Component]) -> Trouble:
+def _of_verdict(finding: Diagnosis, facts: ProcessFacts, components: Sequence[Component]) -> ClusterTrouble:
     nodes: list[str] = []
     code = _CODES.get(finding.check, "NetdraProblem")
     kind: TroubleKind = "netdra"
@@ -342,12 +352,12 @@ def _of_verdict(finding: Diagnosis, facts: ProcessFacts, components: Sequence[Co
         is_off = finding.level == "warning"
         nodes, code, kind = (off, "NodeNotReady", "nodes") if is_off else (lacking, "DriverMissing", "nodes")
     subjects = tuple(TroubleSubject("nodes", "", name) for name in nodes[:MAX_SUBJECTS])
-    return Trouble(
+    return ClusterTrouble(
         kind, finding.level == "error", code, f"{finding.check}: {finding.seen}", finding.fix, subjects, len(nodes) or 1
     )
 
 
-def of_nodes(fleet: FleetNow) -> Iterator[Trouble]:
+def of_nodes(fleet: FleetNow) -> Iterator[ClusterTrouble]:
     """The problems that nodes report, each once, and devices that are tainted or gone."""
     problems: dict[tuple[str, str], list[str]] = {}
     gone: list[str] = []
@@ -362,21 +372,23 @@ def of_nodes(fleet: FleetNow) -> Iterator[Trouble]:
         )
         subjects = tuple(TroubleSubject("nodes", "", name) for name in nodes[:MAX_SUBJECTS])
         next_step = step or f"kubectl describe nodenetwork {nodes[0]}"
-        yield Trouble("nodes", False, code, message, next_step, subjects, len(nodes))
+        yield ClusterTrouble("nodes", False, code, message, next_step, subjects, len(nodes))
     if gone:
         subjects = tuple(TroubleSubject("nodes", "", name) for name in gone[:MAX_SUBJECTS])
         text = "interfaces were removed from nodes while claims have their devices"
-        yield Trouble(
+        yield ClusterTrouble(
             "nodes", False, "DeviceGone", text, "restore the interface, or end the pod that has it", subjects, len(gone)
         )
     yield from _of_taints(fleet.tainted)
 
 
-def _of_taints(tainted: Sequence[TaintedDevice]) -> Iterator[Trouble]:
+def _of_taints(tainted: Sequence[TaintedDevice]) -> Iterator[ClusterTrouble]:
     by_taint: Callable[[TaintedDevice], str] = attrgetter("taint")
     for taint, group in groupby(sorted(tainted, key=by_taint), by_taint):
         devices = list(group)
         subjects = tuple(TroubleSubject("devices", found.node, found.device) for found in devices[:MAX_SUBJECTS])
         value = f" ({devices[0].value})" if devices[0].value else ""
         text = f"the taint {taint}{value} keeps claims without a toleration off the devices"
-        yield Trouble("devices", False, TAINTED, text, taint_step(taint.partition(":")[0]), subjects, len(devices))
+        yield ClusterTrouble(
+            "devices", False, TAINTED, text, taint_step(taint.partition(":")[0]), subjects, len(devices)
+        )

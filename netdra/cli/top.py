@@ -35,9 +35,7 @@ _CLEAR = "\x1b[H\x1b[J"
 @shared.option("--node", "NAME", "Only this node; may be given several times.", "nodes", multiple=True)
 @click.option("--traffic", "is_traffic", is_flag=True, help="The traffic of pods' interfaces, the busiest first.")
 @shared.option("--every", "SECONDS", "With --traffic: the time between two readings.", type=float, default=2.0)
-@click.option(
-    "--watch", "-w", is_flag=True, help="With --traffic: print it again after each reading, with its history."
-)
+@click.option("--watch", "-w", is_flag=True, help="Show a dashboard until you quit; with --traffic: its history.")
 @shared.option(
     "--socket",
     "PATH",
@@ -64,12 +62,18 @@ def command(
     A shared device counts as allocated if a claim consumes a part of it. Tainted devices are not free. The bandwidth of
     a PF is that of its link. The cluster is read with your rights; nothing is written.
 
+    With --watch, a dashboard shows what is wrong now, with the next step, the nodes, and the addresses of PodNetworks.
+    Its last line shows the keys.
+
     With --traffic, the counters of pods' interfaces are read twice from the drivers (chart value node.traffic.enabled):
     in a driver's pod from that driver, elsewhere from all drivers through the API server, which requires
     metrics.podMonitor and the right to get pods/proxy.
     """
     if is_traffic:
         shared.run(_show_traffic(_TrafficSource(cluster, nodes, socket, port), every, output, watch=watch))
+        return
+    if watch:
+        _watch(cluster, is_plain=not by and not nodes and output == "table")
         return
     found = shared.run(read_cluster(cluster, nodes))
     tables = by or BY
@@ -87,6 +91,25 @@ def command(
         if number:
             click.echo()
         _print(rows, ("NODE", "CLASS", "PF")[BY.index(tables[number]) if by else number])
+
+
+def _watch(access: ClusterAccess, *, is_plain: bool) -> None:
+    """Show the dashboard.
+
+    Raises:
+        click.UsageError: it has options that it ignores, or this is not a terminal.
+    """
+    if not is_plain:
+        raise click.UsageError("--watch does not take --by, --node and --output")
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise click.UsageError("--watch requires a terminal; omit it to print tables")
+    from netdra.cli.top_watch import run
+
+    async def show() -> None:
+        async with access.client() as client:
+            await run(client)
+
+    shared.run(show())
 
 
 def _print(rows: Iterable[UseCount | ClassUse], first: str) -> None:

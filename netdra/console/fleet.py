@@ -1,6 +1,6 @@
-"""All nodes: what each node's report counts, and a picture of them with a cell for each. Pure.
+"""All nodes: the counts of each node's report, and a picture of them with a cell for each. Pure.
 
-Kept by `netdra.console.server` for thousands of nodes, so of a NodeNetwork only what is counted and wrong is read.
+Kept by `netdra.console.server` for thousands of nodes, so of a NodeNetwork only counts and problems are read.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class Cell(NamedTuple):
     key: int | str
 
 
-class Column(NamedTuple):
+class ListColumn(NamedTuple):
     """A column.
 
     Attributes:
@@ -84,7 +84,7 @@ class ObjectList(NamedTuple):
 
     title: str
     path: str
-    columns: Sequence[Column]
+    columns: Sequence[ListColumn]
     rows: Sequence[ListRow]
     remark: str = ""
     unread: Sequence[str] = ()
@@ -160,7 +160,7 @@ def _matches(row: ListRow, shown: Shown) -> bool:
     )
 
 
-def _sorted(rows: list[ListRow], columns: Sequence[Column], sort: str) -> list[ListRow]:
+def _sorted(rows: list[ListRow], columns: Sequence[ListColumn], sort: str) -> list[ListRow]:
     name, is_reversed = sort.removeprefix("-"), sort.startswith("-")
     at = next((at for at, column in enumerate(columns) if column.key == name), None)
     if at is None:
@@ -229,7 +229,7 @@ def _table(found: ObjectList, rows: Sequence[ListRow], number: int, shown: Shown
     return element("div", drawn, class_="table list", tabindex=0, role="group", aria_label=found.title)
 
 
-def _cells(columns: Sequence[Column], row: ListRow) -> Iterable[Markup]:
+def _cells(columns: Sequence[ListColumn], row: ListRow) -> Iterable[Markup]:
     for at, (column, cell) in enumerate(zip(columns, row.cells, strict=True)):
         kind = "number" if column.is_number else "wide" if column.key in _WIDE and cell.key else None
         if at == 0:
@@ -238,7 +238,7 @@ def _cells(columns: Sequence[Column], row: ListRow) -> Iterable[Markup]:
             yield element("td", cell.shown, class_=kind, data_label=column.title)
 
 
-def _heading(found: ObjectList, column: Column, shown: Shown) -> Markup:
+def _heading(found: ObjectList, column: ListColumn, shown: Shown) -> Markup:
     name, is_reversed = shown.sort.removeprefix("-"), shown.sort.startswith("-")
     is_sorted = name == column.key
     first = f"-{column.key}" if column.is_number else column.key

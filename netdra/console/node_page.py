@@ -321,7 +321,7 @@ def _block(
         [_head(node, entry) for entry in heads] or element("p", element("b", parent), " PF", class_="head"),
         bandwidth,
         element("p", f"{used} of {len(vfs)} VFs in use", class_="quiet") if vfs else None,
-        element("ul", (_vf(node, entry) for entry in vfs), class_="vfs" if len(vfs) <= 16 else "vfs many")
+        element("ul", (_vf(node, entry) for entry in vfs), class_="lanes" if len(vfs) <= 16 else "lanes many")
         if vfs
         else None,
     )

@@ -18,7 +18,7 @@ from netdra.console.routes import KINDS, PageRoute
 from netdra.console.rows import DeviceLine, DeviceLines, codes_of
 from netdra.console.search_page import MAX_HITS, Hit, HitGroup, of_addresses, search_page
 from netdra.console.start_page import ClassChoice, start_page
-from netdra.console.troubles import Examination
+from netdra.console.troubles import ClusterExamination
 from netdra.model.errors import InvalidInputError
 from netdra.model.pod_address import PodAddress
 from netdra.model.policy import DeviceExposurePolicy
@@ -51,7 +51,7 @@ class ClusterSource(Protocol):
     def now(self) -> str:
         """The time by the API server's clock, in RFC 3339."""
 
-    async def examination(self) -> Examination:
+    async def examination(self) -> ClusterExamination:
         """The result of the last examination; it is repeated while pages ask for it."""
 
     async def shares(self, chosen: str) -> Mapping[str, ClassShare]:
@@ -90,7 +90,7 @@ class ClusterSource(Protocol):
         """Wait until an object of a list has changed, or some seconds."""
 
 
-class Reading(Protocol):
+class ReadInTurn(Protocol):
     """Calls a function that reads the cluster when it is its turn."""
 
     async def __call__(self, read: Callable[[], Awaitable[T]]) -> T:
@@ -100,7 +100,7 @@ class Reading(Protocol):
 class Pages:
     """Makes pages of one source: the console's own, or that of a user."""
 
-    def __init__(self, source: ClusterSource, read: Reading) -> None:
+    def __init__(self, source: ClusterSource, read: ReadInTurn) -> None:
         """Keep the source.
 
         Args:

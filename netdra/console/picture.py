@@ -20,7 +20,7 @@ _MAX_TEXT = 40
 
 
 class DrawnStep(NamedTuple):
-    """What a box has beside the step's name and type.
+    """The content of a box beside the step's name and type.
 
     Attributes:
         interface: that the step makes or changes.

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from netdra.console.fleet import NodeCounts
 from netdra.console.frame import bar, link, state, together
-from netdra.console.listing import Cell, Column, ListRow, ObjectList
+from netdra.console.listing import Cell, ListColumn, ListRow, ObjectList
 from netdra.console.markup import Child, element
 from netdra.console.times import ago
-from netdra.console.troubles import Trouble
+from netdra.console.troubles import ClusterTrouble
 from netdra.model.claim import ResourceClaim, selected_node
 from netdra.model.cni_plugin import CNIPluginStatus
 from netdra.model.meta import Condition
@@ -22,7 +22,7 @@ from netdra.model.topology import NetworkTopology
 from netdra.story.objects import ClusterState, PlacedPod
 from netdra.story.policies import rollout_of
 
-Codes = Mapping[tuple[str, str, str], Sequence[Trouble]]
+Codes = Mapping[tuple[str, str, str], Sequence[ClusterTrouble]]
 """The troubles of each object, by the first part of its page's path, its place and its name."""
 _NAMED = 3
 
@@ -61,9 +61,9 @@ class DeviceLines(NamedTuple):
     unread: Sequence[str] = ()
 
 
-def codes_of(troubles: Iterable[Trouble]) -> Codes:
+def codes_of(troubles: Iterable[ClusterTrouble]) -> Codes:
     """The troubles of each object."""
-    found: dict[tuple[str, str, str], list[Trouble]] = {}
+    found: dict[tuple[str, str, str], list[ClusterTrouble]] = {}
     for trouble in troubles:
         for subject in trouble.subjects:
             found.setdefault((subject.page, subject.place, subject.name), []).append(trouble)
@@ -109,13 +109,13 @@ def _short(text: str, most: int = 90) -> str:
 def node_list(nodes: Sequence[NodeCounts], codes: Codes) -> ObjectList:
     """All nodes."""
     columns = (
-        Column("name", "Node"),
-        Column("state", "State"),
-        Column("use", "Devices in use", is_number=True),
-        Column("free", "Free", is_number=True),
-        Column("host", "Used by the node", is_number=True),
-        Column("hidden", "Hidden", is_number=True),
-        Column("cause", "Problem"),
+        ListColumn("name", "Node"),
+        ListColumn("state", "State"),
+        ListColumn("use", "Devices in use", is_number=True),
+        ListColumn("free", "Free", is_number=True),
+        ListColumn("host", "Used by the node", is_number=True),
+        ListColumn("hidden", "Hidden", is_number=True),
+        ListColumn("cause", "Problem"),
     )
     return ObjectList("Nodes", "nodes", columns, [_node(node, codes) for node in nodes])
 
@@ -136,15 +136,15 @@ def _node(node: NodeCounts, codes: Codes) -> ListRow:
 def device_list(found: DeviceLines, limit: int) -> ObjectList:
     """Devices, and interfaces that are not published."""
     columns = (
-        Column("name", "Device"),
-        Column("node", "Node"),
-        Column("type", "Type"),
-        Column("pf", "PF"),
-        Column("state", "State"),
-        Column("claim", "Claim"),
-        Column("pod", "Pod"),
-        Column("address", "Addresses"),
-        Column("reason", "Reason"),
+        ListColumn("name", "Device"),
+        ListColumn("node", "Node"),
+        ListColumn("type", "Type"),
+        ListColumn("pf", "PF"),
+        ListColumn("state", "State"),
+        ListColumn("claim", "Claim"),
+        ListColumn("pod", "Pod"),
+        ListColumn("address", "Addresses"),
+        ListColumn("reason", "Reason"),
     )
     remark = (
         f"{found.left} more devices match; the first {limit} are listed. Filter by a name or a node."
@@ -195,12 +195,12 @@ def has_claims(pod: PlacedPod) -> bool:
 def pod_list(cluster: ClusterState, codes: Codes) -> ObjectList:
     """The pods with claims."""
     columns = (
-        Column("name", "Pod"),
-        Column("state", "State"),
-        Column("node", "Node"),
-        Column("claims", "Claims"),
-        Column("cause", "Cause"),
-        Column("age", "Created"),
+        ListColumn("name", "Pod"),
+        ListColumn("state", "State"),
+        ListColumn("node", "Node"),
+        ListColumn("claims", "Claims"),
+        ListColumn("cause", "Cause"),
+        ListColumn("age", "Created"),
     )
     claimed = [pod for pod in cluster.pods if has_claims(pod)]
     others = len(cluster.pods) - len(claimed)
@@ -239,15 +239,15 @@ def claim_state(claim: ResourceClaim) -> str:
 
 
 def claim_list(cluster: ClusterState) -> ObjectList:
-    """All claims that request or have devices of netdra, and those that have none yet."""
+    """All claims."""
     columns = (
-        Column("name", "Claim"),
-        Column("state", "State"),
-        Column("node", "Node"),
-        Column("devices", "Devices"),
-        Column("topologies", "Topology"),
-        Column("pods", "Pods"),
-        Column("age", "Created"),
+        ListColumn("name", "Claim"),
+        ListColumn("state", "State"),
+        ListColumn("node", "Node"),
+        ListColumn("devices", "Devices"),
+        ListColumn("topologies", "Topology"),
+        ListColumn("pods", "Pods"),
+        ListColumn("age", "Created"),
     )
     rows = [_claim(cluster, claim) for claim in cluster.claims]
     return ObjectList("Claims", "claims", columns, rows, "", [*cluster.unread.values()])
@@ -299,13 +299,13 @@ def usage_of(cluster: ClusterState, name: str) -> NetworkTopologyUsageStatus:
 def topology_list(cluster: ClusterState, codes: Codes) -> ObjectList:
     """All topologies."""
     columns = (
-        Column("name", "Topology"),
-        Column("state", "State"),
-        Column("steps", "Steps", is_number=True),
-        Column("claims", "Claims", is_number=True),
-        Column("failing", "Failing", is_number=True),
-        Column("cause", "Cause"),
-        Column("age", "Created"),
+        ListColumn("name", "Topology"),
+        ListColumn("state", "State"),
+        ListColumn("steps", "Steps", is_number=True),
+        ListColumn("claims", "Claims", is_number=True),
+        ListColumn("failing", "Failing", is_number=True),
+        ListColumn("cause", "Cause"),
+        ListColumn("age", "Created"),
     )
     rows = [_topology(cluster, topology, codes) for topology in cluster.topologies]
     return ObjectList("Topologies", "topologies", columns, rows, "", [*cluster.unread.values()])
@@ -330,14 +330,14 @@ def _topology(cluster: ClusterState, topology: NetworkTopology, codes: Codes) ->
 def policy_list(cluster: ClusterState, codes: Codes) -> ObjectList:
     """All policies."""
     columns = (
-        Column("name", "Policy"),
-        Column("state", "State"),
-        Column("action", "Action"),
-        Column("priority", "Priority", is_number=True),
-        Column("devices", "Devices", is_number=True),
-        Column("nodes", "Nodes", is_number=True),
-        Column("cause", "Cause"),
-        Column("age", "Created"),
+        ListColumn("name", "Policy"),
+        ListColumn("state", "State"),
+        ListColumn("action", "Action"),
+        ListColumn("priority", "Priority", is_number=True),
+        ListColumn("devices", "Devices", is_number=True),
+        ListColumn("nodes", "Nodes", is_number=True),
+        ListColumn("cause", "Cause"),
+        ListColumn("age", "Created"),
     )
     rows: list[ListRow] = []
     for policy in cluster.policies:
@@ -380,14 +380,14 @@ def usage_bar(status: PodNetworkStatus) -> Child:
 def network_list(cluster: ClusterState, codes: Codes) -> ObjectList:
     """All PodNetworks."""
     columns = (
-        Column("name", "Network"),
-        Column("state", "State"),
-        Column("use", "Addresses", is_number=True),
-        Column("total", "Total", is_number=True),
-        Column("ranges", "Ranges"),
-        Column("claims", "Claims", is_number=True),
-        Column("cause", "Cause"),
-        Column("age", "Created"),
+        ListColumn("name", "Network"),
+        ListColumn("state", "State"),
+        ListColumn("use", "Addresses", is_number=True),
+        ListColumn("total", "Total", is_number=True),
+        ListColumn("ranges", "Ranges"),
+        ListColumn("claims", "Claims", is_number=True),
+        ListColumn("cause", "Cause"),
+        ListColumn("age", "Created"),
     )
     rows: list[ListRow] = []
     for network in cluster.networks:
@@ -413,12 +413,12 @@ def network_list(cluster: ClusterState, codes: Codes) -> ObjectList:
 def plugin_list(cluster: ClusterState, codes: Codes) -> ObjectList:
     """All plugins that netdra installs."""
     columns = (
-        Column("name", "Plugin"),
-        Column("state", "State"),
-        Column("nodes", "Nodes", is_number=True),
-        Column("image", "Image"),
-        Column("cause", "Cause"),
-        Column("age", "Created"),
+        ListColumn("name", "Plugin"),
+        ListColumn("state", "State"),
+        ListColumn("nodes", "Nodes", is_number=True),
+        ListColumn("image", "Image"),
+        ListColumn("cause", "Cause"),
+        ListColumn("age", "Created"),
     )
     rows: list[ListRow] = []
     for plugin in cluster.plugins:

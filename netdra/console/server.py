@@ -65,7 +65,7 @@ class Console:
     """Answers requests."""
 
     def __init__(self, source: ClusterSource, access: ConsoleAccess, sign_on: SignOn | None = None) -> None:
-        """Answer nobody yet.
+        """Keep the source.
 
         Args:
             source: reads the cluster.
@@ -121,7 +121,7 @@ class Console:
             return _page(HTTPStatus.BAD_GATEWAY, message("The cluster cannot be read", text))
 
     def _refuse(self, http: HTTPRequest, user: SignedOnUser | None) -> Answer | None:
-        """The answer to a request of somebody who may not read; None if it is answered."""
+        """The answer to a request without the right to read; None if it is answered."""
         if self._sign_on is not None and user is None:
             return _page(HTTPStatus.UNAUTHORIZED, message("Not signed on", _NO_USER))
         if self._sign_on is None and not self._access.knows(access.session_of(http.headers)):

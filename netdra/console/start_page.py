@@ -13,7 +13,7 @@ from netdra.console.fleet import ClassShare, NodeCounts, cluster_map, sums
 from netdra.console.frame import STILL, PageLife, link, note, page, section, state
 from netdra.console.markup import Child, Markup, PageAddress, element
 from netdra.console.times import ago
-from netdra.console.troubles import Examination, Trouble, TroubleKind
+from netdra.console.troubles import ClusterExamination, ClusterTrouble, TroubleKind
 
 NAMED = 6
 """Objects of a trouble that its card names."""
@@ -26,7 +26,7 @@ class ClassChoice(NamedTuple):
         names: all of them.
         chosen: the one that filters it, "" for none.
         shares: then by node the devices that match it.
-        problem: why there are none.
+        problem: why they cannot be counted.
     """
 
     names: Sequence[str] = ()
@@ -40,7 +40,7 @@ ALL_CLASSES = ClassChoice()
 
 def start_page(
     nodes: Sequence[NodeCounts],
-    found: Examination,
+    found: ClusterExamination,
     classes: ClassChoice = ALL_CLASSES,
     problem: str = "",
     life: PageLife = STILL,
@@ -64,7 +64,7 @@ def start_page(
     return page("Overview", content, here="Overview", life=life)
 
 
-def _summary(nodes: Sequence[NodeCounts], found: Examination, now: str) -> Markup:
+def _summary(nodes: Sequence[NodeCounts], found: ClusterExamination, now: str) -> Markup:
     """The state of the cluster in one line of numbers, each with its page."""
     total = sums(nodes)
     errors = sum(trouble.is_error for trouble in found.troubles)
@@ -82,7 +82,7 @@ def _summary(nodes: Sequence[NodeCounts], found: Examination, now: str) -> Marku
     return element("div", element("ul", cards, class_="cards"), when, id="summary")
 
 
-def _affected(troubles: Iterable[Trouble], kind: TroubleKind) -> int:
+def _affected(troubles: Iterable[ClusterTrouble], kind: TroubleKind) -> int:
     return len({subject for trouble in troubles if trouble.kind == kind for subject in trouble.subjects})
 
 
@@ -90,7 +90,7 @@ def _tone(number: int, bad: str = "bad") -> str:
     return bad if number else "good"
 
 
-def _causes(found: Examination) -> str:
+def _causes(found: ClusterExamination) -> str:
     if not found.checked:
         return "being checked"
     errors = sum(trouble.is_error for trouble in found.troubles)
@@ -103,7 +103,7 @@ def _card(title: str, number: int, tone: str, words: str, where: str = "") -> Ma
     return element("li", held, class_=f"card {tone}")
 
 
-def _troubles(found: Examination) -> Markup:
+def _troubles(found: ClusterExamination) -> Markup:
     problem = note(f"The last examination failed: {found.problem}", "problem") if found.problem else None
     if found.troubles:
         cards: Child = element("ol", map(_trouble, found.troubles), class_="troubles")
@@ -111,10 +111,10 @@ def _troubles(found: Examination) -> Markup:
         cards = note("The cluster is being checked. This page follows.")
     else:
         cards = note("Nothing is wrong.", "fine")
-    return section("What is wrong now", problem, cards)
+    return section("Trouble now", problem, cards)
 
 
-def _trouble(trouble: Trouble) -> Markup:
+def _trouble(trouble: ClusterTrouble) -> Markup:
     named = trouble.subjects[:NAMED]
     left = max(trouble.affected, len(trouble.subjects)) - len(named)
     words = [element("li", _subject(trouble, at)) for at in range(len(named))]
@@ -137,7 +137,7 @@ def _trouble(trouble: Trouble) -> Markup:
     )
 
 
-def _subject(trouble: Trouble, at: int) -> Child:
+def _subject(trouble: ClusterTrouble, at: int) -> Child:
     subject = trouble.subjects[at]
     return element("a", subject.words, href=subject.address) if subject.address is not None else subject.words
 

@@ -120,7 +120,7 @@ def _essence(text: str) -> str:
 
 
 def timeline(told: Story, now: str = "") -> Markup:
-    """What happened, in its order."""
+    """The statements of a story, in their order."""
     entries = (_entry(found, told.subject, now) for found in folded(told.statements, told.cause))
     return section("Timeline", element("ol", entries, class_="story"))
 

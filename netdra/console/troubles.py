@@ -1,4 +1,4 @@
-"""What is wrong in the cluster, as the start page shows it: each cause once, with its objects and the next step. Pure.
+"""The troubles of a cluster, as the start page shows them: each cause once, with its objects and the next step. Pure.
 
 Made by `netdra.cli.examination` of the stories of `netdra why` and the verdicts of `netdra doctor`.
 """
@@ -50,7 +50,7 @@ class TroubleSubject(NamedTuple):
         return PageAddress(*filter(None, (self.page, self.place, self.name))) if self.page else None
 
 
-class Trouble(NamedTuple):
+class ClusterTrouble(NamedTuple):
     """A cause, and the objects that it affects.
 
     Attributes:
@@ -80,7 +80,7 @@ class Trouble(NamedTuple):
         return f"{self.affected} {one if self.affected == 1 else many}"
 
 
-class Examination(NamedTuple):
+class ClusterExamination(NamedTuple):
     """The result of an examination of the cluster.
 
     Attributes:
@@ -93,7 +93,7 @@ class Examination(NamedTuple):
         number: counts examinations with different results.
     """
 
-    troubles: Sequence[Trouble] = ()
+    troubles: Sequence[ClusterTrouble] = ()
     checked: str = ""
     pods: int = 0
     stuck: int = 0
@@ -102,29 +102,29 @@ class Examination(NamedTuple):
     classes: Sequence[str] = ()
     number: int = 0
 
-    def of_namespaces(self, allowed: Iterable[str]) -> Examination:
+    def of_namespaces(self, allowed: Iterable[str]) -> ClusterExamination:
         """Without pods of other namespaces."""
         names = frozenset(allowed)
         return self._replace(troubles=[*filter(None, (_within(trouble, names) for trouble in self.troubles))])
 
 
-def _within(trouble: Trouble, namespaces: frozenset[str]) -> Trouble | None:
+def _within(trouble: ClusterTrouble, namespaces: frozenset[str]) -> ClusterTrouble | None:
     if trouble.kind != "pods":
         return trouble
     left = tuple(subject for subject in trouble.subjects if subject.place in namespaces)
     return trouble._replace(subjects=left, affected=len(left)) if left else None
 
 
-def stuck_pods(troubles: Iterable[Trouble]) -> set[TroubleSubject]:
+def stuck_pods(troubles: Iterable[ClusterTrouble]) -> set[TroubleSubject]:
     """The pods that wait or have lost their network."""
     stuck = (trouble for trouble in troubles if trouble.kind == "pods" and trouble.is_error)
     return {subject for trouble in stuck for subject in trouble.subjects if subject.page == "pods"}
 
 
-def ordered(troubles: Iterable[Trouble]) -> list[Trouble]:
+def ordered(troubles: Iterable[ClusterTrouble]) -> list[ClusterTrouble]:
     """Errors before warnings, by kind, those with the most objects first; a cause of several kinds is one."""
     order = {kind: at for at, kind in enumerate(KINDS)}
-    found: dict[tuple[bool, str, str], Trouble] = {}
+    found: dict[tuple[bool, str, str], ClusterTrouble] = {}
     for trouble in sorted(troubles, key=lambda one: (not one.is_error, order[one.kind], -one.affected)):
         key = trouble.is_error, trouble.code, trouble.text
         known = found.get(key)

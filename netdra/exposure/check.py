@@ -211,7 +211,9 @@ def _keep_errors(exposure: Exposure) -> Iterator[Finding]:
             sysctls.path(pattern.removesuffix("*") + ("x" if pattern.endswith("*") else ""))
         except InvalidInputError:
             what = f'"{pattern}" is not a setting below net'
-            yield Finding(what, "write it as net.core.somaxconn or net.ipv4.tcp_*", (*_EXPOSURE, "allowedSysctls", index))
+            yield Finding(
+                what, "write it as net.core.somaxconn or net.ipv4.tcp_*", (*_EXPOSURE, "allowedSysctls", index)
+            )
     for what, hint in faults(exposure.keep):
         yield Finding(what, hint, (*_EXPOSURE, "keep"))
     moving = [plugin.name for plugin in exposure.supported_cni_plugins if plugin.name in KEEPING_TYPES]

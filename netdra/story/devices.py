@@ -69,7 +69,7 @@ def _statements(cluster: ClusterState, found: DeviceInSlice) -> Iterator[Stateme
 
 
 def taint_step(key: str) -> str:
-    """What to do about a device's taint."""
+    """The next step for a device's taint."""
     return _TAINTS.get(key, "remove the taint, or tolerate it")
 
 

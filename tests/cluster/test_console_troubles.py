@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
+import select
+import subprocess
 import sys
+import termios
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,6 +27,7 @@ from testbed.api import Api
 from testbed.chromium import Chromium
 from testbed.control_plane import ControlPlane
 from testbed.objects import POD, manifest
+from testbed.waiting import until
 from tests.cluster import identities, test_why
 from tests.cluster.test_console import PICTURES, urls
 from tests.cluster.test_why import POLICY, REPORT, TOGETHER, TOPOLOGY, Fault, Scene, open_scene, prepared
@@ -40,7 +45,7 @@ LISTED = {
 _PLURAL = {"pod": "pods", "claim": "claims", "device": "devices", "topology": "topologies"}
 
 
-class Trouble(NamedTuple):
+class TroubledCluster(NamedTuple):
     """A cluster in trouble, with a console that shows it.
 
     Attributes:
@@ -67,7 +72,7 @@ class Trouble(NamedTuple):
 @pytest.fixture(scope="module")
 def trouble(
     control_plane: ControlPlane, api: Api, custom_kinds: None, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Trouble]:
+) -> Iterator[TroubledCluster]:
     with ExitStack() as opened:
         scene = opened.enter_context(open_scene(control_plane, api))
         arguments = {fault: [*opened.enter_context(prepared(scene, fault))] for fault in FAULTS}
@@ -80,7 +85,7 @@ def trouble(
         url = urls(process)[0]
         browser.open(url)
         browser.wait("location.pathname === '/' && document.querySelector('h1')?.innerText === 'Overview'")
-        yield Trouble(scene, browser, url.partition("/enter")[0], arguments)
+        yield TroubledCluster(scene, browser, url.partition("/enter")[0], arguments)
 
 
 def _click(browser: Chromium, selector: str) -> bool:
@@ -93,7 +98,7 @@ def _click(browser: Chromium, selector: str) -> bool:
     return True
 
 
-def test_the_start_page_leads_to_each_cause_in_two_clicks(trouble: Trouble) -> None:
+def test_the_start_page_leads_to_each_cause_in_two_clicks(trouble: TroubledCluster) -> None:
     browser = trouble.browser
     browser.open(f"{trouble.url}/")
     browser.wait("document.querySelector('.trouble')")
@@ -113,20 +118,20 @@ def test_the_start_page_leads_to_each_cause_in_two_clicks(trouble: Trouble) -> N
         assert trouble.cause(fault) in " ".join(words.split()), fault
 
 
-def _reaches(trouble: Trouble, place: str, page: str) -> bool:
+def _reaches(trouble: TroubledCluster, place: str, page: str) -> bool:
     trouble.browser.open(f"{trouble.url}{place}")
     return _click(trouble.browser, f'main a[href="{page}"]')
 
 
 @pytest.mark.parametrize("kind", LISTED)
-def test_a_list_has_as_many_objects_as_the_cluster(trouble: Trouble, kind: str) -> None:
+def test_a_list_has_as_many_objects_as_the_cluster(trouble: TroubledCluster, kind: str) -> None:
     trouble.browser.open(f"{trouble.url}/{kind}")
     number = len(trouble.scene.api.list(LISTED[kind]))
     words = trouble.browser.evaluate("document.querySelector('main').innerText")
     assert (f"{kind.capitalize()}: {number}" in words) if number else f"The cluster has no {kind}." in words
 
 
-def test_pods_are_counted_by_their_claims_and_found_by_name(trouble: Trouble) -> None:
+def test_pods_are_counted_by_their_claims_and_found_by_name(trouble: TroubledCluster) -> None:
     pods = [pod for pod in trouble.scene.api.list(POD) if pod["spec"].get("resourceClaims")]
     trouble.browser.open(f"{trouble.url}/pods")
     assert f"Pods: {len(pods)}" in trouble.browser.evaluate("document.querySelector('main').innerText")
@@ -140,7 +145,9 @@ def test_pods_are_counted_by_their_claims_and_found_by_name(trouble: Trouble) ->
     assert trouble.browser.evaluate(f"!!document.querySelector('a[href=\"/devices/{node}/enp3s0f0v1\"]')")
 
 
-def test_a_signed_on_user_sees_what_kubernetes_allows_this_user(trouble: Trouble, tmp_path: Path) -> None:
+def test_a_signed_on_user_sees_objects_that_kubernetes_allows_this_user(
+    trouble: TroubledCluster, tmp_path: Path
+) -> None:
     scene, namespace = trouble.scene, trouble.scene.workspace.namespace
     (tmp_path / "password").write_text("a password that only the proxy knows")
     user = scene.workspace.name("ann")
@@ -175,3 +182,37 @@ def test_a_signed_on_user_sees_what_kubernetes_allows_this_user(trouble: Trouble
             read("/", "system:admin", "")
     finally:
         process.stop()
+
+
+def test_the_dashboard_of_the_terminal_opens_a_cause_and_leaves_the_terminal_as_it_was(
+    trouble: TroubledCluster,
+) -> None:
+    ours, theirs = os.openpty()
+    termios.tcsetwinsize(theirs, (24, 80))
+    before = termios.tcgetattr(theirs)
+    command = [sys.executable, "-m", "netdra", "top", "--watch", f"--kubeconfig={trouble.scene.plane.kubeconfig()}"]
+    child = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm"})
+    shown = ""
+
+    def shows(*texts: str) -> bool:
+        nonlocal shown
+        while select.select([ours], [], [], 0.1)[0]:
+            shown += os.read(ours, 65536).decode(errors="replace")
+        return all(text in shown for text in texts)
+
+    try:
+        until(lambda: shows("pods stuck", "InvalidPod", "checked "), "the trouble")
+        shown = ""
+        os.write(ours, b"2")
+        until(lambda: shows("[2 Nodes]", trouble.scene.nodes["nics"]), "the nodes")
+        shown = ""
+        os.write(ours, b"1\r")
+        until(lambda: shows("Next: ", "Esc back"), "the details")
+        os.write(ours, b"q")
+        until(lambda: shows("\x1b[?1049l") and child.poll() == 0, "the end")
+        assert termios.tcgetattr(theirs) == before
+    finally:
+        child.kill()
+        child.wait()
+        os.close(ours)
+        os.close(theirs)

@@ -19,7 +19,7 @@ from netdra.console.access import SignedOnUser
 from netdra.console.fleet import ClassShare, CountedNode, NodeCounts, count
 from netdra.console.forecast_page import Forecast
 from netdra.console.rows import DeviceLine, DeviceLines
-from netdra.console.troubles import Examination, Trouble, TroubleSubject, ordered, stuck_pods
+from netdra.console.troubles import ClusterExamination, ClusterTrouble, TroubleSubject, ordered, stuck_pods
 from netdra.model import documents
 from netdra.model.claim import DeviceClass, ResourceClaim
 from netdra.model.cni_plugin import CNIPlugin
@@ -483,14 +483,14 @@ def cluster() -> ClusterState:
 
 
 @cache
-def examination() -> Examination:
+def examination() -> ClusterExamination:
     """The troubles, with a driver that does not run."""
     nodes = [msgspec.convert(msgspec.to_builtins(report), CountedNode) for report in published()[1]]
     tainted = [
         TaintedDevice(NODES[9], f"ens1f0v{at}", "dra.networking/link-down:NoSchedule", "ens1f0") for at in range(8)
     ]
     troubles, total = judge(cluster())
-    missing = Trouble(
+    missing = ClusterTrouble(
         "nodes",
         True,
         "DriverMissing",
@@ -500,7 +500,7 @@ def examination() -> Examination:
         1,
     )
     found = ordered([*troubles, missing, *of_nodes(FleetNow(nodes, tainted))])
-    return Examination(
+    return ClusterExamination(
         found,
         "2026-11-28T11:59:48Z",
         total,
@@ -525,7 +525,7 @@ class GallerySource:
     def fleet(self) -> Sequence[NodeCounts]:
         return fleet()
 
-    async def examination(self) -> Examination:
+    async def examination(self) -> ClusterExamination:
         return examination()
 
     async def shares(self, chosen: str) -> Mapping[str, ClassShare]:

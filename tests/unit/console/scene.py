@@ -13,7 +13,7 @@ from netdra.console.access import SignedOnUser
 from netdra.console.fleet import ClassShare, NodeCounts
 from netdra.console.forecast_page import Forecast, ForecastDevice
 from netdra.console.rows import DeviceLine, DeviceLines
-from netdra.console.troubles import Examination
+from netdra.console.troubles import ClusterExamination
 from netdra.model.claim import DeviceClass, ResourceClaim
 from netdra.model.errors import TemporaryError
 from netdra.model.node_network import NodeNetwork
@@ -162,8 +162,8 @@ class FixedSource:
     def fleet(self) -> Sequence[NodeCounts]:
         return self.nodes
 
-    async def examination(self) -> Examination:
-        return Examination(checked=self.now, classes=("net-a",))
+    async def examination(self) -> ClusterExamination:
+        return ClusterExamination(checked=self.now, classes=("net-a",))
 
     async def shares(self, chosen: str) -> Mapping[str, ClassShare]:
         return {NODE: ClassShare(2, 1)}

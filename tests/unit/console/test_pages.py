@@ -21,7 +21,7 @@ from netdra.console.rows import LISTS, DeviceLine, DeviceLines, codes_of, device
 from netdra.console.search_page import Hit, HitGroup, of_addresses, search_page
 from netdra.console.start_page import ClassChoice, start_page
 from netdra.console.times import age
-from netdra.console.troubles import Examination, Trouble, TroubleSubject
+from netdra.console.troubles import ClusterExamination, ClusterTrouble, TroubleSubject
 from netdra.model.errors import InvalidInputError
 from netdra.model.meta import time_of, time_text
 from netdra.story.objects import ClusterState, PlacedPodStatus
@@ -100,7 +100,7 @@ def test_a_cell_is_darker_the_more_is_allocated(counts: tuple[int, int], cell: s
 
 def test_the_map_has_a_cell_for_each_node_and_the_list_has_pages() -> None:
     nodes = [NodeCounts(f"node-{at:04}", 20, gone=at == 7) for at in range(250)]
-    start = Page(start_page(nodes, Examination()))
+    start = Page(start_page(nodes, ClusterExamination()))
     cells = [found for found in start.all("a") if found.attributes["href"].startswith("/nodes/")]
     assert len(cells) == 250
     assert {found.attributes["tabindex"] for found in cells} == {"-1"}
@@ -123,7 +123,7 @@ def _rows(page: Page) -> list[str]:
 def test_five_thousand_nodes_are_a_page_in_less_than_a_second() -> None:
     nodes = [NodeCounts(f"node-{at:04}", 20, at % 20) for at in range(5000)]
     began = time.process_time()
-    made = start_page(nodes, Examination())
+    made = start_page(nodes, ClusterExamination())
     assert time.process_time() - began < 1.0
     assert len(made) < 1_000_000
 
@@ -131,7 +131,7 @@ def test_five_thousand_nodes_are_a_page_in_less_than_a_second() -> None:
 def test_devices_of_a_class_shade_the_map() -> None:
     nodes = [NodeCounts("a", 20), NodeCounts("b", 20)]
     classes = ClassChoice(("net-a",), "net-a", {"b": ClassShare(4, 4)})
-    page = Page(start_page(nodes, Examination(), classes))
+    page = Page(start_page(nodes, ClusterExamination(), classes))
     assert {
         found.attributes["href"]: found.attributes["class"] for found in page.all("a") if "tabindex" in found.attributes
     } == {
@@ -307,11 +307,11 @@ def test_hostile_names_are_text_on_every_page() -> None:
     found = _hostile()
     changed = ForecastDevice(HOSTILE, HOSTILE, HOSTILE, HOSTILE, allocated=True)
     subject = TroubleSubject("pods", HOSTILE, HOSTILE)
-    trouble = Trouble("pods", True, HOSTILE, HOSTILE, HOSTILE, (subject,), 1)
+    trouble = ClusterTrouble("pods", True, HOSTILE, HOSTILE, HOSTILE, (subject,), 1)
     line = DeviceLine(HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE, (HOSTILE,), (HOSTILE,), (HOSTILE,), HOSTILE)
     pages = {
         "start": start_page(
-            [NodeCounts(HOSTILE, 1)], Examination((trouble,), "", 1, 1, (HOSTILE,), HOSTILE), problem=HOSTILE
+            [NodeCounts(HOSTILE, 1)], ClusterExamination((trouble,), "", 1, 1, (HOSTILE,), HOSTILE), problem=HOSTILE
         ),
         "nodes": list_page(node_list([NodeCounts(HOSTILE, 1)], codes_of([trouble])), Shown(HOSTILE, sort=HOSTILE)),
         "devices": list_page(device_list(DeviceLines((line,), 1), 1), Shown()),
@@ -361,12 +361,12 @@ def test_each_trouble_is_on_the_start_page_with_its_code_next_step_and_links() -
 @pytest.mark.parametrize(
     ("found", "words"),
     [
-        (Examination(checked=gallery.NOW), "Nothing is wrong."),
-        (Examination(), "The cluster is being checked."),
-        (Examination(checked=gallery.NOW, problem="no answer"), "The last examination failed: no answer"),
+        (ClusterExamination(checked=gallery.NOW), "Nothing is wrong."),
+        (ClusterExamination(), "The cluster is being checked."),
+        (ClusterExamination(checked=gallery.NOW, problem="no answer"), "The last examination failed: no answer"),
     ],
 )
-def test_without_trouble_the_page_states_it_only_after_a_check(found: Examination, words: str) -> None:
+def test_without_trouble_the_page_states_it_only_after_a_check(found: ClusterExamination, words: str) -> None:
     page = Page(start_page([NodeCounts(NODE, 2)], found, life=PageLife(now="2026-11-28T12:03:10Z")))
     assert words in page.words
     assert ("Nothing is wrong." in page.words) is bool(found.checked)
@@ -389,7 +389,7 @@ def test_a_list_counts_filters_and_sorts_its_objects(kind: str) -> None:
         assert route("/" + "/".join(row.segments), "") is not None
 
 
-def test_the_cause_stands_once_and_repeated_events_are_one() -> None:
+def test_the_cause_stands_once_and_repeated_events_are_folded() -> None:
     page = Page(object_page(gallery.cluster(), "pods", "shop", "api-1"))
     assert page.words.count(gallery.FAILURE) == 1
     assert "fact 16 times 2 min ago NetworkNotAttached: the cause above" in page.words

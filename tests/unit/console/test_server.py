@@ -97,7 +97,7 @@ def test_a_proxy_names_the_user_whose_rights_count() -> None:
 
     async def play() -> None:
         async with asyncio.timeout(30), _console(DummyCookieJar, SignOn(password, origin)) as browser:
-            refused = (
+            refused: tuple[dict[str, str], ...] = (
                 {},
                 {"Authorization": _basic("ann", "guess")},
                 {"Authorization": _basic("system:admin", password)},
