@@ -73,4 +73,5 @@ def test_a_policy_allows_sysctls_beside_those_of_the_interface(
 
 def test_a_policy_with_a_setting_outside_net_is_an_error() -> None:
     (error,) = check(policy("p", "true", allowedSysctls=["kernel.*"]))
-    assert '"kernel.*" is not a setting below net' in error
+    assert error.what == '"kernel.*" is not a setting below net'
+    assert error.place == "spec.exposure.allowedSysctls[0]"
