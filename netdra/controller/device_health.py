@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 
 BATCH_SECONDS = 0.5
 """How long further reports are waited for: a fault of a switch is one of many nodes."""
+AGAIN_SECONDS = 30.0
+"""Seconds until the slices of a node are read again that reports a fault of a device which it does not publish."""
 _ALL = "all"
 _HINT = (
     "Compare the threshold with the counters (docs/health.md). If the devices are really faulty, raise the cap "
@@ -90,14 +92,18 @@ class DeviceHealth:
             present = self._rules.objects
             decision = decide(self._state.nodes.objects.values(), present.values(), self._cap)
             try:
-                await self._write(decision)
+                is_complete = await self._write(decision)
             except (AlreadyExistsError, ConflictError, NotFoundError) as problem:
                 log.debug("taints for faults changed meanwhile: %s", problem)
                 return AGAIN
             self._report(decision)
+        if not is_complete:
+            self.work.add(_ALL, AGAIN_SECONDS)
         return None
 
-    async def _write(self, decision: Decision) -> None:
+    async def _write(self, decision: Decision) -> bool:
+        """Write the rules; returns whether each has one whose device is published."""
+        is_complete = True
         present = self._rules.objects
         for name, rule in present.items():
             if name not in decision.rules and not rule.metadata.is_ending:
@@ -115,6 +121,9 @@ class DeviceHealth:
             elif await self._is_published(wanted):
                 await self._client.create(DEVICE_TAINT_RULES, wanted)
                 log.warning("device %s is tainted with %s", _called(wanted), wanted.spec.taint.effect)
+            else:
+                is_complete = False
+        return is_complete
 
     async def _is_published(self, rule: DeviceTaintRule) -> bool:
         """Whether the node that reports the fault publishes the device: its report might name another one's."""

@@ -40,6 +40,8 @@ _HEAD = struct.Struct("=IH14xI")
 _COUNTERS_AT = 32
 _COUNTERS = struct.Struct("=24Q")
 _READ = 8 * 1024  # the kernel fills at most what the last read had room for, or NLMSG_GOODSIZE (netlink_dump())
+_MOST_READS = 512
+"""A pod can make links without number in its namespace; those of some 15,000 are read."""
 _IFINFO_SIZE = 16
 _VF_INFO, _VF_MAC, _VF_STATS = 1, 1, 8
 _VF_COUNTERS = ("rx_packets", "tx_packets", "rx_bytes", "tx_bytes", "", "multicast", "", "rx_dropped", "tx_dropped")
@@ -94,11 +96,12 @@ def of_links(indexes: Collection[int] | None = None) -> dict[int, LinkCounters]:
     try:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_ROUTE) as sock:
             sock.send(_REQUEST)
-            while not _take(sock.recv(_READ), indexes, found):
-                pass
+            for _ in range(_MOST_READS):
+                if _take(sock.recv(_READ), indexes, found):
+                    return found
     except OSError as problem:
         raise from_os_error(problem, "cannot read the counters of links") from None
-    return found
+    raise kernel_error(errno.EMSGSIZE, "cannot read the counters of links", "the namespace has too many links")
 
 
 def _take(data: bytes, indexes: Collection[int] | None, found: dict[int, LinkCounters]) -> bool:

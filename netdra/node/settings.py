@@ -12,6 +12,8 @@ from netdra.cni.plugins import PluginPath
 from netdra.kernel.device_files import DeviceFiles
 from netdra.kernel.sysfs import Sysfs
 
+HEALTH_FILE = "health.json"
+"""The faults of the node's devices, in the state folder."""
 UnknownDifferences = Literal["Report", "Hold"]
 
 
@@ -84,5 +86,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
         return DeviceFiles(self.allow_device_files, Sysfs(self.sysfs_root))
 
     def is_used(self) -> bool:
-        """Whether a former daemon has left state here, of pods or of claims."""
-        return any(path.is_file() for path in self.state_dir.glob("*/[!.]*"))
+        """Whether a former daemon has left state here, of pods, of claims or of faulty devices."""
+        return (self.state_dir / HEALTH_FILE).is_file() or any(
+            path.is_file() for path in self.state_dir.glob("*/[!.]*")
+        )

@@ -28,6 +28,7 @@ from netdra.model.node_network import MAX_FAULTS, DeviceFault
 from netdra.model.plan import PlannedDevice
 from netdra.node import metrics
 from netdra.node.health.sampling import SampledDevice, read
+from netdra.node.settings import HEALTH_FILE
 from netdra.node.traffic.interfaces import PodInterface
 from netdra.node.traffic.links import NamespacesOf
 from netdra.ops import files
@@ -35,8 +36,6 @@ from netdra.ops.boot import boot_id
 
 log = logging.getLogger(__name__)
 
-FILE = "health.json"
-"""In the state folder of the daemon."""
 SECONDS = 15.0
 """Seconds between two samples."""
 _WRITE_SECONDS = 2.0
@@ -48,6 +47,7 @@ class _KeptFaults(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     boot_id: str
     faults: tuple[DeviceFault, ...] = ()
+    watched: int = 0
 
 
 class HealthView(Protocol):
@@ -56,6 +56,10 @@ class HealthView(Protocol):
     @property
     def devices(self) -> Mapping[DeviceKey, PlannedDevice]:
         """The facts of each published device."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether devices and policies are known."""
 
     @property
     def health_rules(self) -> Mapping[str, tuple[HealthRule, ...]]:
@@ -95,14 +99,16 @@ class DeviceHealthWatch:
             on_change: called after `faults` or `watched` have changed.
         """
         self._view, self._namespaces, self._in_pods = view, namespaces, in_pods
-        self._emit, self._node, self._path = emit, node, state / FILE
+        self._emit, self._node, self._path = emit, node, state / HEALTH_FILE
         self._sysfs, self._on_change = sysfs if sysfs is not None else Sysfs(), on_change
         kept = self._read()
-        self._known = {_key(fault): fault for fault in kept}
+        self._known = {_key(fault): fault for fault in kept.faults}
         now = time.monotonic()
-        self._watch = HealthWatch(((fault.pool, fault.device), fault.policy, fault.rule, now) for fault in kept)
-        self.faults: tuple[DeviceFault, ...] = kept
-        self.watched = 0
+        known = (((fault.pool, fault.device), fault.policy, fault.rule, now) for fault in kept.faults)
+        self._watch = HealthWatch(known)
+        # The taints must not go before the first sample: the controller counts the watched devices, too.
+        self.faults: tuple[DeviceFault, ...] = kept.faults[:MAX_FAULTS]
+        self.watched = kept.watched
 
     async def run(self) -> None:
         """Sample until cancelled."""
@@ -115,6 +121,8 @@ class DeviceHealthWatch:
 
     async def sample(self) -> None:
         """Take one sample of all devices, and report what has changed."""
+        if not self._view.ready:
+            return
         rules = self._view.health_rules
         if not rules and not self.watched and not self.faults:
             return
@@ -186,20 +194,21 @@ class DeviceHealthWatch:
             )
         )
 
-    def _read(self) -> tuple[DeviceFault, ...]:
+    def _read(self) -> _KeptFaults:
+        nothing = _KeptFaults(boot_id=boot_id())
         try:
             kept = msgspec.json.decode(self._path.read_bytes(), type=_KeptFaults)
         except FileNotFoundError:
-            return ()
+            return nothing
         except (OSError, *UNREADABLE) as problem:
             log.warning("%s cannot be read: %s; faults of devices begin again", self._path, problem)
-            return ()
-        return kept.faults if kept.boot_id == boot_id() else ()
+            return nothing
+        return kept if kept.boot_id == nothing.boot_id else nothing
 
     def _write(self) -> None:
         try:
-            content = msgspec.json.encode(_KeptFaults(boot_id=boot_id(), faults=tuple(self._known.values())))
-            files.replace(self._path, content, _WRITE_SECONDS)
+            kept = _KeptFaults(boot_id=boot_id(), faults=tuple(self._known.values()), watched=self.watched)
+            files.replace(self._path, msgspec.json.encode(kept), _WRITE_SECONDS)
         except (OSError, NetdraError) as problem:
             log.warning("the faults of devices are not written: %s", problem)
 

@@ -106,9 +106,18 @@ class Traffic:
             now = time.monotonic()
             if now - self._read_at >= FRESH_SECONDS:
                 with metrics.TRAFFIC_SECONDS.time():
-                    self._page = self._write()
+                    self._page = self._write_quietly()
                 self._read_at = now
             return self._page
+
+    def _write_quietly(self) -> bytes:
+        """As `_write`; without series if the kernel cannot be asked at all: the other metrics must not fail with it."""
+        try:
+            return self._write()
+        except NetdraError as problem:
+            metrics.TRAFFIC_UNREADABLE.inc()
+            log.warning("interfaces of pods are not counted: %s", problem)
+            return "".join(map(header, metrics.TRAFFIC.families)).encode()
 
     def _write(self) -> bytes:
         lines = self._listed()
