@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from netdra.lab.plugin import VERSION_IN_SHELL
 from testbed import pods
 from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
@@ -52,7 +53,8 @@ def slow_tuning(offer: Offer) -> Iterator[None]:
     path = offer.driver.plugins / "tuning"
     real = path.readlink()
     path.unlink()
-    path.write_text(f'#!/bin/sh\n[ "$CNI_COMMAND" != ADD ] || sleep 1\nexec {real}\n')
+    # Asked for its versions it has no rights, so it cannot run the program.
+    path.write_text(f'#!/bin/sh\n{VERSION_IN_SHELL}\n[ "$CNI_COMMAND" != ADD ] || sleep 1\nexec {real}\n')
     path.chmod(0o755)
     yield
     path.unlink()
