@@ -19,7 +19,7 @@ from netdra.cli.get import read_cluster
 from netdra.cli.shared import ClusterAccess
 from netdra.model.errors import PermanentError
 from netdra.story import traffic
-from netdra.story.traffic import InterfaceTraffic, Reading
+from netdra.story.traffic import InterfaceTraffic, TrafficReading
 from netdra.story.usage import ClassUse, UseCount, class_uses, node_uses, pf_uses
 
 _COUNTS = ("DEVICES", "ALLOCATED", "FREE", "TAINTED")
@@ -131,7 +131,7 @@ class _TrafficSource:
     def __init__(self, cluster: ClusterAccess, nodes: Sequence[str], socket: Path, port: int) -> None:
         self._cluster, self._nodes, self._socket, self._port = cluster, nodes, socket, port
 
-    async def read(self) -> Reading:
+    async def read(self) -> TrafficReading:
         """All counters, now.
 
         Raises:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from netdra.controller.addresses import PodAddresses
 from netdra.controller.controller import Controller
-from netdra.controller.device_health import DeviceHealth
+from netdra.controller.device_health import DeviceTaints
 from netdra.controller.endpoints import ServiceEndpoints
 from netdra.controller.installers import InstallerSettings
 from netdra.controller.plugins import ClusterPlugins
@@ -97,7 +97,7 @@ async def _lead(client: Client, recorder: Recorder, process: Process, settings: 
         tasks.create_task(ClusterPlugins(client, recorder, controller.state, installing, process.in_hand).run())
         addresses = PodAddresses(client, recorder, controller.state, process.in_hand)
         tasks.create_task(addresses.run())
-        tasks.create_task(DeviceHealth(client, recorder, controller.state, settings.health, process.in_hand).run())
+        tasks.create_task(DeviceTaints(client, recorder, controller.state, settings.health, process.in_hand).run())
         if settings.services:
             tasks.create_task(ServiceEndpoints(client, recorder, addresses, process.in_hand).run())
         if settings.neutron is not None:

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, ExitStack
 from msgspec.structs import replace
 
 from netdra.controller.state import State
-from netdra.health.rules import Decision, HealthCap, decide, is_as
+from netdra.health.rules import HealthCap, TaintDecision, decide, is_as
 from netdra.kube.client import Client, Selection
 from netdra.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
 from netdra.kube.events import ObjectReference, Occurrence, Recorder
@@ -40,7 +40,7 @@ _HINT = (
 )
 
 
-class DeviceHealth:
+class DeviceTaints:
     """The taints for faults of devices, for one term."""
 
     def __init__(
@@ -101,7 +101,7 @@ class DeviceHealth:
             self.work.add(_ALL, AGAIN_SECONDS)
         return None
 
-    async def _write(self, decision: Decision) -> bool:
+    async def _write(self, decision: TaintDecision) -> bool:
         """Write the rules; returns whether each has one whose device is published."""
         is_complete = True
         present = self._rules.objects
@@ -143,7 +143,7 @@ class DeviceHealth:
         log.warning("a node reports a fault of device %s, which it does not publish", _called(rule))
         return False
 
-    def _report(self, decision: Decision) -> None:
+    def _report(self, decision: TaintDecision) -> None:
         """Report once that the cap is reached, until it is not any more."""
         kept = decision.kept
         if kept and not self._is_full:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 import msgspec
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True, order=True):
+class TaintWish(msgspec.Struct, frozen=True, kw_only=True, order=True):
     """A device that is to be tainted; ordered by the begin of its fault.
 
     Attributes:
@@ -40,8 +40,8 @@ class Granted(msgspec.Struct, frozen=True):
         kept: must not be, because the share of the node or of the cluster is used up.
     """
 
-    tainted: tuple[Wish, ...]
-    kept: tuple[Wish, ...]
+    tainted: tuple[TaintWish, ...]
+    kept: tuple[TaintWish, ...]
 
 
 def most(devices: int, percent: int) -> int:
@@ -53,7 +53,7 @@ def most(devices: int, percent: int) -> int:
 
 
 def grant(
-    wishes: Iterable[Wish],
+    wishes: Iterable[TaintWish],
     present: Collection[tuple[str, str]],
     devices: Mapping[str, int],
     *,
@@ -71,8 +71,8 @@ def grant(
     """
     of_cluster = most(sum(devices.values()), cluster_percent)
     used: Counter[str] = Counter()
-    tainted: list[Wish] = []
-    kept: list[Wish] = []
+    tainted: list[TaintWish] = []
+    kept: list[TaintWish] = []
     for wish in sorted(wishes, key=lambda wish: (wish.key not in present, wish)):
         fits = len(tainted) < of_cluster and used[wish.node] < most(devices.get(wish.node, 0), node_percent)
         (tainted if fits else kept).append(wish)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from netdra.health.cap import Wish, grant
+from netdra.health.cap import TaintWish, grant
 from netdra.model import names
 from netdra.model.meta import ObjectMeta
 from netdra.model.node_network import DeviceFault, NodeNetworkReport
@@ -37,7 +37,7 @@ class HealthCap(msgspec.Struct, frozen=True):
 DEFAULT_CAP = HealthCap()
 
 
-class Decision(msgspec.Struct, frozen=True):
+class TaintDecision(msgspec.Struct, frozen=True):
     """The rules to have, and the faults that get none because the cap is reached.
 
     Attributes:
@@ -49,7 +49,7 @@ class Decision(msgspec.Struct, frozen=True):
     kept: tuple[tuple[str, DeviceFault], ...]
 
 
-def decide(reports: Iterable[NodeNetworkReport], present: Iterable[DeviceTaintRule], cap: HealthCap) -> Decision:
+def decide(reports: Iterable[NodeNetworkReport], present: Iterable[DeviceTaintRule], cap: HealthCap) -> TaintDecision:
     """Choose which faults become taints.
 
     Args:
@@ -71,11 +71,13 @@ def decide(reports: Iterable[NodeNetworkReport], present: Iterable[DeviceTaintRu
                 continue
             if former is None or (former[1].effect, fault.effect) == ("NoSchedule", "NoExecute"):
                 faults[key] = node, fault
-    wishes = (Wish(since=fault.since, node=node, pool=key[0], device=key[1]) for key, (node, fault) in faults.items())
+    wishes = (
+        TaintWish(since=fault.since, node=node, pool=key[0], device=key[1]) for key, (node, fault) in faults.items()
+    )
     tainted = {(rule.spec.device_selector.pool, rule.spec.device_selector.device) for rule in present}
     granted = grant(wishes, tainted, devices, node_percent=cap.node, cluster_percent=cap.cluster)
     rules = (rule_of(*faults[wish.key]) for wish in granted.tainted)
-    return Decision({rule.metadata.name: rule for rule in rules}, tuple(faults[wish.key] for wish in granted.kept))
+    return TaintDecision({rule.metadata.name: rule for rule in rules}, tuple(faults[wish.key] for wish in granted.kept))
 
 
 def rule_of(node: str, fault: DeviceFault) -> DeviceTaintRule:

@@ -8,6 +8,7 @@ router or a switch drops without a message is found, too. A reply is never longe
 from __future__ import annotations
 
 import errno
+import os
 import selectors
 import socket
 import struct
@@ -228,7 +229,7 @@ def measure(
 
 def _measure(sock: socket.socket, family: int, where: tuple[str, int], given: tuple[float, float, float]) -> WireReport:
     seconds, rate, patience = given
-    sender = _Sender(sock, struct.pack("!Q", time.time_ns() & 0xFFFFFFFFFFFFFFFF))
+    sender = _Sender(sock, os.urandom(8))
     until = time.monotonic() + patience
     while sender.ask(_HELLO) is None:
         if time.monotonic() > until:

@@ -183,7 +183,7 @@ TRAFFIC_UNREADABLE = NODE.counter(
 )
 TRAFFIC = SeriesCatalogue("Traffic of pods")
 POD_INTERFACE = ("namespace", "pod", "claim", "request", "step", "interface", "device", "network")
-"""The labels of a pod's interface: `netdra.node.traffic.interfaces.PodInterface`."""
+"""The labels of a pod's interface: `netdra.node.traffic.interfaces.SandboxInterface`."""
 RECEIVE_BYTES, RECEIVE_PACKETS, RECEIVE_DROP, RECEIVE_ERRS = (
     TRAFFIC.series("counter", f"netdra_pod_network_receive_{name}_total", text, *POD_INTERFACE)
     for name, text in (

@@ -59,14 +59,14 @@ class InterfaceTraffic(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
         return "".join(_BARS[round(value / most * (len(_BARS) - 1)) if most else 0] for value in self.history)
 
 
-class Reading(msgspec.Struct, frozen=True):
+class TrafficReading(msgspec.Struct, frozen=True):
     """The series of the nodes at one time, which is in seconds of any clock."""
 
     at: float
     interfaces: Mapping[InterfaceKey, Mapping[str, int]]
 
 
-def read(at: float, pages: Mapping[str, str]) -> Reading:
+def read(at: float, pages: Mapping[str, str]) -> TrafficReading:
     """The counters in pages of metrics.
 
     Args:
@@ -80,10 +80,10 @@ def read(at: float, pages: Mapping[str, str]) -> Reading:
                 continue
             labels = ((name, _ESCAPE.sub(_unescaped, value)) for name, value in _LABEL.findall(match[3]))
             interfaces.setdefault((("node", node), *labels), {})[match[1]] = int(match[4])
-    return Reading(at, interfaces)
+    return TrafficReading(at, interfaces)
 
 
-def rates(readings: Sequence[Reading]) -> list[InterfaceTraffic]:
+def rates(readings: Sequence[TrafficReading]) -> list[InterfaceTraffic]:
     """The rates between the last two readings, the busiest interface first; those of one reading alone are left out."""
     if len(readings) < 2:
         return []
@@ -93,7 +93,7 @@ def rates(readings: Sequence[Reading]) -> list[InterfaceTraffic]:
     )
 
 
-def _row(key: InterfaceKey, readings: Sequence[Reading]) -> InterfaceTraffic:
+def _row(key: InterfaceKey, readings: Sequence[TrafficReading]) -> InterfaceTraffic:
     former, last = readings[-2:]
     pairs = list(itertools.pairwise(readings))[-HISTORY:]
     labels = {name: value for name, value in key if name in InterfaceTraffic.__struct_fields__}
@@ -112,7 +112,7 @@ def _row(key: InterfaceKey, readings: Sequence[Reading]) -> InterfaceTraffic:
     )
 
 
-def _rate(before: Reading, after: Reading, key: InterfaceKey, names: Iterable[str]) -> float:
+def _rate(before: TrafficReading, after: TrafficReading, key: InterfaceKey, names: Iterable[str]) -> float:
     """The increase of counters, per second; a counter that is smaller than before began again at 0."""
     seconds = after.at - before.at
     total = 0

@@ -29,7 +29,7 @@ from netdra.model.plan import PlannedDevice
 from netdra.node import metrics
 from netdra.node.health.sampling import SampledDevice, read
 from netdra.node.settings import HEALTH_FILE
-from netdra.node.traffic.interfaces import PodInterface
+from netdra.node.traffic.interfaces import SandboxInterface
 from netdra.node.traffic.links import NamespacesOf
 from netdra.ops import files
 from netdra.ops.boot import boot_id
@@ -78,7 +78,7 @@ class DeviceHealthWatch:
         self,
         view: HealthView,
         namespaces: NamespacesOf,
-        in_pods: Callable[[], Iterable[PodInterface]],
+        in_pods: Callable[[], Iterable[SandboxInterface]],
         emit: Callable[[Occurrence], None],
         node: str,
         state: Path,

@@ -21,7 +21,7 @@ from netdra.model.result import StepResult
 BYTES_PER_MBIT = 125_000
 
 
-class PodInterface(msgspec.Struct, frozen=True, kw_only=True):
+class SandboxInterface(msgspec.Struct, frozen=True, kw_only=True):
     """One interface of a pod, or a VF that the pod uses without one.
 
     Attributes:
@@ -62,7 +62,7 @@ class PodInterface(msgspec.Struct, frozen=True, kw_only=True):
         return (*pod, self.request, self.step, self.if_name, self.device, self.network)
 
 
-def of_checkpoint(saved: Saved) -> tuple[PodInterface, ...]:
+def of_checkpoint(saved: Saved) -> tuple[SandboxInterface, ...]:
     """The interfaces of a sandbox whose network is complete, in the order of the steps; none of another one."""
     if not saved.complete:
         return ()
@@ -73,7 +73,7 @@ def of_checkpoint(saved: Saved) -> tuple[PodInterface, ...]:
     return tuple(_found(saved, graph))
 
 
-def _found(saved: Saved, graph: Mapping[str, ChainStep]) -> Iterator[PodInterface]:
+def _found(saved: Saved, graph: Mapping[str, ChainStep]) -> Iterator[SandboxInterface]:
     claims = [plan.claim for plan in saved.header.plans for _ in plan.steps]
     networks = _networks(graph)
     listed: set[str] = set()
@@ -88,7 +88,7 @@ def _found(saved: Saved, graph: Mapping[str, ChainStep]) -> Iterator[PodInterfac
         if (name and name not in listed) or vf is not None or _rdma(state.result, root):
             is_first = bool(name) and name not in listed
             listed.add(name)
-            yield PodInterface(
+            yield SandboxInterface(
                 sandbox=saved.header.pod.sandbox,
                 namespace=saved.header.pod.namespace,
                 pod=saved.header.pod.name,

@@ -23,7 +23,7 @@ from netdra.kernel.netlink import Socket, to_u32
 from netdra.kernel.netns import Namespace
 from netdra.model.errors import NetdraError
 from netdra.node.signals import Signal
-from netdra.node.traffic.interfaces import PodInterface, of_checkpoint
+from netdra.node.traffic.interfaces import SandboxInterface, of_checkpoint
 from netdra.steps.drift import without_carrier
 from netdra.topology.devices import DeviceKey
 
@@ -59,7 +59,7 @@ class PodLink(msgspec.Struct, frozen=True, kw_only=True):
 class LinkChange(msgspec.Struct, frozen=True, kw_only=True):
     """A change of an interface's link; `before` is None at the first look."""
 
-    interface: PodInterface
+    interface: SandboxInterface
     before: PodLink | None
     after: PodLink
 
@@ -83,7 +83,7 @@ class LinkChange(msgspec.Struct, frozen=True, kw_only=True):
 OnChange = Callable[[Sequence[LinkChange]], None]
 NamespacesOf = Callable[[Collection[str]], AbstractContextManager[Mapping[str, Namespace]]]
 """Opens the namespaces of sandboxes while the context lasts."""
-States = Mapping[PodInterface, PodLink]
+States = Mapping[SandboxInterface, PodLink]
 
 
 class PodLinks:
@@ -105,7 +105,7 @@ class PodLinks:
             on_change: gets the changed links of each look, in the event loop.
         """
         self._checkpoints, self._namespaces, self._on_change = checkpoints, namespaces, on_change
-        self._known: dict[str, tuple[Saved, tuple[PodInterface, ...]]] = {}
+        self._known: dict[str, tuple[Saved, tuple[SandboxInterface, ...]]] = {}
         self._ids: dict[int, str] = {}
         self._all_due = True
         self._due: set[str] = set()
@@ -203,8 +203,8 @@ class PodLinks:
                 states.update(result)
         return states
 
-    def _list(self) -> dict[str, tuple[Saved, tuple[PodInterface, ...]]]:
-        known: dict[str, tuple[Saved, tuple[PodInterface, ...]]] = {}
+    def _list(self) -> dict[str, tuple[Saved, tuple[SandboxInterface, ...]]]:
+        known: dict[str, tuple[Saved, tuple[SandboxInterface, ...]]] = {}
         for saved in self._checkpoints():
             sandbox = saved.header.pod.sandbox
             before = self._known.get(sandbox)
@@ -238,9 +238,9 @@ def _ids(descriptors: Mapping[str, int]) -> dict[int, str]:
     return ids
 
 
-def _links(interfaces: Sequence[PodInterface]) -> dict[PodInterface, PodLink]:
+def _links(interfaces: Sequence[SandboxInterface]) -> dict[SandboxInterface, PodLink]:
     """In a pod's namespace: its links."""
-    states: dict[PodInterface, PodLink] = {}
+    states: dict[SandboxInterface, PodLink] = {}
     with Socket() as sock:
         for interface in interfaces:
             found = link.find(sock, interface.if_name) if interface.if_name else None

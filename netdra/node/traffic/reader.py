@@ -23,7 +23,7 @@ from netdra.kernel.netlink import Socket
 from netdra.kernel.sysfs import Sysfs
 from netdra.model.errors import NetdraError
 from netdra.node import metrics
-from netdra.node.traffic.interfaces import BYTES_PER_MBIT, PodInterface, of_checkpoint
+from netdra.node.traffic.interfaces import BYTES_PER_MBIT, SandboxInterface, of_checkpoint
 from netdra.node.traffic.links import NamespacesOf, PodLink
 from netdra.ops.metrics import Family, header, series_name
 
@@ -53,13 +53,13 @@ LINKED: Sequence[tuple[Family, Callable[[PodLink], int | None]]] = (
 class _Lines(msgspec.Struct, frozen=True):
     """An interface, with the beginnings of its lines in the page: they never change."""
 
-    interface: PodInterface
+    interface: SandboxInterface
     counted: tuple[str, ...]
     bandwidth: str
     linked: tuple[str, ...]
 
     @classmethod
-    def of(cls, interface: PodInterface) -> _Lines:
+    def of(cls, interface: SandboxInterface) -> _Lines:
         labels = interface.labels
         counted = tuple(series_name(family, labels) for family, _ in COUNTED)
         linked = tuple(series_name(family, labels) for family, _ in LINKED)
@@ -76,7 +76,7 @@ class Traffic:
         namespaces: NamespacesOf,
         most: int,
         *,
-        links: Callable[[], Mapping[PodInterface, PodLink]] = dict,
+        links: Callable[[], Mapping[SandboxInterface, PodLink]] = dict,
         sysfs: Sysfs | None = None,
         on_omitted: Callable[[int], None] = lambda _: None,
     ) -> None:
@@ -168,7 +168,7 @@ class Traffic:
             self._omitted = omitted
             self._on_omitted(omitted)
 
-    def _values(self, interfaces: Sequence[PodInterface]) -> list[LinkCounters | None]:
+    def _values(self, interfaces: Sequence[SandboxInterface]) -> list[LinkCounters | None]:
         """The counters of interfaces; None for those that are not there, or cannot be read."""
         names: dict[str, list[str]] = {}
         for interface in interfaces:
@@ -224,7 +224,7 @@ class Traffic:
                     found |= {addresses[index]: link for index, link in read.items() if index in addresses}
         return found
 
-    def _rdma(self, interface: PodInterface) -> Iterator[str]:
+    def _rdma(self, interface: SandboxInterface) -> Iterator[str]:
         for device in interface.rdma_devices:
             for port, name, value in rdma_counters.of_device(self._sysfs, device):
                 yield f"{series_name(metrics.RDMA_COUNTER, (*interface.labels, device, port, name))}{value}\n"

@@ -171,7 +171,7 @@ def test_every_query_is_evaluated_and_every_metric_exists(monitored: Monitored, 
     monitored.until_resolved("NetdraDegraded")
 
 
-def test_the_traffic_of_pods_is_what_they_sent_also_over_a_restart_of_the_driver(
+def test_the_traffic_of_pods_equals_the_sent_bytes_also_over_a_restart_of_the_driver(
     monitored: Monitored, stage: Stage
 ) -> None:
     def counted(pod: str, metric: str) -> float:

@@ -22,7 +22,7 @@ from netdra.node.health import service
 from netdra.node.health.sampling import SampledDevice, pcie_degraded, read
 from netdra.node.health.service import DeviceHealthWatch
 from netdra.node.settings import HEALTH_FILE
-from netdra.node.traffic.interfaces import PodInterface
+from netdra.node.traffic.interfaces import SandboxInterface
 from netdra.topology.devices import DeviceKey
 from tests.kernel.conftest import Machine
 
@@ -128,7 +128,7 @@ class Node:
         return [each.reason for each in self.told]
 
 
-def _no_pods() -> Sequence[PodInterface]:
+def _no_pods() -> Sequence[SandboxInterface]:
     return ()
 
 

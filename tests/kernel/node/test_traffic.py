@@ -106,7 +106,7 @@ def send(bed: Bed, count: int, size: int) -> int:
     return count * (size + 14 + 20 + 8)
 
 
-def test_series_are_what_a_generator_sent_over_a_restart_and_end_with_the_pod(bed: Bed, namespaces: Namespaces) -> None:
+def test_series_equal_the_sent_bytes_over_a_restart_and_end_with_the_pod(bed: Bed, namespaces: Namespaces) -> None:
     attach([plan(bed, 1)], bed.container, bed.pod.path, bed.settings)
     namespaces.hold(bed.container.sandbox, bed.pod.path)
     exported = traffic(bed, namespaces)

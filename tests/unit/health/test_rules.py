@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from netdra.health.rules import Decision, HealthCap, decide, is_as, rule_of
+from netdra.health.rules import HealthCap, TaintDecision, decide, is_as, rule_of
 from netdra.model import names
 from netdra.model.meta import ObjectMeta
 from netdra.model.node_network import DeviceFault, NodeNetworkReport, ReportedStatus
@@ -31,7 +31,7 @@ def report(node: str, *faults: DeviceFault, watched: int = 8) -> NodeNetworkRepo
     )
 
 
-def tainted(decision: Decision) -> dict[str, str]:
+def tainted(decision: TaintDecision) -> dict[str, str]:
     """The effect of each tainted device."""
     specs = (rule.spec for rule in decision.rules.values())
     return {spec.device_selector.device: spec.taint.effect for spec in specs}

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netdra.health.cap import Wish, grant, most
+from netdra.health.cap import TaintWish, grant, most
 from netdra.health.counting import NEAR, WRAP, Counted, increase
 from netdra.health.watch import Fault, HealthWatch, WatchedDevice, tainted
 from netdra.model.health import HealthRule
@@ -155,7 +155,7 @@ def test_a_fault_has_its_evidence_and_the_strongest_effect_is_that_of_the_device
 
 WISHES = st.lists(
     st.builds(
-        Wish,
+        TaintWish,
         since=st.sampled_from(["2026-01-01", "2026-01-02"]),
         node=st.sampled_from("abc"),
         pool=st.just("p"),
@@ -167,7 +167,7 @@ WISHES = st.lists(
 
 @given(WISHES, st.sets(st.sampled_from([("p", f"d{number}") for number in range(12)])), PERCENT, PERCENT)
 def test_no_more_than_both_shares_are_tainted_and_a_granted_taint_is_not_taken_back(
-    wishes: list[Wish], present: set[tuple[str, str]], of_node: int, of_cluster: int
+    wishes: list[TaintWish], present: set[tuple[str, str]], of_node: int, of_cluster: int
 ) -> None:
     devices = {"a": 1, "b": 8, "c": 40}
     granted = grant(wishes, present, devices, node_percent=of_node, cluster_percent=of_cluster)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from netdra.node import metrics
 from netdra.ops.metrics import series_name
-from netdra.story.traffic import HISTORY, InterfaceTraffic, Reading, rates, read
+from netdra.story.traffic import HISTORY, InterfaceTraffic, TrafficReading, rates, read
 
 LABELS = ("default", 'p"1', "c", "nic", "vf", 'ne\\t"1', "eth1v0", "blue")
 COUNTERS = st.lists(st.integers(0, 2**64 - 1), min_size=2, max_size=20)
@@ -21,7 +21,7 @@ def page(received: int, sent: int = 0, bandwidth: int = 0, labels: tuple[str, ..
     return "".join(f"{series_name(family, labels)}{value}\n" for family, value in families.items())
 
 
-def readings(*counts: int, seconds: float = 2.0) -> list[Reading]:
+def readings(*counts: int, seconds: float = 2.0) -> list[TrafficReading]:
     """Readings of one interface's received bytes."""
     return [read(seconds * place, {"n1": page(count)}) for place, count in enumerate(counts)]
 

@@ -32,6 +32,7 @@ ALLOWED = {
     "controller/releases.py: now": FIELD,
     "kube/events.py: _now": FIELD,
     "kube/leader.py: Election._ours": FIELD,
+    "node/health/service.py: _reported": FIELD,
     "node/kubelet/services.py: HealthService._watch": "a field of the answer to the kubelet",
     "node/sandboxes/writer.py: _now": FIELD,
     "kube/reflector.py: Reflector._heard": "a metric, which Prometheus compares with its own clock",
