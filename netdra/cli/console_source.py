@@ -164,6 +164,11 @@ class LiveCluster:
         self._demand.set()
         return self.examined
 
+    async def follow_taints(self) -> None:
+        """Follow slices with tainted devices, once the nodes are read: the first page does not wait for them."""
+        await self._store.wait_synced()
+        await self.taints.run()
+
     async def examine(self) -> None:
         """Examine the cluster again and again, while pages ask for it."""
         await self._store.wait_synced()
@@ -429,7 +434,7 @@ async def run(
     console = Console(source, ConsoleAccess(tokens.put_nowait), sign_on)
     async with console.serving(*where) as server, asyncio.TaskGroup() as tasks:
         tasks.create_task(source.reflector.run())
-        tasks.create_task(source.taints.run())
+        tasks.create_task(source.follow_taints())
         tasks.create_task(source.examine())
         await source.wait_read()
         while True:

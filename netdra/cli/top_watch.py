@@ -63,7 +63,9 @@ async def run(client: Client) -> None:
     cluster = LiveCluster(client)
     await client.read("/version", "version")
     async with asyncio.TaskGroup() as tasks:
-        work = [tasks.create_task(each) for each in (cluster.reflector.run(), cluster.taints.run(), cluster.examine())]
+        work = [
+            tasks.create_task(each) for each in (cluster.reflector.run(), cluster.follow_taints(), cluster.examine())
+        ]
         try:
             with _terminal():
                 await _Dashboard(cluster).run(tasks)

@@ -145,7 +145,9 @@ class Pages:
             life = PageLife(True, self.source.version, self.source.now)
             return list_page(rows.node_list(self.source.fleet(), codes), shown, self.source.problem, life)
         if asked.kind == "devices":
-            found = await self._read(partial(self.source.devices, shown.node, partial(_is_shown, shown)))
+            names = {node.name for node in self.source.fleet()}
+            node = shown.node or (shown.text if shown.text in names else "")
+            found = await self._read(partial(self.source.devices, node, partial(_is_shown, shown)))
             listed = rows.device_list(found, len(found.lines))
         else:
             cluster = await self._read(partial(self.source.listed, asked.kind))

@@ -78,7 +78,7 @@ def trouble(
         arguments = {fault: [*opened.enter_context(prepared(scene, fault))] for fault in FAULTS}
         account = identities.kubeconfig(control_plane, api, "netdra-console")
         command = [sys.executable, "-m", "netdra", "console", f"--kubeconfig={account}"]
-        name = "netdra-console"
+        name = "netdra-console-in-trouble"
         process = control_plane.run(name, command, lambda: bool(urls(control_plane.processes[name])))
         opened.callback(process.stop)
         browser = opened.enter_context(Chromium(tmp_path_factory.mktemp("chromium")))

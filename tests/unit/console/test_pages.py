@@ -389,7 +389,7 @@ def test_a_list_counts_filters_and_sorts_its_objects(kind: str) -> None:
         assert route("/" + "/".join(row.segments), "") is not None
 
 
-def test_the_cause_of_a_pod_stands_on_its_page_once() -> None:
+def test_a_page_states_the_cause_of_a_pod_once() -> None:
     page = Page(object_page(gallery.cluster(), "pods", "shop", "api-1"))
     assert page.words.count(gallery.FAILURE) == 1
     assert "fact 16 times 2 min ago NetworkNotAttached: the cause above" in page.words
