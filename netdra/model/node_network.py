@@ -349,12 +349,13 @@ class DeviceFault(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
         rule: The name of the threshold in the policy, e.g. `crc-errors`.
         effect: The effect that the policy states, e.g. `NoSchedule`. The controller taints at most a share of the
             devices.
-        since: When the fault was noticed, e.g. `2026-11-30T00:12:41Z`.
-        counter: The counter, e.g. `rx_crc_errors`.
+        since: When the fault was noticed, e.g. `2026-11-30T00:12:41Z`. If absent, the time is unknown.
+        counter: The counter, e.g. `rx_crc_errors`. If absent, the counter is unknown.
         increase: Its increase within the window, e.g. `412`; of a fact its value.
         at_least: The threshold, e.g. `100`.
         within_seconds: The window in seconds, e.g. `3600`.
         values: The last different values of the counter, with their times, e.g. `["00:10:11Z 1207", "00:12:41Z 1619"]`.
+            If absent, there is one value only.
     """
 
     pool: Name

@@ -32,6 +32,16 @@ def check(step: PlannedStep) -> Iterator[Finding]:
     yield from _arp(step)
 
 
+def check_vrf(step: PlannedStep) -> Iterator[Finding]:
+    """The errors in the names and the table of a vrf step that its schema cannot state."""
+    name = step.config.get("vrfname")
+    if name in ("", step.if_name):
+        what = "an empty name" if not name else f'the name of the step\'s own interface, "{name}"'
+        yield Finding(f"vrfname is {what}", "set vrfname, e.g. blue", ("config", "vrfname"))
+    if step.config.get("table") in _SHARED_TABLES:
+        yield Finding(f"table {step.config['table']} is not one for a VRF", "use another table", ("config", "table"))
+
+
 def errors(compiled: Graph) -> Iterator[Finding]:
     """Steps with `sourceRouting` that cannot have it."""
     for step in compiled.steps:

@@ -22,7 +22,7 @@ FIRST = EXAMPLES / "first-pod"
 FOLDERS = {
     str(folder.relative_to(EXAMPLES)): folder
     for folder in (*sorted((EXAMPLES / "cookbook").iterdir()), *sorted(EXAMPLES.iterdir()))
-    if folder.is_dir() and folder.name not in {"cookbook", "external-ipam", "mistakes", "providers"}
+    if folder.is_dir() and folder.name not in {"cookbook", "external-ipam", "gpu-shared", "mistakes", "providers"}
 }
 COMMANDS = ("plan", "explain", "simulate", "validate", "render", "graph")
 LACKING = {

@@ -21,7 +21,7 @@ from testbed.promises.trial import BITES, Copy, attempt
 ROOT = Path(__file__).parents[3]
 ROWS = rows.read(ROOT)
 _MOST_LINES = 5
-TABLES = {"docs/crashes.md": 15, "docs/security.md": 4}
+TABLES = {"docs/crashes.md": 5, "docs/security.md": 4}
 """Pages with tables whose last column is the test of a row; the number of rows that `waiting` lists at most."""
 
 # Rows whose test has not been run with its mistake yet: their tests need the SR-IOV machine, or real pods, and take
@@ -31,12 +31,10 @@ NOT_YET_PROVEN: frozenset[str] = frozenset(
         "docs/mission.md: The network is complete before the pod's first process starts",
         "docs/mission.md: The document's topology in a real pod: bond, VLANs, MTU, RDMA",
         "docs/mission.md: A VF for user space (vfio) is opened by the pod's process",
-        "docs/mission.md: Each pod of a StatefulSet has its own address, from one template",
-        "docs/mission.md: Interfaces are shared by as many pods as the node can run, without a policy for each",
         "docs/mission.md: A VF gets the VLAN, the MAC address and the addresses of its port",
     }
 )
-_AT_MOST = 6
+_AT_MOST = 4
 
 
 def name(row: Promise) -> str:
