@@ -134,7 +134,7 @@ def test_a_config_accepted_by_the_topology_checks_can_be_prepared(kind: str, roo
         passed += 1
 
     holds()
-    needs_others, needs_device = {"bond", "tuning"}, {"host-device", "sriov", "vfio-pci", "device-file"}
+    needs_others, needs_device = {"bond", "tuning", "vrf"}, {"host-device", "sriov", "vfio-pci", "device-file"}
     assert passed or kind in (needs_others if root else needs_device)
 
 
