@@ -37,6 +37,8 @@ THREADS = 4
 TIMEOUT = 120.0
 # What the scheduler says of a pod when its claims do not fit now, and when it gives them up with an error.
 _REFUSED = ("cannot allocate all claims", "invalid resource pools were encountered")
+# The same from 1.38 on if all devices are requested; before, the claim is given up with these words.
+_BROKEN_POOL = ("is currently being updated", "is currently invalid")
 
 T = TypeVar("T")
 
@@ -245,7 +247,8 @@ def _decision(pod: Object) -> str:
         return "fits"
     for condition in pod["status"].get("conditions", []):
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            if any(text in condition["message"] for text in _REFUSED):
+            refusals = (*_REFUSED, *(_BROKEN_POOL if condition["reason"] == "Unschedulable" else ()))
+            if any(text in condition["message"] for text in refusals):
                 return "does not fit"
             if condition["reason"] == "SchedulerError" and _OUT_OF_TIME not in condition["message"]:
                 return "given up"
