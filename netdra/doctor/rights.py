@@ -67,6 +67,7 @@ _WIDE: Mapping[str, tuple[_Row, ...]] = {
         (_OURS, "podaddresses", (*READ, "create", "update", "delete")),
         (_DRA, "resourceslices", ("list", "watch", "create", "update", "delete")),
         (_DRA, "deviceclasses", (*READ, "create", "update", "delete")),
+        (_DRA, "devicetaintrules", ("list", "watch", "create", "update", "delete")),
         (_OURS, "networktopologies", (*READ, "patch")),
         (_OURS, "deviceexposurepolicies", READ),
         (_OURS, "customdevices", READ),
