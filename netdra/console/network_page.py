@@ -72,7 +72,9 @@ def network_content(cluster: ClusterState, network: PodNetwork) -> Child:
 def _legend(own: Iterable[PodAddress]) -> Markup:
     present = {"free", "excluded", "used", *map(address_state, own)}
     words = (
-        element("span", element("span", class_=f"box {_TONES[name]}"), f" {name}: {meaning}")
+        element(
+            "span", element("span", class_=f"box {'s0' if name == 'free' else _TONES[name]}"), f" {name}: {meaning}"
+        )
         for name, meaning in WORDS.items()
         if name in present
     )
