@@ -246,7 +246,7 @@ def _make_exclusive(value: Value, path: Place, _: re.Match[str]) -> bool:
 
 
 def _set_default(value: Value, path: Place, found: re.Match[str]) -> bool:
-    """A default of the policy, in place of what plugins consume."""
+    """A default of the policy, in place of the amounts that plugins consume."""
     if "consumePerAllocation" in path:
         del holder(value, path)["consumePerAllocation"]
         return True

@@ -61,9 +61,9 @@ class _Threaded(socketserver.ThreadingMixIn, WSGIServer):
 
 
 def _spare_work() -> None:
-    """Leave out what costs a sixth of Neutron's time, and what no test could see.
+    """Leave out work of Neutron that takes a sixth of its time and that tests cannot see.
 
-    - oslo.db opens SQLite's file for each transaction, and each time 200 tables are parsed anew;
+    - oslo.db opens SQLite's file for each transaction, and SQLite parses 200 tables each time;
     - each change is read once more and sent to agents, by a bus that does not exist here.
     """
     from neutron.plugins.ml2 import ovo_rpc
