@@ -375,7 +375,8 @@ def test_a_bond_and_the_links_on_it_follow_the_hardware_below_them(pfs: tuple[PF
         found = next((each for each in inventory.interfaces if each.if_name == name), Interface())
         return found.pcie_root, found.numa_node, found.pcie_roots
 
-    ip("link", "add", "bond7", "type", "bond", "mode", "active-backup", "miimon", "100")
+    # VFs whose MAC address their PF has set take no other.
+    ip(*["link", "add", "bond7", "type", "bond", "mode", "active-backup", "miimon", "100", "fail_over_mac", "active"])
     try:
         for name in names[:2]:
             ip("link", "set", name, "down")
