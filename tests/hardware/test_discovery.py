@@ -376,7 +376,8 @@ def test_a_bond_and_the_links_on_it_follow_the_hardware_below_them(pfs: tuple[PF
         return found.pcie_root, found.numa_node, found.pcie_roots
 
     # VFs whose MAC address their PF has set take no other.
-    ip(*["link", "add", "bond7", "type", "bond", "mode", "active-backup", "miimon", "100", "fail_over_mac", "active"])
+    modes = ("mode", "active-backup", "miimon", "100", "fail_over_mac", "active")
+    ip("link", "add", "bond7", "type", "bond", *modes)
     try:
         for name in names[:2]:
             ip("link", "set", name, "down")
