@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from netdra.kernel import uapi
-from netdra.kernel.errors import KernelMissingError
+from netdra.kernel.errors import KernelExistsError, KernelMissingError
 from netdra.kernel.netlink import NLM_F_CREATE, NLM_F_EXCL, Socket, attribute, attributes, to_u32, u32
 
 _HEADER = struct.Struct("=BBBBBBBBI")  # struct fib_rule_hdr: family, lengths, tos, table, two reserved, action, flags
@@ -169,8 +169,15 @@ def add(sock: Socket, rule: PolicyRule) -> None:
         KernelExistsError: there is such a rule.
         KernelError: the kernel refused.
     """
-    flags = NLM_F_CREATE | NLM_F_EXCL
-    sock.request(uapi.RTM_NEWRULE, rule.message, flags=flags, doing=f"cannot add {rule.called}")
+    doing = f"cannot add {rule.called}"
+    try:
+        sock.request(uapi.RTM_NEWRULE, rule.message, flags=NLM_F_CREATE | NLM_F_EXCL, doing=doing)
+    except KernelExistsError:
+        # The kernel compares only what the new rule states (net/core/fib_rules.c, rule_exists): beside "from 10.0.0.2
+        # fwmark 16" it takes "fwmark 16" for a rule that exists.
+        if any(key(entry) == key(rule) for entry in dump(sock)):
+            raise
+        sock.request(uapi.RTM_NEWRULE, rule.message, flags=NLM_F_CREATE, doing=doing)
 
 
 def is_for_vrfs(rule: PolicyRule) -> bool:

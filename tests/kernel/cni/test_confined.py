@@ -237,6 +237,7 @@ def test_the_process_that_starts_programs_is_there_while_it_is_needed(programs: 
 
 CAPABILITIES = {
     "NET_ADMIN": 12,
+    "NET_BROADCAST": 11,
     "NET_RAW": 13,
     "SETGID": 6,
     "SETUID": 7,
