@@ -84,7 +84,7 @@ explore: $(DEV) system testbed ## Random tests with new seeds, for longer: prope
 	@$(PYTHON) -m testbed build $(LIBRARIES) >/dev/null
 	NETDRA_DRAW=anew $(PYTEST) tests/unit tests/kernel $(addprefix tests/cluster/,$(DRAWN))
 	NETDRA_DRAW=anew $(MAKE) --no-print-directory test-hardware ARGS='tests/hardware/real/test_pooled.py tests/hardware/real/test_pods.py -m repeats'
-	NETDRA_DRAW=anew $(PYTEST) tests/cluster/test_benchmarks.py
+	NETDRA_DRAW=anew $(PYTEST) tests/cluster/test_benchmarks.py tests/cluster/test_console_looks.py
 	$(BIN)/python -m testbed.promises
 
 promises: $(DEV) ## Break each promise of the documentation on purpose, and see that its test fails; ONLY='words of a promise' (root, Go, Debian 12 or newer)

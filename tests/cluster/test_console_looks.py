@@ -132,7 +132,7 @@ def test_every_text_can_be_read(shown: Gallery, scheme: str) -> None:
     assert not shown.browser.complaints
 
 
-@pytest.mark.parametrize("width", [420, 768, 1280])
+@pytest.mark.parametrize("width", [420, *(pytest.param(each, marks=pytest.mark.repeats) for each in (768, 1280))])
 def test_no_page_is_wider_than_the_window(shown: Gallery, width: int) -> None:
     for name, path in PAGES.items():
         shown.open(path, width=width)

@@ -28,11 +28,15 @@ SEED = str(draws.seed())
 SCHEDULERS = {"kube-scheduler": component_of("kube-scheduler").version} | {
     known.name: known.version for known in COMPONENTS if known.name == NEXT_SCHEDULER and programs_of(known).is_dir()
 }
-"""The programs that are built, and their versions: that of the next release only for `make explore`."""
+"""The programs that are built, and their versions."""
+OF_EXPLORE = {NEXT_SCHEDULER: pytest.mark.repeats}
 AT_ONCE = 50
 
 
-@pytest.fixture(params=SCHEDULERS, scope="module")
+@pytest.fixture(
+    params=[pytest.param(name, marks=OF_EXPLORE.get(name, ())) for name in SCHEDULERS],
+    scope="module",
+)
 def version(request: pytest.FixtureRequest) -> SchedulerVersion:
     """The version of the scheduler."""
     return SchedulerVersion.parse(SCHEDULERS[request.param])
