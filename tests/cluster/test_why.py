@@ -29,6 +29,7 @@ from click.testing import CliRunner, Result
 from netdra.bundle.words import known_words
 from netdra.cli import why_objects
 from netdra.cli.main import cli
+from netdra.console.routes import KINDS
 from netdra.kube import features as gates
 from netdra.kube import resources
 from netdra.kube.client import Client
@@ -650,13 +651,14 @@ def test_the_role_for_readers_lets_every_command_and_page_read_all_it_shows(scen
         for command in ("get", "top"):
             told = CliRunner().invoke(cli, [command, access])
             assert (told.exit_code, told.stderr) == (0, "")
-        pages = ["/", f"/nodes/{node}", f"/pod/{namespace}/second", "/what-if"]
-        pages += [f"/why/{kind}/{name}" for kind, name in stories.items()]
+        plural = {word: part for part, word in KINDS.items()}
+        pages = ["/", f"/nodes/{node}", "/what-if"]
+        pages += [f"/{plural[kind]}/{name}" for kind, name in stories.items()]
         with console_of(scene.plane, kubeconfig) as read:
             for path in pages:
                 found = read(path)
                 assert "does not allow" not in found, path
-                assert node in found or path in ("/what-if", f"/why/topology/{scene.topologies['one']}"), path
+                assert node in found or path in ("/what-if", f"/topologies/{scene.topologies['one']}"), path
     for resource in ("secrets", "configmaps", "pods/log"):
         assert not may(scene.api, reader, "get", resource)
     assert not may(scene.api, reader, "create", "networktopologies", "networking.dra.io")

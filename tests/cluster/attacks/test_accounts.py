@@ -35,6 +35,7 @@ from tests.cluster.test_rights import REPORT
 WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 PLUGIN = "networking.dra.io/v1alpha1/CNIPlugin"
 ENDPOINTS = "discovery.k8s.io/v1/EndpointSlice"
+TAINT_RULE = "resource.k8s.io/v1/DeviceTaintRule"
 DAEMON_SET, LEASE, EVENT = "apps/v1/DaemonSet", "coordination.k8s.io/v1/Lease", "events.k8s.io/v1/Event"
 
 Right = tuple[str, str]
@@ -77,6 +78,13 @@ WORK: dict[str, dict[Right, str]] = {
     "presets": {},
 }
 """Rights that are used for what they are meant for, on any object, with why that is no attack."""
+
+
+def taint(value: str) -> Object:
+    """The rule of an administrator for a device of netdra."""
+    key = "dra.networking/unhealthy"
+    device = {"driver": "dra.networking", "pool": "node-1/eth1", "device": "eth1"}
+    return {"deviceSelector": device, "taint": {"key": key, "value": value, "effect": "NoSchedule"}}
 
 
 def theirs(name: str) -> dict[str, tuple[Object, Object]]:
@@ -123,6 +131,7 @@ def theirs(name: str) -> dict[str, tuple[Object, Object]]:
             manifest(DAEMON_SET, name, NETDRA, spec=daemons),
             manifest(DAEMON_SET, name, NETDRA, spec={**daemons, "minReadySeconds": 5}),
         ),
+        "devicetaintrules": (manifest(TAINT_RULE, name, spec=taint("a")), manifest(TAINT_RULE, name, spec=taint("b"))),
         "endpointslices": (
             manifest(ENDPOINTS, name, "default", addressType="IPv4", endpoints=[{"addresses": ["10.1.0.1"]}], ports=[]),
             manifest(ENDPOINTS, name, "default", addressType="IPv4", endpoints=[{"addresses": ["10.1.0.9"]}], ports=[]),

@@ -54,7 +54,7 @@ def slow_tuning(offer: Offer) -> Iterator[None]:
     real = path.readlink()
     path.unlink()
     # Asked for its versions it has no rights, so it cannot run the program.
-    path.write_text(f'#!/bin/sh\n{VERSION_IN_SHELL}\n[ "$CNI_COMMAND" != ADD ] || sleep 1\nexec {real}\n')
+    path.write_text(f'#!/bin/sh\n{VERSION_IN_SHELL}\n[ "$CNI_COMMAND" != ADD ] || sleep 0.5\nexec {real}\n')
     path.chmod(0o755)
     yield
     path.unlink()
