@@ -21,20 +21,19 @@ from testbed.promises.trial import BITES, Copy, attempt
 ROOT = Path(__file__).parents[3]
 ROWS = rows.read(ROOT)
 _MOST_LINES = 5
-TABLES = {"docs/crashes.md": 5, "docs/security.md": 4}
+TABLES = {"docs/crashes.md": 5, "docs/security.md": 3}
 """Pages with tables whose last column is the test of a row; the number of rows that `waiting` lists at most."""
 
 # Rows whose test has not been run with its mistake yet: their tests need the SR-IOV machine, or real pods, and take
 # longest. `make explore` tries all rows. The list may only become shorter.
 NOT_YET_PROVEN: frozenset[str] = frozenset(
     {
-        "docs/mission.md: The network is complete before the pod's first process starts",
         "docs/mission.md: The document's topology in a real pod: bond, VLANs, MTU, RDMA",
         "docs/mission.md: A VF for user space (vfio) is opened by the pod's process",
         "docs/mission.md: A VF gets the VLAN, the MAC address and the addresses of its port",
     }
 )
-_AT_MOST = 4
+_AT_MOST = 3
 
 
 def name(row: Promise) -> str:
