@@ -26,7 +26,7 @@ from netdra.kube.features import Dropped, dropped
 from netdra.kube.queue import AGAIN, WorkQueue
 from netdra.kube.resources import RESOURCE_SLICES, Resource
 from netdra.kube.store import Change, Store
-from netdra.kube.undone import WrittenObject
+from netdra.kube.undone import UndoneError, WrittenObject
 from netdra.model import names
 from netdra.model.meta import ObjectMeta, OwnerReference, order
 from netdra.model.resource import API_VERSION, Device, ResourceSlice, ResourceSliceSpec
@@ -133,6 +133,7 @@ class _Pool:
         refused: devices that the server does not take, as they were when it refused them.
         tag: the word of which new slices' names are made, until they are there.
         taken: in how many rounds one after the other such a name was taken already.
+        was_written: whether the server has had the slices as they were wanted at some time.
     """
 
     wanted: tuple[ResourceSlice, ...] = ()
@@ -141,6 +142,7 @@ class _Pool:
     refused: dict[str, Device] = field(default_factory=dict)
     tag: str = field(default_factory=_new_tag)
     taken: int = 0
+    was_written: bool = False
 
     def legal(self) -> list[ResourceSlice]:
         """The wanted slices without the devices that the server refused, as long as these are unchanged."""
@@ -217,6 +219,7 @@ class Publisher:
     _deferred: set[str] = field(default_factory=set)
     _wanted: asyncio.Event = field(default_factory=asyncio.Event)
     _all_seen: asyncio.Event = field(default_factory=asyncio.Event)
+    _is_replaced: asyncio.Event = field(default_factory=asyncio.Event)
     _queue: WorkQueue[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -261,6 +264,19 @@ class Publisher:
             await self.store.wait_synced()
             await self._all_seen.wait()
             await self._queue.drain()
+
+    async def wait_published_once(self) -> None:
+        """Wait until the server has, or has had, the wanted slices of all pools.
+
+        During an update the driver of the former version writes its own slices again and again. It ends when this one
+        is ready, so this one must not wait for its end.
+        """
+        waits = [asyncio.create_task(self.wait_published()), asyncio.create_task(self._is_replaced.wait())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
 
     @property
     def refused(self) -> list[tuple[str, str]]:
@@ -319,10 +335,17 @@ class Publisher:
         stored = [stored_slice.read() for stored_slice in pool.stored.values()]
         writes = reconcile(pool.legal(), stored, self.owner, tag=pool.tag, adopted=pool.adopted).get(name)
         if writes is None:
+            pool.was_written = True
             return None
         identity, wanted = _identity(name, writes, self.owner), _digest(pool.legal(), self.owner)
-        self.client.undone.check(identity, wanted)
+        try:
+            self.client.undone.check(identity, wanted)
+        except UndoneError:
+            if all(other.was_written for other in self._pools.values()):
+                self._is_replaced.set()
+            raise
         written = await write(self.client, writes)
+        pool.was_written = pool.was_written or not (written.overtaken or written.refusals)
         if written.versions or written.deleted:
             self.client.undone.note(identity, wanted)
         metrics.OVERTAKEN.inc(written.overtaken)

@@ -264,7 +264,7 @@ class Publishing:
             self._reporter = Reporter(self._client, owner, lambda: self._report(interfaces, publisher, offering))
             self._reporter.belong(publisher.owner)  # it may have changed during the first pass
             tasks.create_task(self._reporter.run())
-            await publisher.wait_published()
+            await publisher.wait_published_once()
             self.published.set()
 
     def report_soon(self) -> None:

@@ -198,6 +198,29 @@ def test_a_foreign_write_before_the_watch_shows_the_own_write_is_reverted() -> N
     asyncio.run(story())
 
 
+def test_slices_that_another_driver_replaces_each_time_were_published_once() -> None:
+    """During an update the former driver works until the new one is ready."""
+
+    async def story() -> None:
+        async with publishing() as (server, publisher):
+
+            def replace() -> None:
+                server.change()
+                asyncio.get_running_loop().call_soon(server.tell)
+
+            publisher.want(wanted(3))
+            await server.until(2)
+            assert not publisher.is_published
+            server.heard = replace
+            replace()
+            async with asyncio.timeout(WITHIN):
+                await publisher.wait_published_once()
+            assert server.requests.count("POST") == 3
+            assert not publisher.is_published
+
+    asyncio.run(story())
+
+
 def test_slices_wanted_during_an_unseen_write_are_written_after_its_watch_event() -> None:
     async def story() -> None:
         async with publishing() as (server, publisher):
