@@ -3,13 +3,15 @@
 The host sees no event of a link in another namespace, except on a socket for all namespaces (decision D84). An event
 names a namespace; its links are then read. Changes are given to `on_change` in the event loop: the claim's condition,
 an event of the pod and the kubelet's health of the device follow from them
-(`netdra.node.sandboxes.hooks.Attachments.report_links`).
+(`netdra.node.sandboxes.hooks.Attachments.report_links`). A pod that changes its links all the time is read seldom: it
+must not cost others anything, nor fill the API server and the log.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 
@@ -22,6 +24,7 @@ from netdra.kernel.monitor import PodLinkMonitor
 from netdra.kernel.netlink import Socket, to_u32
 from netdra.kernel.netns import Namespace
 from netdra.model.errors import NetdraError
+from netdra.node.publishing.interfaces import BURST, Bucket
 from netdra.node.signals import Signal
 from netdra.node.traffic.interfaces import SandboxInterface, of_checkpoint
 from netdra.steps.drift import without_carrier
@@ -32,7 +35,7 @@ log = logging.getLogger(__name__)
 DAMPING_SECONDS = 0.25
 """How long after an event further ones are awaited: a link that comes up sends several."""
 OVERFLOW_SECONDS = 2.0
-"""The same after events were lost: a pod that changes its links all the time costs one look at all pods each time."""
+"""The same after events were lost."""
 CHECK_SECONDS = 60.0
 """Seconds between two looks at all pods although no event came, as a check."""
 POLL_SECONDS = 10.0
@@ -107,16 +110,18 @@ class PodLinks:
         self._checkpoints, self._namespaces, self._on_change = checkpoints, namespaces, on_change
         self._known: dict[str, tuple[Saved, tuple[SandboxInterface, ...]]] = {}
         self._ids: dict[int, str] = {}
-        self._all_due = True
+        self._read_as: dict[str, Saved] = {}
         self._due: set[str] = set()
+        self._buckets: dict[str, Bucket] = {}
+        self._is_new_due = False
         self._pause = DAMPING_SECONDS
         self._woken = asyncio.Event()
         self.states: States = {}
         self.changed = Signal()
 
     def look(self) -> None:
-        """Read all links soon: a pod has got its network, or has lost it."""
-        self._all_due = True
+        """Read the links of new pods soon, and forget those of pods that are gone."""
+        self._is_new_due = True
         self._woken.set()
 
     async def run(self) -> None:
@@ -136,8 +141,10 @@ class PodLinks:
                 loop.remove_reader(monitor)
 
     async def _work(self, every: float) -> None:
+        is_all = True
         while True:
-            due, self._due, is_all, self._all_due = self._due, set(), self._all_due, False
+            self._is_new_due = False
+            due = self._take_due(time.monotonic())
             try:
                 now = await asyncio.to_thread(self._read, None if is_all else due)
             except NetdraError as problem:
@@ -146,18 +153,37 @@ class PodLinks:
                 self._take(now)
             await asyncio.sleep(self._pause)
             self._pause = DAMPING_SECONDS
-            with suppress(TimeoutError):
-                async with asyncio.timeout(every):
-                    await self._woken.wait()
+            is_all = not await self._wait_due(time.monotonic() + every)
+
+    async def _wait_due(self, until: float) -> bool:
+        """Wait until links are due; False if none were until then."""
+        while (now := time.monotonic()) < until:
+            rest = min((self._bucket(sandbox, now).wait(now) for sandbox in self._due), default=until - now)
+            if self._is_new_due or (self._due and not rest):
+                return True
             self._woken.clear()
-            self._all_due = self._all_due or not self._due
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(rest, until - now)):
+                    await self._woken.wait()
+        return False
+
+    def _bucket(self, sandbox: str, now: float) -> Bucket:
+        return self._buckets.get(sandbox) or Bucket(BURST, now)
+
+    def _take_due(self, now: float) -> set[str]:
+        """The sandboxes that are due and have not been too often lately; the others stay due."""
+        due = {sandbox for sandbox in self._due if not self._bucket(sandbox, now).wait(now)}
+        self._due -= due
+        self._buckets |= {sandbox: self._bucket(sandbox, now).less(now) for sandbox in due}
+        return due
 
     def _on_events(self, monitor: PodLinkMonitor) -> None:
         try:
             changed = monitor.read()
         except EventsLostError:
             self._pause = OVERFLOW_SECONDS
-            self.look()
+            self._due.update(self._ids.values())
+            self._woken.set()
             return
         except KernelError as problem:
             log.warning("%s", problem)
@@ -179,16 +205,20 @@ class PodLinks:
             self.changed.emit()
 
     def _read(self, due: Collection[str] | None) -> States:
-        """In a thread: the links of all pods; those of pods that are not due as they were.
+        """In a thread: the links of all pods; those of pods that are neither due nor new as they were.
 
         Raises:
             TemporaryError: checkpoints cannot be read.
         """
         known = self._list()
-        wanted = known.keys() if due is None else known.keys() & due
+        new = {sandbox for sandbox, (saved, _) in known.items() if self._read_as.get(sandbox) is not saved}
+        wanted = known.keys() if due is None else known.keys() & {*due, *new}
+        self._ids = {number: sandbox for number, sandbox in self._ids.items() if sandbox in known}
+        self._buckets = {sandbox: bucket for sandbox, bucket in self._buckets.items() if sandbox in known}
         with self._namespaces(wanted) as opened:
-            if due is None:
-                self._ids = _ids({sandbox: space.fd for sandbox, space in opened.items()})
+            self._ids |= _ids({sandbox: space.fd for sandbox, space in opened.items() if due is None or sandbox in new})
+            self._read_as = {sandbox: saved for sandbox, saved in self._read_as.items() if sandbox in known}
+            self._read_as |= {sandbox: known[sandbox][0] for sandbox in opened}
             sandboxes = tuple(opened)
             results = netns.tour(tuple(opened.values()), lambda place: _links(known[sandboxes[place]][1]))
         states = {

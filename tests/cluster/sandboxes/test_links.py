@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from netdra.kernel import link
 from netdra.kernel.errors import KernelRefusedError
+from netdra.node.publishing.interfaces import BURST
 from netdra.node.traffic import links
-from netdra.node.traffic.links import broken
+from netdra.node.traffic.interfaces import SandboxInterface
+from netdra.node.traffic.links import PodLink, broken
 from testbed.waiting import until_async
 from tests.cluster.sandboxes.scene import Scene, step
 
@@ -104,6 +107,41 @@ def test_a_short_loss_is_a_flap_and_a_link_that_the_pod_sets_down_is_no_fault_of
             await until_async(lambda: "LinkDown" in link_events(scene), "the event", detail=lambda: scene.told)
             assert broken(watch.states) == {}
             assert "Find the program in the pod" in scene.told[-1].next_step
+
+    asyncio.run(story())
+
+
+def test_a_pod_that_changes_its_link_all_the_time_is_read_seldom_and_a_new_pod_alone(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    plain = links._links
+
+    def counted(interfaces: Sequence[SandboxInterface]) -> dict[SandboxInterface, PodLink]:
+        read.append(len(interfaces))
+        return plain(interfaces)
+
+    monkeypatch.setattr(links, "_links", counted)
+    scene.publish("eth7", "eth8")
+    first, second = (scene.claim(scene.topology(name, step("nic", "host-device"))) for name in ("one", "two"))
+    noisy, new = (scene.machine.sandbox(scene.pod(claim)) for claim in (first, second))
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            watch = daemon.pods.links
+            await daemon.run(noisy)
+            await until_async(lambda: watch.states, "the first look")
+            flip = f"while :; do for s in down up; do ip -n {Path(noisy.netns).name} link set net1 $s; done; done"
+            process = await asyncio.create_subprocess_exec("timeout", "6", "sh", "-c", flip)
+            read.clear()
+            await asyncio.sleep(5.0)
+            assert 1 <= len(read) <= BURST + 1
+            assert len(link_events(scene)) <= BURST + 1
+            await process.wait()
+            read.clear()
+            await daemon.run(new)
+            await until_async(lambda: len(watch.states) == 2, "the new pod to be read")
+            assert len(read) <= 2
 
     asyncio.run(story())
 
