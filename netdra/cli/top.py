@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from netdra.cli import shared, terminal, traffic_source
+from netdra.cli import shared, terminal
 from netdra.cli.get import read_cluster
 from netdra.cli.shared import ClusterAccess
 from netdra.model.errors import PermanentError
@@ -34,7 +34,13 @@ _CLEAR = "\x1b[H\x1b[J"
 @click.option("--by", type=click.Choice(BY), multiple=True, help="One of the tables; may be given several times.")
 @shared.option("--node", "NAME", "Only this node; may be given several times.", "nodes", multiple=True)
 @click.option("--traffic", "is_traffic", is_flag=True, help="The traffic of pods' interfaces, the busiest first.")
-@shared.option("--every", "SECONDS", "With --traffic: the time between two readings.", type=float, default=2.0)
+@shared.option(
+    "--every",
+    "SECONDS",
+    "With --traffic: the time between two readings.",
+    type=click.FloatRange(0.1, 3600),
+    default=2.0,
+)
 @click.option("--watch", "-w", is_flag=True, help="Show a dashboard until you quit; with --traffic: its history.")
 @shared.option(
     "--socket",
@@ -43,7 +49,10 @@ _CLEAR = "\x1b[H\x1b[J"
     type=shared.PATH,
     default="/run/netdra/health.sock",
 )
-@shared.option("--port", "PORT", "With --traffic: the drivers' port for metrics.", type=int, default=8490)
+@shared.option(
+    "--port", "PORT", "With --traffic: the drivers' port for metrics.", type=click.IntRange(1, 65535), default=8490
+)
+@shared.namespace
 @shared.cluster("The kubeconfig file; by default kubectl's.")
 @shared.output("table", "json", "yaml")
 def command(
@@ -54,6 +63,7 @@ def command(
     watch: bool,
     socket: Path,
     port: int,
+    namespace: str,
     cluster: ClusterAccess,
     output: str,
 ) -> None:
@@ -70,7 +80,7 @@ def command(
     metrics.podMonitor and the right to get pods/proxy.
     """
     if is_traffic:
-        shared.run(_show_traffic(_TrafficSource(cluster, nodes, socket, port), every, output, watch=watch))
+        shared.run(_show_traffic(_TrafficSource(cluster, namespace, nodes, socket, port), every, output, watch=watch))
         return
     if watch:
         _watch(cluster, is_plain=not by and not nodes and output == "table")
@@ -128,8 +138,8 @@ def _row(use: UseCount | ClassUse) -> tuple[str, ...]:
 class _TrafficSource:
     """Where the counters of pods' interfaces are read."""
 
-    def __init__(self, cluster: ClusterAccess, nodes: Sequence[str], socket: Path, port: int) -> None:
-        self._cluster, self._nodes, self._socket, self._port = cluster, nodes, socket, port
+    def __init__(self, cluster: ClusterAccess, namespace: str, nodes: Sequence[str], socket: Path, port: int) -> None:
+        self._cluster, self._namespace, self._nodes, self._socket, self._port = cluster, namespace, nodes, socket, port
 
     async def read(self) -> TrafficReading:
         """All counters, now.
@@ -137,10 +147,12 @@ class _TrafficSource:
         Raises:
             NetdraError: no driver answers, or none exports counters.
         """
+        from netdra.cli import traffic_source  # it requires the packages of the daemons
+
         if traffic_source.is_socket(self._socket):
             pages = {platform.node(): await traffic_source.read_local(self._socket)}
         else:
-            pages = await traffic_source.read_cluster(self._cluster, self._nodes, self._port)
+            pages = await traffic_source.read_cluster(self._cluster, self._namespace, self._nodes, self._port)
         if not any("netdra_pod_network_" in page for page in pages.values()):
             raise PermanentError("the drivers are of a version that does not export the counters of pods' interfaces")
         return traffic.read(time.monotonic(), pages)

@@ -50,16 +50,19 @@ async def read_local(path: Path) -> str:
     return answer.decode(errors="replace").partition("\r\n\r\n")[2]
 
 
-async def read_cluster(access: ClusterAccess, nodes: Sequence[str], port: int) -> dict[str, str]:
+async def read_cluster(access: ClusterAccess, namespace: str, nodes: Sequence[str], port: int) -> dict[str, str]:
     """The metrics of the nodes' drivers, by node, through the API server's proxy; others are reported on stderr.
+
+    Only pods of netdra's namespace are read: anyone can give a pod the labels of a driver.
 
     Raises:
         NetdraError: the API server does not answer, or no driver does.
     """
     import msgspec
 
+    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
     async with access.client() as client:
-        listed = msgspec.json.decode(await client.read("/api/v1/pods", "pods of netdra's DaemonSet", _DRIVERS))
+        listed = msgspec.json.decode(await client.read(path, "pods of netdra's DaemonSet", _DRIVERS))
         drivers = {
             pod["spec"]["nodeName"]: (pod["metadata"]["namespace"], pod["metadata"]["name"])
             for pod in listed["items"]
@@ -67,7 +70,8 @@ async def read_cluster(access: ClusterAccess, nodes: Sequence[str], port: int) -
         }
         if not drivers:
             raise PermanentError(
-                "no pod of netdra's DaemonSet was found", hint="check --node, and that netdra is installed by its chart"
+                f'namespace "{namespace}" has no pod of netdra\'s DaemonSet',
+                hint="check --node and --namespace, and that netdra is installed by its chart",
             )
         turns = asyncio.Semaphore(_TOGETHER)
         answers = await asyncio.gather(*(_read(client, turns, *pod, port) for pod in drivers.values()))

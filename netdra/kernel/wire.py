@@ -20,9 +20,10 @@ from typing import Self
 import msgspec
 
 from netdra.kernel import address
-from netdra.kernel.errors import KernelError, from_os_error
+from netdra.kernel.errors import KernelError, from_os_error, kernel_error
 from netdra.kernel.link import get as get_link
 from netdra.kernel.netlink import Socket
+from netdra.model.errors import InvalidInputError, NetdraError
 
 PORT = 8491
 _HEADER = struct.Struct("!4sB8sI")
@@ -49,6 +50,7 @@ class WireReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         path_mtu: the largest packet that arrives, with IP header, in bytes.
         sent, received: datagrams.
         rate: the rate of the TCP stream in bit/s.
+        problem: why it could not be measured, or which limit it does not meet; "" if nothing is wrong.
     """
 
     peer: str
@@ -58,6 +60,7 @@ class WireReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     sent: int = 0
     received: int = 0
     rate: float = 0.0
+    problem: str = ""
 
     @property
     def loss(self) -> float:
@@ -76,6 +79,7 @@ class Listener:
             port: the port; 0 for any, see `port`.
 
         Raises:
+            InvalidInputError: the host is not an address.
             KernelError: it cannot be bound.
         """
         family = socket.AF_INET if host and ":" not in host else socket.AF_INET6
@@ -94,7 +98,7 @@ class Listener:
             self._streams.listen(16)
         except OSError as problem:
             self.close()
-            raise from_os_error(problem, f"cannot listen on port {port}") from None
+            raise _error(problem, host, f"cannot listen on port {port}") from None
         self._runs: dict[bytes, int] = {}
         self._buffer = memoryview(bytearray(_CHUNK))
 
@@ -216,6 +220,7 @@ def measure(
         patience: seconds to wait until the other side listens.
 
     Raises:
+        InvalidInputError: the host is not an address.
         KernelError: it cannot be reached, or does not answer.
     """
     try:
@@ -224,7 +229,15 @@ def measure(
             sock.connect(where)
             return _measure(sock, family, (host, port), (seconds, rate, patience))
     except OSError as problem:
-        raise from_os_error(problem, f"cannot measure the wire to {host}") from None
+        raise _error(problem, host, f"cannot measure the wire to {host}") from None
+
+
+def _error(problem: OSError, host: str, doing: str) -> NetdraError:
+    if isinstance(problem, socket.gaierror):
+        return InvalidInputError(f'"{host}" is not an address of a host', hint="use an IP address, e.g. 198.51.100.10")
+    if isinstance(problem, TimeoutError):  # of a socket, it has no number
+        return kernel_error(errno.ETIMEDOUT, doing)
+    return from_os_error(problem, doing)
 
 
 def _measure(sock: socket.socket, family: int, where: tuple[str, int], given: tuple[float, float, float]) -> WireReport:

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-_LINE = re.compile(r"netdra_pod_network_(\w+?)(_total)?\{(.*)\} (\d+)\n?\Z")
+_LINE = re.compile(r"netdra_pod_network_(\w+?)(_total)?\{(.*)\} (\d{1,20})\n?\Z", re.ASCII)
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_LABELS = frozenset({"namespace", "pod", "claim", "request", "step", "interface", "device", "network"})
 _ESCAPE = re.compile(r"\\(.)")
 _BARS = "▁▂▃▄▅▆▇█"
 HISTORY = 16
@@ -67,7 +68,7 @@ class TrafficReading(msgspec.Struct, frozen=True):
 
 
 def read(at: float, pages: Mapping[str, str]) -> TrafficReading:
-    """The counters in pages of metrics.
+    """The counters in pages of metrics. A page speaks for its own node, and in the labels of these series alone.
 
     Args:
         at: when they were read.
@@ -78,7 +79,9 @@ def read(at: float, pages: Mapping[str, str]) -> TrafficReading:
         for line in page.splitlines():
             if (match := _LINE.match(line)) is None:
                 continue
-            labels = ((name, _ESCAPE.sub(_unescaped, value)) for name, value in _LABEL.findall(match[3]))
+            labels = (
+                (name, _ESCAPE.sub(_unescaped, value)) for name, value in _LABEL.findall(match[3]) if name in _LABELS
+            )
             interfaces.setdefault((("node", node), *labels), {})[match[1]] = int(match[4])
     return TrafficReading(at, interfaces)
 
@@ -96,7 +99,7 @@ def rates(readings: Sequence[TrafficReading]) -> list[InterfaceTraffic]:
 def _row(key: InterfaceKey, readings: Sequence[TrafficReading]) -> InterfaceTraffic:
     former, last = readings[-2:]
     pairs = list(itertools.pairwise(readings))[-HISTORY:]
-    labels = {name: value for name, value in key if name in InterfaceTraffic.__struct_fields__}
+    labels = dict(key)
     return InterfaceTraffic(
         **labels,
         receive_bytes=_rate(former, last, key, ("receive_bytes",)),

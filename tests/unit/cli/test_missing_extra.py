@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from netdra.cli.main import COMMANDS
 from netdra.model.extras import how_to_install
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -30,6 +31,15 @@ def test_the_doctor_reports_how_to_install_missing_dependencies() -> None:
     finding = next(entry for entry in json.loads(done.stdout) if entry["where"] == "cluster")
     assert "is not installed" in finding["seen"]
     assert finding["fix"] == how_to_install("cluster")
+
+
+def test_every_command_has_its_help_without_them() -> None:
+    """Also what a command imports is then what its help costs: none of these packages."""
+    names = [*COMMANDS]
+    code = f"{HIDE}; from click.testing import CliRunner; from netdra.cli.main import cli; import json; "
+    code += f"print(json.dumps({{name: CliRunner().invoke(cli, [name, '--help']).exit_code for name in {names}}}))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=os.environ, capture_output=True, text=True)
+    assert json.loads(done.stdout) == dict.fromkeys(names, 0), done.stderr
 
 
 def test_help_lists_every_command_without_them() -> None:

@@ -42,6 +42,14 @@ def test_labels_are_read_as_they_were_written() -> None:
     assert (row.node, row.receive_bytes, row.transmit_bytes, row.share) == ("n1", 30.0, 50.0, 0.5)
 
 
+def test_a_page_speaks_for_its_own_node_in_known_labels_and_numbers_of_64_bits() -> None:
+    line = 'netdra_pod_network_receive_bytes_total{pod="p",node="n2",history="1",receive_bytes="9"} '
+    other = line.replace('pod="p"', 'pod="q"')
+    pages = [{"n1": f"{line}{value}\n{other}{'9' * 5000}\n"} for value in (0, 7)]
+    (row,) = rates([read(at, found) for at, found in enumerate(pages)])
+    assert (row.node, row.pod, row.receive_bytes) == ("n1", "p", 7.0)
+
+
 def test_the_busiest_interface_is_first_and_interfaces_of_one_reading_are_left_out() -> None:
     others = [("default", f"p{number}", *LABELS[2:]) for number in range(3)]
     first = read(0, {"n1": "".join(page(0, labels=labels) for labels in others[:2])})
