@@ -7,7 +7,7 @@ Used by `attach`, `detach` and `check`, which decide on the order; `flow` makes 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -123,31 +123,28 @@ class Executor:
     def _undo_step(self, key: str) -> Returned:
         task, state = self.tasks[key], self.journal.saved.steps[key]
         if source_routing.KEY in state.undo:
-            try:
-                with self._own_sockets() as site:
-                    source_routing.undo(msgspec.convert(state.undo[source_routing.KEY], SourceRouted), site)
-            except NetdraError as problem:
-                raise NotUndoneError(problem.what) from None
-        if not task.is_binary:
-            given = self._undo_builtin(task, state)
-            self._undo_early(state)
-            return given
-        given = self._undo_binary(task, state)
-        self._undo_early(state)
-        try:
-            with self._own_sockets() as site:
-                pod_routes.restore(pod_routes.recorded(state.undo), site)
-        except KernelError as problem:
-            raise NotUndoneError(problem.what, given) from None
+            routed = msgspec.convert(state.undo[source_routing.KEY], SourceRouted)
+            self._undo_part(lambda site: source_routing.undo(routed, site))
+        given = self._undo_binary(task, state) if task.is_binary else self._undo_builtin(task, state)
+        if early_sysctls.KEY in state.undo:
+            early = msgspec.convert(state.undo[early_sysctls.KEY], EarlySysctls)
+            self._undo_part(lambda site: early_sysctls.undo(early, site), given)
+        if task.is_binary:
+            routes = pod_routes.recorded(state.undo)
+            self._undo_part(lambda site: pod_routes.restore(routes, site), given)
         return given
 
-    def _undo_early(self, state: StepState) -> None:
-        if early_sysctls.KEY in state.undo:
-            try:
-                with self._own_sockets() as site:
-                    early_sysctls.undo(msgspec.convert(state.undo[early_sysctls.KEY], EarlySysctls), site)
-            except NetdraError as problem:
-                raise NotUndoneError(problem.what) from None
+    def _undo_part(self, undo: Callable[[Site], object], given: Returned = Returned()) -> None:  # noqa: B008 (frozen)
+        """Undo what surrounds a step; `given` is what became of its device before.
+
+        Raises:
+            NotUndoneError: it is not undone.
+        """
+        try:
+            with self._own_sockets() as site:
+                undo(site)
+        except NetdraError as problem:
+            raise NotUndoneError(problem.what, given) from None
 
     def _early(self, task: ChainStep) -> EarlySysctls | None:
         """The sysctls that a step states, as they are before it runs."""

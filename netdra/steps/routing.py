@@ -141,7 +141,7 @@ def for_kernel(rules: Iterable[PolicyRule], pod: PodSpace) -> Sequence[PolicyRul
 
 
 def add(wanted: Routing, index: int, pod: PodSpace) -> None:
-    """Add rules, and give the link of that index its neighbours; it must be up.
+    """Add rules, and add neighbours to the link of that index, which must be up.
 
     Raises:
         KernelError: the kernel refused one; those before it are there.
