@@ -259,6 +259,93 @@ def _outrank(value: Value, _path: Place, _: re.Match[str]) -> bool:
     return True
 
 
+def _step(value: Value, path: Place) -> Value:
+    return value["spec"]["steps"][path[2]]
+
+
+def _set(new: Value) -> Callable[[Value, Place, re.Match[str]], bool]:
+    """Sets the place to a value, or to what a function makes of the present one."""
+
+    def act(value: Value, path: Place, _: re.Match[str]) -> bool:
+        inner = holder(value, path)
+        key = _key(inner, path)
+        inner[key] = new(inner[key]) if callable(new) else new
+        return True
+
+    return act
+
+
+def _add(**fields: Value) -> Callable[[Value, Place, re.Match[str]], bool]:
+    """Sets fields of the object at the place."""
+
+    def act(value: Value, path: Place, _: re.Match[str]) -> bool:
+        there = holder(value, path)[path[-1]]
+        there.update(fields)
+        return True
+
+    return act
+
+
+def _beside(**fields: Value) -> Callable[[Value, Place, re.Match[str]], bool]:
+    """Sets fields beside the place."""
+
+    def act(value: Value, path: Place, _: re.Match[str]) -> bool:
+        holder(value, path).update(fields)
+        return True
+
+    return act
+
+
+def _configure(**fields: Value) -> Callable[[Value, Place, re.Match[str]], bool]:
+    """Sets parameters of the step, or removes those that are None."""
+
+    def act(value: Value, path: Place, _: re.Match[str]) -> bool:
+        config = _step(value, path)["config"]
+        for name, new in fields.items():
+            config.pop(name, None)
+            config.update({} if new is None else {name: new})
+        return True
+
+    return act
+
+
+def _exchange(first: str, last: str) -> Callable[[Value, Place, re.Match[str]], bool]:
+    def act(value: Value, path: Place, _: re.Match[str]) -> bool:
+        inner = holder(value, path)
+        inner[first], inner[last] = inner[last], inner[first]
+        return True
+
+    return act
+
+
+def _move_into(value: Value, path: Place, found: re.Match[str]) -> bool:
+    inner = holder(value, path)
+    inner[found["meant"]] = {**(inner.get(found["meant"]) or {}), path[-1]: inner.pop(path[-1])}
+    return True
+
+
+def _move_keep(value: Value, path: Place, _: re.Match[str]) -> bool:
+    value["spec"]["steps"][0]["keep"] = _step(value, path).pop("keep")
+    return True
+
+
+def _keep_one_range(value: Value, path: Place, _: re.Match[str]) -> bool:
+    ranges = _step(value, path)["config"]["ipam"]["ranges"]
+    del ranges[path[path.index("ranges") + 1]]
+    return True
+
+
+def _lower(value: Value, path: Place, _: re.Match[str]) -> bool:
+    inner = holder(value, path)
+    inner["default"] = inner["maximum"]
+    return True
+
+
+def _exclude_nothing(value: Value, path: Place, _: re.Match[str]) -> bool:
+    holder(value, path)[path[-1]].pop("exclude", None)
+    return True
+
+
 _RULES: tuple[tuple[re.Pattern[str], Callable[[Value, Place, re.Match[str]], bool]], ...] = (
     (re.compile(r'set deviceClassName of request "(?P<name>[^"]+)" to "(?P<meant>[^"]+)"\Z'), _write_class),
     (re.compile(r'rename the request to "(?P<meant>[^"]+)", or remove it\Z'), _rename_request),
@@ -294,6 +381,63 @@ _RULES: tuple[tuple[re.Pattern[str], Callable[[Value, Place, re.Match[str]], boo
     (re.compile(r"; change (?:it|one of them) *\Z"), _outrank),
     (re.compile(r"; write it in Mbit/s, e\.g\. (?P<meant>\d+)\Z"), _write),
     (re.compile(r"is reserved; use a domain of your (?P<meant>own)\Z"), _write),
+    (re.compile(r"; give each (?:rule )?a name of its own\Z"), _set(lambda name: f"{name}-2")),
+    (re.compile(r"; 1 is the default\Z"), _remove),
+    (
+        re.compile(r"; add matchAttribute or distinctAttribute\Z"),
+        _add(matchAttribute="resource.kubernetes.io/numaNode"),
+    ),
+    (re.compile(r"; name the DeviceClass of the devices\Z"), _set("any-nic")),
+    (re.compile(r"; remove the count, or the allocationMode\Z"), _remove),
+    (re.compile(r"; remove the value, or write operator: Equal\Z"), _remove),
+    (
+        re.compile(r'; write "<domain>/<name>" with a domain other than kubernetes.io\Z'),
+        _set("example.com/gpu"),
+    ),
+    (re.compile(r"; write \w+ without them\Z"), _set(lambda path: re.sub(r"/\.{1,2}(?=/)", "", path))),
+    (re.compile(r"; write apiVersion: (?P<meant>\S+)\Z"), _write),
+    (re.compile(r"; write a number, with a suffix if need be: "), _set("10Gi")),
+    (re.compile(r"; it is a field of (?P<meant>\w+)\Z"), _move_into),
+    (re.compile(r"; set subnet, e\.g\. 10\.0\.0\.0/24\Z"), _add(subnet="10.0.0.0/24")),
+    (re.compile(r"; remove miimon; the default is 100\Z"), _remove),
+    (
+        re.compile(r"; use mode active-backup with failOverMac: active\Z"),
+        _configure(mode="active-backup", failOverMac="active"),
+    ),
+    (re.compile(r"[;.] remove the quotes of (?:the number|\d+\.)\Z", re.IGNORECASE), _set(100)),
+    (re.compile(r"; correct one of the two\Z"), _lower),
+    (re.compile(r"; remove mtu from the step, or "), _remove),
+    (re.compile(r"; choose a larger subnet, or exclude less\Z"), _exclude_nothing),
+    (re.compile(r"; exchange them\Z"), _exchange("first", "last")),
+    (re.compile(r"; swap them\Z"), _exchange("rangeStart", "rangeEnd")),
+    (re.compile(r"; write an address, a subnet, or the first and last address: "), _set("10.77.0.20")),
+    (re.compile(r"; write it without a prefix length, as "), _set(lambda text: text.partition("/")[0])),
+    (re.compile(r"; write the address of a router in one of the ranges' subnets\Z"), _set("10.77.0.1")),
+    (re.compile(r"; set the route's gateway, or that of the range\Z"), _add(gateway="2001:db8::1")),
+    (re.compile(r"; write an address of IPv6\Z"), _set("2001:db8::1")),
+    (re.compile(r"; choose one of .* that is not excluded\Z"), _set("10.77.0.50")),
+    (re.compile(r"\. Set an IPAM plugin, e\.g\. host-local\.\Z"), _add(type="host-local")),
+    (re.compile(r'; set its value as text, e\.g\. "1", or remove it\Z'), _remove),
+    (re.compile(r"; only settings below net, such as "), _remove),
+    (re.compile(r"; remove \w+: it is set to the allocated device\Z"), _remove),
+    (re.compile(r"; remove ipam\Z"), _configure(ipam=None)),
+    (re.compile(r"; remove config\.ipam, or "), _configure(ipam=None)),
+    (re.compile(r"; remove config\.mtu, or mtu from keep\Z"), _configure(mtu=None)),
+    (re.compile(r"; set destination, e\.g\. "), _add(destination="10.0.0.0/8")),
+    (re.compile(r"; set one of the two to 0\Z"), _set(0)),
+    (re.compile(r"; set vlan, 1 to 4094\Z"), _beside(vlan=100)),
+    (re.compile(r"; use an address of the subnet\Z"), _set("10.77.0.10")),
+    (re.compile(r"; use one of (?P<meant>\w+)(?:, \w+)*\Z"), _write),
+    (re.compile(r"; leave out either port or "), _remove),
+    (re.compile(r"; a port of Neutron is a VF's\Z"), _remove),
+    (re.compile(r"; remove the selector or dependOn\Z"), _remove),
+    (re.compile(r"; use at most 63 letters and digits, the first a lower-case letter\Z"), _set("macvlanMode")),
+    (re.compile(r"; a type is the name of a program in the CNI path: no slash, no path\Z"), _set("macvlan")),
+    (re.compile(r"; give one of them another config\.name\Z"), _set("other0")),
+    (re.compile(r"; assign a different address to each pod\Z"), _set("10.77.0.99/24")),
+    (re.compile(r"; move it to the step of the device that this one stands on\Z"), _move_keep),
+    (re.compile(r"; add selector\.cel, or the steps that it depends on\Z"), _add(selector={"cel": "true"})),
+    (re.compile(r"; list each address in only one range\Z"), _keep_one_range),
 )
 
 
