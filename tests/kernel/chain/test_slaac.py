@@ -34,7 +34,9 @@ def wire(bed: Bed) -> Bed:
 
 
 def texts(bed: Bed, name: str) -> list[str]:
-    return [each["local"] for each in bed.ip("-6", "addr", "show", "dev", name, "-tentative")[0]["addr_info"]]
+    # The list is empty while a link has tentative addresses alone.
+    found = bed.ip("-6", "addr", "show", "dev", name, "-tentative")
+    return [each["local"] for entry in found for each in entry["addr_info"]]
 
 
 def nic(config: dict[str, Any]) -> PlannedStep:
