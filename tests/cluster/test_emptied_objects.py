@@ -80,7 +80,9 @@ FILLED: Mapping[str, Sequence[Object]] = {
         {
             "parameters": [{"name": "mtu", "type": "integer"}],
             "steps": [
-                {"name": "vf", "type": "sriov", "neutron": {"network": "blue", "assignAddresses": False}} | ALL,
+                {"name": "vf", "type": "sriov", "neutron": {"network": "blue", "assignAddresses": False}}
+                | {"sysctls": {"net.ipv6.conf.IFNAME.accept_ra": "0"}}
+                | ALL,
                 {"name": "tune", "type": "tuning", "dependOn": ["vf"], "config": {"mtu": 1400}},
             ],
         }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from netdra.slices.allocator import Allocation
 from testbed import objects
 from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
+from testbed.dra import read_sequence
 from testbed.objects import CLAIM, CLASS, POD, SLICE, manifest, scheduling
 from testbed.workspace import Workspace, open_workspace
 from tests.builders import OURS, sriov, topology
@@ -279,7 +279,8 @@ def vfs_of(node: SRIOVNode, claim: ClaimReference) -> list[str]:
 
 def described(node: SRIOVNode, claim: ClaimReference, request: str) -> tuple[str, str]:
     """The share's device and its VF as the metadata of a request state it."""
-    (found,) = json.loads(node.files.metadata_path(claim.uid, request).read_text())["requests"]
+    newest, _ = read_sequence(node.files.metadata_path(claim.uid, request).read_text())
+    (found,) = newest["requests"]
     (device,) = found["devices"]
     return device["name"], device["attributes"]["dra.networking/pciAddress"]["string"]
 

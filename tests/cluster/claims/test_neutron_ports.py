@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 from netdra.model.errors import InvalidInputError, NetdraError, PermanentError, TemporaryError
 from netdra.model.plan import ClaimReference
 from netdra.node.claims import ports
+from testbed.dra import read_sequence
 from testbed.objects import POD
 from testbed.pace import measured, within
 from tests.cluster.claims.scene import VF, Scene, extended, request
@@ -63,7 +63,7 @@ def test_a_port_that_is_bound_is_written_down_and_never_asked_for_again(tell: An
             setting: value for setting, value in SETTINGS.items() if setting != "spoofchk"
         }
         assert kept.port.settings.spoofchk
-        described = json.loads(scene.files.metadata_path(wanted.uid, "vf").read_text())
+        described, _ = read_sequence(scene.files.metadata_path(wanted.uid, "vf").read_text())
         attributes = described["requests"][0]["devices"][0]["attributes"]
         assert attributes["dra.networking/neutronPortID"] == {"string": PORT_ID}
         assert attributes["dra.networking/neutronVLAN"] == {"int": 241}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 
 import msgspec
@@ -12,6 +11,7 @@ import pytest
 from netdra.model.errors import InvalidInputError
 from netdra.model.plan import ClaimReference
 from netdra.node.claims.store import ClaimStore
+from testbed.dra import read_sequence
 from testbed.objects import CLAIM, NAMESPACE, POD
 from tests.builders import OURS
 from tests.cluster.claims.alone import handler
@@ -34,7 +34,7 @@ def test_a_claim_is_prepared_once_answered_alike_and_forgotten_without_the_api(t
         assert record is not None
         assert record.claim == wanted
         described = scene.files.metadata_path(wanted.uid, "vf0")
-        metadata = json.loads(described.read_text())
+        metadata, _ = read_sequence(described.read_text())
         (device,) = metadata["requests"][0]["devices"]
         assert device["attributes"]["dra.networking/pciAddress"]["string"].startswith("0000:")
         assert "networkData" not in device
