@@ -264,7 +264,7 @@ def _step(value: Value, path: Place) -> Value:
 
 
 def _set(new: Value) -> Callable[[Value, Place, re.Match[str]], bool]:
-    """Sets the place to a value, or to what a function makes of the present one."""
+    """Sets the place to a value, or to the result of a function of the present one."""
 
     def act(value: Value, path: Place, _: re.Match[str]) -> bool:
         inner = holder(value, path)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from netdra.controller.state import State
 from netdra.health.rules import HealthCap, TaintDecision, decide, is_as
 from netdra.kube.client import Client, Selection
-from netdra.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
+from netdra.kube.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError, UnavailableError
 from netdra.kube.events import ObjectReference, Occurrence, Recorder
 from netdra.kube.queue import AGAIN, WorkQueue
 from netdra.kube.reflector import Reflector
@@ -91,39 +91,53 @@ class DeviceTaints:
         with self._in_hand():
             present = self._rules.objects
             decision = decide(self._state.nodes.objects.values(), present.values(), self._cap)
+            self._report(decision)
             try:
                 is_complete = await self._write(decision)
             except (AlreadyExistsError, ConflictError, NotFoundError) as problem:
                 log.debug("taints for faults changed meanwhile: %s", problem)
                 return AGAIN
-            self._report(decision)
         if not is_complete:
             self.work.add(_ALL, AGAIN_SECONDS)
         return None
 
     async def _write(self, decision: TaintDecision) -> bool:
-        """Write the rules; returns whether each has one whose device is published."""
-        is_complete = True
-        present = self._rules.objects
-        for name, rule in present.items():
-            if name not in decision.rules and not rule.metadata.is_ending:
-                await self._client.delete(DEVICE_TAINT_RULES, rule)
-                log.info("device %s is not tainted any more", _called(rule))
-        for name, wanted in decision.rules.items():
-            former = present.get(name)
-            if former is not None and (former.metadata.is_ending or is_as(former, wanted)):
-                continue
-            if former is not None:
-                metadata = replace(
-                    former.metadata, labels=wanted.metadata.labels, annotations=wanted.metadata.annotations
-                )
-                await self._client.replace(DEVICE_TAINT_RULES, replace(wanted, metadata=metadata))
-            elif await self._is_published(wanted):
-                await self._client.create(DEVICE_TAINT_RULES, wanted)
-                log.warning("device %s is tainted with %s", _called(wanted), wanted.spec.taint.effect)
-            else:
-                is_complete = False
+        """Write the rules; returns whether each has one whose device is published.
+
+        Raises:
+            UnavailableError: the server is away.
+            ApiError: some could not be written, though all others are; of their errors the one that is over first.
+        """
+        is_complete, present = True, self._rules.objects
+        problems: list[ApiError] = []
+        for name in sorted(present.keys() | decision.rules.keys()):
+            try:
+                is_complete &= await self._write_rule(present.get(name), decision.rules.get(name))
+            except UnavailableError:
+                raise
+            except ApiError as problem:  # a rule that somebody else refuses or undoes delays no other
+                problems.append(problem)
+        if problems:
+            raise min(problems, key=lambda problem: problem.retry_after)
         return is_complete
+
+    async def _write_rule(self, former: DeviceTaintRule | None, wanted: DeviceTaintRule | None) -> bool:
+        """Have one rule as it should be; returns whether its device is published."""
+        if former is not None and former.metadata.is_ending:
+            return True
+        if wanted is None:
+            if former is not None:
+                await self._client.delete(DEVICE_TAINT_RULES, former)
+                log.info("device %s is not tainted any more", _called(former))
+        elif former is None:
+            if not await self._is_published(wanted):
+                return False
+            await self._client.create(DEVICE_TAINT_RULES, wanted)
+            log.warning("device %s is tainted with %s", _called(wanted), wanted.spec.taint.effect)
+        elif not is_as(former, wanted):
+            metadata = replace(former.metadata, labels=wanted.metadata.labels, annotations=wanted.metadata.annotations)
+            await self._client.replace(DEVICE_TAINT_RULES, replace(wanted, metadata=metadata))
+        return True
 
     async def _is_published(self, rule: DeviceTaintRule) -> bool:
         """Whether the node that reports the fault publishes the device: its report might name another one's."""

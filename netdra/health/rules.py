@@ -80,12 +80,16 @@ def decide(reports: Iterable[NodeNetworkReport], present: Iterable[DeviceTaintRu
     return TaintDecision({rule.metadata.name: rule for rule in rules}, tuple(faults[wish.key] for wish in granted.kept))
 
 
+def rule_name(pool: str, device: str) -> str:
+    """The name of the rule of a device."""
+    return f"{PREFIX}{hashlib.sha256(f'{pool}/{device}'.encode()).hexdigest()[:16]}"
+
+
 def rule_of(node: str, fault: DeviceFault) -> DeviceTaintRule:
     """The rule for a fault of a node."""
-    digest = hashlib.sha256(f"{fault.pool}/{fault.device}".encode()).hexdigest()[:16]
     return DeviceTaintRule(
         metadata=ObjectMeta(
-            name=f"{PREFIX}{digest}",
+            name=rule_name(fault.pool, fault.device),
             labels={names.HEALTH_LABEL: names.label_value(node)},
             annotations={EVIDENCE: fault.text},
         ),

@@ -34,7 +34,12 @@ def controller(control_plane: ControlPlane, api: Api, custom_kinds: None) -> Ite
 @pytest.fixture
 def node(workspace: Workspace, controller: Process) -> str:
     """A node with eight devices, whose report is there."""
-    name = workspace.add_node()
+    return reporting_node(workspace)
+
+
+def reporting_node(workspace: Workspace) -> str:
+    """Add a node with eight devices and a report."""
+    name = workspace.add_node("faulty")
     devices = [{"name": f"nic{number}"} for number in range(NICS)]
     pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": DRIVER, "nodeName": name, "pool": pool, "devices": devices}

@@ -20,9 +20,11 @@ import pytest
 
 from netdra.controller.addresses import PodAddresses
 from netdra.controller.controller import Controller
+from netdra.controller.device_health import DeviceTaints
 from netdra.controller.endpoints import ServiceEndpoints
 from netdra.controller.installers import InstallerSettings
 from netdra.controller.plugins import ClusterPlugins
+from netdra.health.rules import HealthCap, rule_name
 from netdra.kube.client import Client, WriteRequest
 from netdra.kube.connection import connect, find_config
 from netdra.kube.events import Recorder
@@ -53,6 +55,7 @@ from tests.cluster.test_controller import (
     condition,
     is_ready,
 )
+from tests.cluster.test_device_health import RULE, report, reporting_node
 from tests.cluster.test_pod_networks import ADDRESS, NETWORK
 from tests.cluster.test_services import SLICE as ENDPOINT_SLICE
 from tests.cluster.test_services import Storage
@@ -343,6 +346,33 @@ def test_objects_of_the_controller_that_are_undone_are_written_seldom_and_report
     asyncio.run(story())
 
 
+def test_a_taint_that_is_undone_is_written_seldom_and_reported(
+    control_plane: ControlPlane, workspace: Workspace
+) -> None:
+    node, api = reporting_node(workspace), workspace.api
+    report(workspace, node, "NoSchedule", "nic0")
+    attack = Attack("DEVICE_TAINT_RULES", RULE, rule_name(node, "nic0"), delete)
+
+    async def story() -> None:
+        async with WatchedClient(control_plane) as client, asyncio.TaskGroup() as tasks:
+            recorder = Recorder(client, "dra.networking/controller", "attacked")
+            controller = Controller(client, recorder, nullcontext)
+            taints = DeviceTaints(client, recorder, controller.state, HealthCap(node=100, cluster=100), nullcontext)
+            parts = (recorder, UndoneReports(client, recorder), controller, taints)
+            running = [tasks.create_task(part.run()) for part in parts]
+            await asyncio.to_thread(until_standing, api, [attack])
+            adversary, since = Adversary(control_plane, [attack]), time.monotonic()
+            with adversary.running():
+                await asyncio.to_thread(until_reported, api, [attack])
+            assert adversary.undone[attack] >= PACE.free
+            assert max(client.most_a_minute(since).values()) <= MOST_A_MINUTE
+            await asyncio.to_thread(until_standing, api, [attack])
+            for task in running:
+                task.cancel()
+
+    asyncio.run(story())
+
+
 @pytest.mark.parametrize("resource", ["SECRETS", "CONFIGURATIONS"])
 def test_the_webhooks_certificate_that_is_undone_is_written_seldom(
     control_plane: ControlPlane, workspace: Workspace, resource: str
@@ -363,7 +393,10 @@ def test_the_webhooks_certificate_that_is_undone_is_written_seldom(
 
 
 def test_each_kind_that_netdra_writes_is_attacked_or_has_a_reason_not_to_be() -> None:
-    assert written_resources() == {*ATTACKED, "NODE_NETWORKS", "SECRETS", "CONFIGURATIONS", *ELSEWHERE}
+    assert written_resources() == {
+        *(*ATTACKED, *ELSEWHERE),
+        *("NODE_NETWORKS", "SECRETS", "CONFIGURATIONS", "DEVICE_TAINT_RULES"),
+    }
 
 
 def until_standing(api: Api, attacks: list[Attack]) -> None:
