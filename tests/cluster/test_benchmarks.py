@@ -76,7 +76,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 @pytest.mark.parametrize(
     "name",
     [
-        "addresses",
+        pytest.param("addresses", marks=pytest.mark.repeats),
         "allocator",
         "chain",
         pytest.param("churn", marks=pytest.mark.repeats),
@@ -85,7 +85,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         pytest.param("hollow", marks=pytest.mark.repeats),
         "hook",
         "imports",
-        "neutron",
+        pytest.param("neutron", marks=pytest.mark.repeats),
         pytest.param("node", marks=pytest.mark.repeats),
         pytest.param("pods", marks=pytest.mark.repeats),
         pytest.param("publishing", marks=pytest.mark.repeats),

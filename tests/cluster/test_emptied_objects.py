@@ -181,9 +181,12 @@ STATES = ("filled", "empty", "empty", "removed", "empty", "filled", "removed")
 CLIENT: Sequence[str] = ()
 SERVER = ("--server-side", "--force-conflicts")
 ORDERS = {"client": (CLIENT,), "server": (SERVER,), "client-first": (CLIENT, SERVER), "server-first": (SERVER, CLIENT)}
+MIXED = ("client-first", "server-first")
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize(
+    "order", ["client", "server", *(pytest.param(each, marks=pytest.mark.repeats) for each in MIXED)]
+)
 def test_every_optional_object_can_be_filled_emptied_and_removed(order: str, control_plane: ControlPlane) -> None:
     applied = [each for each in kinds.KINDS if each not in OF_NETDRA]
     changing = [(_name(kind), *each) for kind in applied for each in specs_of(kind)]

@@ -382,7 +382,9 @@ def test_a_bond_and_the_links_on_it_follow_the_hardware_below_them(pfs: tuple[PF
         for name in names[:2]:
             ip("link", "set", name, "down")
             ip("link", "set", name, "master", "bond7")
-        ip("link", "add", "link", "bond7", "name", "bond7.9", "type", "vlan", "id", "9")
+        # A VF that has just been joined refuses a VLAN until its PF has answered it.
+        add = ("ip", "link", "add", "link", "bond7", "name", "bond7.9", "type", "vlan", "id", "9")
+        until(lambda: not run(*add, check=False) and Path("/sys/class/net/bond7.9").exists(), "the VLAN")
         ip("link", "add", "link", "bond7.9", "name", "mac7", "type", "macvlan", "mode", "bridge")
         one = (pfs[0].pcie_root, pfs[0].numa_node, ())
         for name in ("bond7", "bond7.9", "mac7"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -197,13 +197,19 @@ def refused() -> Iterator[list[NetdraError]]:
         problems.append(problem)
 
 
-@pytest.mark.parametrize("error", ERRORS, ids=errno.errorcode.get)
+IN_TURNS = [
+    pytest.param(ERRORS, id="each in its turn"),
+    *(pytest.param((error,), marks=pytest.mark.repeats, id=errno.errorcode[error]) for error in ERRORS),
+]
+
+
+@pytest.mark.parametrize("errors", IN_TURNS)
 def test_after_any_failed_write_a_new_pod_is_rejected_and_starts_when_writes_succeed(
-    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, errors: Sequence[int]
 ) -> None:
     claim, pod = with_lease(scene, tmp_path)
     named = reference(scene, claim)
-    faults = Faults(tmp_path, error)
+    faults = Faults(tmp_path, errors[0])
     faults.install(monkeypatch)
 
     async def begin(daemon: Daemon, sandbox: Sandbox) -> None:
@@ -227,6 +233,7 @@ def test_after_any_failed_write_a_new_pod_is_rejected_and_starts_when_writes_suc
             await end(daemon, sandbox)
             for number in range(writes):
                 sandbox = scene.machine.sandbox(pod)
+                faults.errno = errors[number % len(errors)]
                 faults.begin(number)
                 with refused() as problems:
                     await begin(daemon, sandbox)
@@ -245,13 +252,13 @@ def test_after_any_failed_write_a_new_pod_is_rejected_and_starts_when_writes_suc
     asyncio.run(story())
 
 
-@pytest.mark.parametrize("error", ERRORS, ids=errno.errorcode.get)
+@pytest.mark.parametrize("errors", IN_TURNS)
 def test_after_any_failed_write_an_ending_pod_is_detached_and_cleaned_up_once_writes_succeed(
-    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, errors: Sequence[int]
 ) -> None:
     claim, pod = with_lease(scene, tmp_path)
     named = reference(scene, claim)
-    faults = Faults(tmp_path, error)
+    faults = Faults(tmp_path, errors[0])
     faults.install(monkeypatch)
 
     async def story() -> None:
@@ -261,6 +268,7 @@ def test_after_any_failed_write_an_ending_pod_is_detached_and_cleaned_up_once_wr
                 sandbox = scene.machine.sandbox(pod)
                 await daemon.pods.claims.prepare(named)
                 await daemon.run(sandbox)
+                faults.errno = errors[number % len(errors)]
                 faults.begin(number if number >= 0 else None)
                 with refused():
                     await daemon.stop(sandbox)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from netdra.model import names
 from testbed.api import Object
 from testbed.objects import POD
@@ -36,6 +38,7 @@ def test_vfs_removed_from_a_running_pod_stay_published_as_gone_and_are_reused_la
     again(offer, "second", offered, device)
 
 
+@pytest.mark.repeats
 def test_an_unbound_pf_driver_removes_the_vf_of_a_pod_and_the_vf_returns_with_the_driver(
     pfs: tuple[PF, ...], offer: Offer
 ) -> None:
@@ -77,6 +80,7 @@ def again(offer: Offer, pod: str, offered: str, device: str) -> None:
     offer.driver.until_nothing_is_left()
 
 
+@pytest.mark.repeats
 def test_a_namespace_that_dies_gives_its_vf_back_as_it_was_and_the_pod_has_it_again_if_it_begins_anew(
     pfs: tuple[PF, ...], offer: Offer
 ) -> None:

@@ -28,5 +28,14 @@ def test_a_folder_is_run_without_the_marked_tests_and_explore_runs_all() -> None
     assert collected(FILE, "-m", "repeats", draw="anew") == {*MARKED} != set()
 
 
+def test_explore_names_each_file_with_a_marked_test() -> None:
+    explore = (ROOT / "Makefile").read_text(encoding="utf-8")
+    marked = [
+        path for path in (ROOT / "tests").rglob("test_*.py") if "mark.repeats" in path.read_text(encoding="utf-8")
+    ]
+    assert len(marked) > 5
+    assert [path for path in marked if path != Path(__file__) and path.name.removeprefix("test_") not in explore] == []
+
+
 def test_a_marked_test_is_run_by_its_name() -> None:
     assert collected(f"{FILE}::{MARKED[0]}") == {MARKED[0]}
