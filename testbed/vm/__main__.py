@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from testbed import copies
 from testbed.build import BuildError
 from testbed.helm import HelmError
 from testbed.process import ProcessError
@@ -57,8 +58,8 @@ def _run(
     environment: Mapping[str, str],
     programs: Sequence[Path] = (),
 ) -> int:
-    then = shlex.split(arguments.then)
-    return machine.run(arguments.command, parts, arguments.results, arguments.limit, environment, then, programs)
+    then, whole = shlex.split(arguments.then), {**environment, copies.LIBRARY: str(copies.library())}
+    return machine.run(arguments.command, parts, arguments.results, arguments.limit, whole, then, programs)
 
 
 if __name__ == "__main__":
