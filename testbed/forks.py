@@ -28,7 +28,7 @@ COMMAND = (sys.executable, "-m", "netdra")
 _PACKAGES = ("chain", "cel", "controller", "discovery", "kernel", "kube", "node", "nri", "ops", "steps")
 _MODULES = ("netdra.cli.main", "netdra.cli.node", "netdra.cli.controller")
 _AT_IMPORT = "netdra.node.faults"  # reads the environment when it is imported
-_NAMESPACES = ("mnt", "uts", "ipc", "pid")
+_NAMESPACES = ("cgroup", "net", "mnt", "uts", "ipc", "pid")
 _FAILED = 127
 # <linux/prctl.h>, <linux/capability.h>, and the number of capset(2) on x86-64
 _PDEATHSIG, _CAPBSET_DROP, _CAPABILITY_VERSION, _CAPSET = 1, 24, 0x20080522, 126
@@ -61,6 +61,8 @@ class Forks:
         log: Path,
         environment: Mapping[str, str],
         capabilities: Sequence[str],
+        *,
+        joins: bool = False,
     ) -> Forked:
         """Start a command of netdra on a node.
 
@@ -70,6 +72,7 @@ class Forks:
             log: the file that its output is appended to.
             environment: its variables.
             capabilities: the only ones that it has, all of them if it is empty.
+            joins: whether it joins the cgroups whose namespace it enters.
 
         Raises:
             EOFError: the process that forks has ended; its log states why.
@@ -80,6 +83,7 @@ class Forks:
             "log": str(log),
             "environment": dict(environment),
             "capabilities": [*capabilities],
+            "joins": joins,
         }
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -178,6 +182,8 @@ def _enter(job: dict[str, Any], writer: int) -> NoReturn:
         for handle in handles:
             if libc.setns(handle, 0) != 0:
                 raise OSError(ctypes.get_errno(), "setns")
+        for group in Path("/sys/fs/cgroup").glob("*/cgroup.procs") if job["joins"] else ():
+            group.write_text("0")
         for target, source in enumerate((null, log, log)):
             os.dup2(source, target)
         pid = os.fork()

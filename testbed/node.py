@@ -231,7 +231,8 @@ class ForkedProcess(Process):
     def _spawn(self) -> Child:
         assert self._node.forks is not None
         arguments, environment = self.command[len(COMMAND) :], os.environ | self._environment
-        return self._node.forks.start(self._node.pid, arguments, self.log, environment, self._capabilities)
+        joins = not self._node.alone
+        return self._node.forks.start(self._node.pid, arguments, self.log, environment, self._capabilities, joins=joins)
 
 
 def _with_alone(capabilities: Sequence[str]) -> tuple[str, ...]:

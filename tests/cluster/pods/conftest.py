@@ -16,6 +16,7 @@ import pytest
 from testbed.api import Api
 from testbed.control_plane import ControlPlane
 from testbed.driver import Driver
+from testbed.forks import Forks
 from testbed.kubelet import Kubelet
 from testbed.node import Node
 from testbed.objects import NODE
@@ -28,6 +29,7 @@ from tests.cluster.pods.stage import SHARED, Stage, opened
 
 NUMBERS = itertools.count(1)
 RUNNING = pytest.StashKey[list[Node]]()
+FORKS = pytest.StashKey[Forks]()
 LOG_SIZES = pytest.StashKey[dict[Node, dict[str, int]]]()
 
 
@@ -47,13 +49,22 @@ class Machine:
 
 @contextmanager
 def running_machine(config: pytest.Config, plane: ControlPlane, api: Api, folder: Path) -> Iterator[Machine]:
-    """A Ready node of a control plane, whose logs are shown with tests that fail."""
+    """A Ready node of a control plane that forks netdra; its logs are shown with tests that fail."""
     with Node(f"node-{next(NUMBERS)}", folder=folder) as node, logs_shown(config, node):
+        node.forks = forks_of(config, folder)
         containerd = started(node)
         try:
             yield Machine(node, containerd, Kubelet(containerd, plane))
         finally:
             api.delete(NODE, node.name)
+
+
+def forks_of(config: pytest.Config, folder: Path) -> Forks:
+    """The process that has imported netdra, once for all nodes: tests start a driver again and again."""
+    if FORKS not in config.stash:
+        config.stash[FORKS] = found = Forks(folder / "forks.log")
+        config.add_cleanup(found.close)
+    return config.stash[FORKS]
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import pytest
 
 from testbed.forks import COMMAND, Forks
 from testbed.node import Node
-from testbed.process import Ports, Process, ProcessError, answers
+from testbed.process import Ports, Process, ProcessError
 from testbed.waiting import until
 
 CAPABILITIES = ("NET_ADMIN", "SYS_ADMIN", "NET_RAW")
@@ -20,9 +20,9 @@ NAMESPACES = ("mnt", "uts", "ipc", "pid", "net", "cgroup", "user")
 
 
 @contextmanager
-def node(folder: Path, *, forks: bool) -> Iterator[Node]:
-    """A node with the machine's network; with `forks` it forks netdra's programs."""
-    with Node("forking", folder=folder, alone=True) as found:
+def node(folder: Path, *, forks: bool, alone: bool = True) -> Iterator[Node]:
+    """A node, alone with the machine's network; with `forks` it forks netdra's programs."""
+    with Node("forking", folder=folder, alone=alone) as found:
         if not forks:
             yield found
             return
@@ -47,8 +47,7 @@ def start(node: Node, *options: str) -> Process:
         )
     )
     command = (*COMMAND, "controller", f"--kubeconfig={configuration}", f"--health-address=127.0.0.1:{port}", *options)
-    ready = answers(f"http://127.0.0.1:{port}/healthz")
-    return node.start("controller", command, ready, capabilities=CAPABILITIES)
+    return node.start("controller", command, lambda: node.listens(port), capabilities=CAPABILITIES)
 
 
 def state(process: Process, node: Node) -> dict[str, object]:
@@ -61,6 +60,7 @@ def state(process: Process, node: Node) -> dict[str, object]:
         "capabilities": {name: text for name, text in status.items() if name.startswith("Cap")},
         "namespaces": [name for name in NAMESPACES if namespaces[name] == nodes[name]],
         "ids": [status["Uid"], status["Gid"]],
+        "cgroups": (folder / "cgroup").read_text() == Path(f"/proc/{node.pid}/cgroup").read_text(),
         "threads' levels": len(status["NSpid"].split()),
         "ignored": {each.name for each in signal.Signals if int(status["SigIgn"], 16) >> (each - 1) & 1},
         "folder": (folder / "cwd").readlink(),
@@ -69,10 +69,11 @@ def state(process: Process, node: Node) -> dict[str, object]:
     }
 
 
-def test_a_forked_program_has_the_namespaces_capabilities_and_files_of_its_command(tmp_path: Path) -> None:
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_forked_program_has_the_namespaces_capabilities_and_files_of_its_command(tmp_path: Path, alone: bool) -> None:
     states = {}
     for forks in (False, True):
-        with node(tmp_path / f"node-{forks}", forks=forks) as found:
+        with node(tmp_path / f"node-{forks}", forks=forks, alone=alone) as found:
             states[forks] = state(start(found), found)
     assert states[True] == states[False]
     assert states[True]["namespaces"] == [*NAMESPACES]
