@@ -100,6 +100,7 @@ FAULTS: dict[str, Fault] = {
         {"pod": "a"},
         "",
     ),
+    "NetdraDeviceFaulty": gauge("netdra_device_faults", 1, 0, effect="NoSchedule"),
 }
 HARMLESS = {
     'netdra_attach_duration_seconds_count{pod="a", outcome="ok"}': "0+30x140",
