@@ -1,4 +1,4 @@
-"""Taints for faults of devices are written one by one: what is refused delays no other."""
+"""Taints for faults of devices are written one by one: a refused one delays no other."""
 
 from __future__ import annotations
 
