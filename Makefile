@@ -79,7 +79,7 @@ test-recorded: recordings $(DEV) ## Descriptions of servers against recorded tre
 
 DRAWN := $(addprefix test_,scheduler_agreement.py library_agreement.py pod_networks.py slices_accepted.py kubectl_yaml.py hollow.py validate_agreement.py) \
   $(addprefix sandboxes/test_,any_order.py refusing_kernel.py) $(addprefix pods/networks/test_,workloads.py edited.py)
-REPEATED := $(addprefix test_,benchmarks.py console_looks.py emptied_objects.py) sandboxes/test_bad_disk.py install/test_image.py
+REPEATED := $(addprefix test_,benchmarks.py console_looks.py emptied_objects.py) sandboxes/test_bad_disk.py
 LIBRARIES := $(addprefix dra-library-,1.38 1.37 1.36) kube-scheduler-1.38
 explore: $(DEV) system testbed ## Random tests with new seeds, for longer: properties, parsers of foreign bytes (NETDRA_FUZZ_SECONDS each), pods; tests with the mark `repeats`; then `make promises` (root, Go, apt)
 	@$(PYTHON) -m testbed build $(LIBRARIES) >/dev/null

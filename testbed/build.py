@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -158,15 +158,22 @@ def _compile(wanted: Component, module: Path, folder: str, target: Path) -> None
     """Build a program from C sources of a module, for a machine of any distribution."""
     path = wanted.requires[0].partition(" ")[0]
     sources = Path(_go(wanted, module, "list", "-m", "-f", "{{.Dir}}", path).strip(), folder)
-    command = ("cc", "-std=c99", "-Os", "-static", "-o", str(target), *map(str, sorted(sources.glob("*.c"))))
+    compile_c(target, sorted(sources.glob("*.c")), ("-std=c99", "-Os", "-static"))
+
+
+def compile_c(target: Path, sources: Iterable[Path], options: Sequence[str]) -> None:
+    """Run the C compiler.
+
+    Raises:
+        BuildError: the compiler is missing, or a source does not compile.
+    """
+    command = ("cc", *options, "-o", str(target), *map(str, sources))
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:
-        raise BuildError(
-            f"{wanted.name}: there is no C compiler: run 'python3 -m testbed system --for runtimes'"
-        ) from None
+        raise BuildError(f"{target.name} needs a C compiler: run 'python3 -m testbed system'") from None
     if done.returncode != 0:
-        raise BuildError(f"{wanted.name} {wanted.version}: {target.name} does not compile:\n{done.stderr[-4000:]}")
+        raise BuildError(f"{target.name} does not compile:\n{done.stderr[-4000:]}")
 
 
 def _staging_replaces(wanted: Component) -> Iterator[str]:

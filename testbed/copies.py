@@ -16,7 +16,7 @@ import threading
 from contextlib import ExitStack
 from pathlib import Path
 
-from testbed.build import BuildError, cache_root
+from testbed.build import cache_root, compile_c
 
 LIBRARY = "NETDRA_COPIES"
 """The variable with the path of the library, where it is built already."""
@@ -38,13 +38,7 @@ def library() -> Path:
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
         built = target.with_suffix(f".{os.getpid()}")
-        command = ("cc", "-std=gnu11", "-O2", "-shared", "-fPIC", "-o", str(built), str(_SOURCE))
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-        except FileNotFoundError:
-            raise BuildError("there is no C compiler: run 'python3 -m testbed system'") from None
-        if done.returncode != 0:
-            raise BuildError(f"{_SOURCE.name} does not compile:\n{done.stderr[-4000:]}")
+        compile_c(built, [_SOURCE], ("-std=gnu11", "-O2", "-shared", "-fPIC"))
         built.rename(target)
     return target
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack
 
 from msgspec.structs import replace
@@ -104,40 +104,41 @@ class DeviceTaints:
     async def _write(self, decision: TaintDecision) -> bool:
         """Write the rules; returns whether each has one whose device is published.
 
+        A rule that another client refuses or undoes delays no other. But for each that is still there and should not
+        be, a new one waits, so that no more devices are tainted than the cap allows.
+
         Raises:
             UnavailableError: the server is away.
-            ApiError: some could not be written, though all others are; of their errors the one that is over first.
+            ApiError: some could not be written; of their errors the one that is over first.
         """
-        is_complete, present = True, self._rules.objects
-        problems: list[ApiError] = []
-        for name in sorted(present.keys() | decision.rules.keys()):
-            try:
-                is_complete &= await self._write_rule(present.get(name), decision.rules.get(name))
-            except UnavailableError:
-                raise
-            except ApiError as problem:  # a rule that somebody else refuses or undoes delays no other
-                problems.append(problem)
+        present, problems = self._rules.objects, list[ApiError]()
+        unwanted = [rule for name, rule in present.items() if name not in decision.rules]
+        problems += await _each(self._remove(rule) for rule in unwanted if not rule.metadata.is_ending)
+        left = len(problems) + sum(rule.metadata.is_ending for rule in unwanted)
+        problems += await _each(
+            self._change(former, decision.rules[name])
+            for name, former in present.items()
+            if name in decision.rules and not former.metadata.is_ending
+        )
+        new = [rule for name, rule in decision.rules.items() if name not in present]
+        published = [rule for rule in new if await self._is_published(rule)]
+        problems += await _each(self._add(rule) for rule in published[: max(0, len(published) - left)])
         if problems:
             raise min(problems, key=lambda problem: problem.retry_after)
-        return is_complete
+        return len(published) == len(new)
 
-    async def _write_rule(self, former: DeviceTaintRule | None, wanted: DeviceTaintRule | None) -> bool:
-        """Have one rule as it should be; returns whether its device is published."""
-        if former is not None and former.metadata.is_ending:
-            return True
-        if wanted is None:
-            if former is not None:
-                await self._client.delete(DEVICE_TAINT_RULES, former)
-                log.info("device %s is not tainted any more", _called(former))
-        elif former is None:
-            if not await self._is_published(wanted):
-                return False
-            await self._client.create(DEVICE_TAINT_RULES, wanted)
-            log.warning("device %s is tainted with %s", _called(wanted), wanted.spec.taint.effect)
-        elif not is_as(former, wanted):
+    async def _remove(self, rule: DeviceTaintRule) -> None:
+        await self._client.delete(DEVICE_TAINT_RULES, rule)
+        log.info("device %s is not tainted any more", _called(rule))
+
+    async def _change(self, former: DeviceTaintRule, wanted: DeviceTaintRule) -> None:
+        if not is_as(former, wanted):
             metadata = replace(former.metadata, labels=wanted.metadata.labels, annotations=wanted.metadata.annotations)
             await self._client.replace(DEVICE_TAINT_RULES, replace(wanted, metadata=metadata))
-        return True
+
+    async def _add(self, rule: DeviceTaintRule) -> None:
+        await self._client.create(DEVICE_TAINT_RULES, rule)
+        log.warning("device %s is tainted with %s", _called(rule), rule.spec.taint.effect)
 
     async def _is_published(self, rule: DeviceTaintRule) -> bool:
         """Whether the node that reports the fault publishes the device: its report might name another one's."""
@@ -182,6 +183,23 @@ class DeviceTaints:
                 )
             )
         self._is_full = bool(kept)
+
+
+async def _each(acts: Iterable[Awaitable[None]]) -> list[ApiError]:
+    """Do all of them; returns the errors.
+
+    Raises:
+        UnavailableError: the server is away.
+    """
+    problems: list[ApiError] = []
+    for act in acts:
+        try:
+            await act
+        except UnavailableError:
+            raise
+        except ApiError as problem:
+            problems.append(problem)
+    return problems
 
 
 def _called(rule: DeviceTaintRule) -> str:

@@ -125,7 +125,6 @@ def test_the_image_labels_contain_version_license_creation_time_and_revision(ima
     assert f"{prefix}revision" in labels
 
 
-@pytest.mark.repeats
 def test_built_anew_it_is_the_same(image: Built) -> None:
     reproduced = image.archive.with_suffix(".reproduced")
     if not reproduced.exists():  # of the same sources it need not be shown again

@@ -11,11 +11,18 @@ from typing import Any
 import pytest
 
 from netdra.cli.metrics_page import PROCESSES
+from netdra.model.topology import BUILTIN_TYPES
 from testbed import chart_page, yaml
 
 SCHEMAS = sorted(chart_page.CHARTS.glob("*/values.schema.json"))
 
 charts = pytest.mark.parametrize("chart", [path.parent for path in SCHEMAS], ids=lambda chart: chart.name)
+
+
+def test_the_policy_of_own_schemas_knows_all_steps_that_are_built_in() -> None:
+    policy = (chart_page.CHARTS / "netdra" / "templates" / "own-schemas.yaml").read_text()
+    (listed,) = re.findall(r"- name: builtin\n\s+expression: '(\[.*\])'", policy)
+    assert json.loads(listed) == sorted(BUILTIN_TYPES)
 
 
 def below(schema: Any, path: str = "") -> Iterator[tuple[str, Any]]:
