@@ -56,11 +56,12 @@ def state(process: Process, node: Node) -> dict[str, object]:
     status = dict(line.split(":\t", 1) for line in (folder / "status").read_text().splitlines() if ":\t" in line)
     namespaces = {name: (folder / "ns" / name).readlink() for name in NAMESPACES}
     nodes = {name: Path(f"/proc/{node.pid}/ns/{name}").readlink() for name in NAMESPACES}
+    cgroups, of_node = (set(Path(f"/proc/{pid}/cgroup").read_text().splitlines()) for pid in (process.pid, node.pid))
     return {
         "capabilities": {name: text for name, text in status.items() if name.startswith("Cap")},
         "namespaces": [name for name in NAMESPACES if namespaces[name] == nodes[name]],
         "ids": [status["Uid"], status["Gid"]],
-        "cgroups": (folder / "cgroup").read_text() == Path(f"/proc/{node.pid}/cgroup").read_text(),
+        "hierarchies in which it is in the node's cgroup": {line.split(":")[1] for line in cgroups & of_node},
         "threads' levels": len(status["NSpid"].split()),
         "ignored": {each.name for each in signal.Signals if int(status["SigIgn"], 16) >> (each - 1) & 1},
         "folder": (folder / "cwd").readlink(),
