@@ -66,7 +66,7 @@ def fault(device: str) -> dict[str, Any]:
 
 
 async def until_refused_twice(api: PickyApi, faulty: Sequence[str], cap: HealthCap) -> None:
-    """Have the controller taint the faulty devices of a node, and try again what was refused."""
+    """Have the controller taint the faulty devices of a node, and try a refused write again."""
     pool = {"name": "n", "generation": 1, "resourceSliceCount": 1}
     devices = [{"name": name} for name in DEVICES]
     spec = {"driver": DRIVER, "nodeName": "n", "pool": pool, "devices": devices}
