@@ -3,7 +3,7 @@
 `first` is called when a pod has its network, by `netdra.chain.attach` or by the node's daemon after its hook, for all
 addresses that steps, IPAM plugins and programs gave it, which are those that the kernel has by then. An interface
 without a carrier sends nothing, and a switch may not forward yet: so the node's daemon calls `announce` once more after
-`PAUSES`.
+`PAUSES`, and when a carrier comes.
 """
 
 from __future__ import annotations

@@ -35,6 +35,7 @@ from netdra.node.registry.callers import Callers
 from netdra.node.registry.place import Place
 from netdra.node.registry.service import Registry
 from netdra.node.registry.table import RegistrationTable
+from netdra.node.sandboxes.carriers import Carriers
 from netdra.node.sandboxes.circuits import Circuits
 from netdra.node.sandboxes.events import PodEvents
 from netdra.node.sandboxes.examiner import Examiner
@@ -146,6 +147,7 @@ class Pods:
             given.turns,
             examiner.wait_examined,
         )
+        carriers = Carriers(network=network, writer=writer, events=events)
         hooks = Attachments(
             tracker=tracker,
             view=given.view,
@@ -153,12 +155,13 @@ class Pods:
             claims=claims.lookup,
             writer=writer,
             events=events,
+            carriers=carriers,
             threads=given.threads,
             permits=given.permits,
             circuits=Circuits(events.report_hanging),
             signals=given.signals,
         )
-        links = PodLinks(network.checkpoints, network.table.namespaces.opened, hooks.report_links)
+        links = PodLinks(network.checkpoints, network.table.namespaces.opened, carriers.report_links)
         for signal in (given.signals.attached, given.signals.held_changed):
             signal.subscribe(links.look)
         return cls(

@@ -12,9 +12,11 @@ from typing import Annotated, Literal
 import msgspec
 
 from netdra.kernel import kinds, link
+from netdra.kernel.errors import KernelError, KernelExistsError
 from netdra.kernel.link import Link
-from netdra.model.errors import InvalidInputError, PermanentError
+from netdra.model.errors import InvalidInputError, PermanentError, TemporaryError
 from netdra.model.result import StepResult
+from netdra.steps import vf_link
 from netdra.steps.contract import Builtin, MacText, Mtu, Order, Params, Site, appended, check_mac
 from netdra.steps.drift import check_interface
 from netdra.steps.made import Made, check_can_carry, unmake
@@ -74,6 +76,21 @@ def _observe(order: Order, params: VlanParams, site: Site) -> Made:
 def _apply(order: Order, params: VlanParams, _: Made, site: Site) -> StepResult:
     pod = site.inside
     lower = _lower(order, params, site)
+    try:
+        _create(order, params, lower, site)
+    except KernelExistsError:
+        raise
+    except KernelError as refused:
+        dead = vf_link.dead_below(lower, site) if _in_pod(order, params) else []
+        if not dead:
+            raise
+        _create_with(dead, order, params, lower, site, refused)
+    link.change(pod.sock, order.if_name, up=True)
+    return appended(order, interface(link.get(pod.sock, order.if_name), site))
+
+
+def _create(order: Order, params: VlanParams, lower: Link, site: Site) -> None:
+    pod = site.inside
     link.create(
         pod.sock if _in_pod(order, params) else site.host,
         order.if_name,
@@ -84,8 +101,28 @@ def _apply(order: Order, params: VlanParams, _: Made, site: Site) -> StepResult:
         mac=params.mac,
         netns_fd=None if _in_pod(order, params) else pod.namespace.fd,
     )
-    link.change(pod.sock, order.if_name, up=True)
-    return appended(order, interface(link.get(pod.sock, order.if_name), site))
+
+
+def _create_with(
+    dead: list[Link], order: Order, params: VlanParams, lower: Link, site: Site, refused: KernelError
+) -> None:
+    """Revive the VFs below that have no link, and make the interface then.
+
+    The PF of a VF adds the VLAN to the VF's filter, if it has accepted the VF since it was last up.
+
+    Raises:
+        TemporaryError: it is refused all the same.
+    """
+    names = ", ".join(f'"{netdev.name}"' for netdev in dead)
+    try:
+        for netdev in dead:
+            site.notes.extend(vf_link.revive(netdev, site))
+        _create(order, params, lower, site)
+    except KernelError as again:
+        raise TemporaryError(
+            f"{order.called}: VLAN {params.number} is refused: {names} has no link to its PF ({again.what})",
+            hint="the pod is tried again; see whether the PF is up and has a carrier: ip link show",
+        ) from refused
 
 
 def _undo(made: Made, site: Site) -> tuple[str, ...]:

@@ -11,27 +11,22 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import itertools
 import logging
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Protocol, TypeVar
 
-import msgspec
-
-from netdra.chain import announcements
 from netdra.chain.report import AttachError, DuplicateAddress
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
-from netdra.model.plan import ClaimReference, Plan, programs
-from netdra.model.pod_network import REPORT
+from netdra.model.plan import ClaimReference, programs
 from netdra.node.claims.checks import changed_topologies, check_pod, check_shared
 from netdra.node.claims.store import PreparedClaim
 from netdra.node.nri.hooks import LOOKUP_SHARE, REMOVE_SECONDS, Sandbox
 from netdra.node.permits import NodePermits
+from netdra.node.sandboxes.carriers import Carriers
 from netdra.node.sandboxes.circuits import Circuits
 from netdra.node.sandboxes.events import PodEvents, message_of, reason_of
 from netdra.node.sandboxes.network import Network
@@ -40,7 +35,6 @@ from netdra.node.sandboxes.table import DetachOutcome, Table
 from netdra.node.sandboxes.tracker import Tracker
 from netdra.node.sandboxes.writer import StatusWriter
 from netdra.node.signals import Signals
-from netdra.node.traffic.links import LinkChange
 from netdra.node.view import NodeView
 from netdra.ops.logs import about, fields
 from netdra.rules.plans import combined
@@ -129,6 +123,7 @@ class Attachments:
     Attributes:
         network: acts on a sandbox.
         claims: has the plans of the pods' claims.
+        carriers: announces the pods' addresses.
         threads: do the blocking work.
         permits: what authors of topologies may use of the node.
         circuits: the plugins that do not answer, so that no hook waits for them.
@@ -141,13 +136,12 @@ class Attachments:
     claims: PlannedClaims
     writer: StatusWriter
     events: PodEvents
+    carriers: Carriers
     threads: Threads
     permits: NodePermits
     circuits: Circuits
     signals: Signals
     _background: dict[str, asyncio.Task[None]] = field(default_factory=dict)
-    _following: dict[str, asyncio.Task[None]] = field(default_factory=dict)
-    _closing: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def table(self) -> Table:
@@ -232,8 +226,7 @@ class Attachments:
         """Wait for the work in progress: nothing is left half done."""
         # No more work is begun that may hang: checkpoints have it.
         self.threads.undoing.shutdown(wait=False, cancel_futures=True)
-        self._closing.set()
-        await asyncio.gather(*self._following.values(), return_exceptions=True)
+        await self.carriers.aclose()
         await self.table.at_rest()
         self.threads.shutdown()
         self.table.namespaces.close()
@@ -276,7 +269,7 @@ class Attachments:
             self.signals.held_changed.emit()
             raise
         self.writer.update(outcomes)
-        self.follow(sandbox, outcomes)
+        self.carriers.follow(sandbox, outcomes)
         self.events.forget(sandbox)
         self.events.report_topologies(sandbox, changed_topologies(self.table.prepared.of(claims), self.view))
         self.signals.held_changed.emit()
@@ -390,111 +383,9 @@ class Attachments:
         claims = [ClaimDevices.of_record(record) for record in records]
         with self.circuits.trying(plugins, deadline):
             outcomes = await self.in_thread(lambda: self.network.attach(sandbox, claims, plans, deadline))
-        self._begin_following(sandbox, self._announce(sandbox, plans.plans, outcomes))
+        self.carriers.announce(sandbox, plans.plans, outcomes)
         self.signals.attached.emit()
         return outcomes
-
-    def follow(self, sandbox: Sandbox, outcomes: Sequence[Outcome]) -> None:
-        """Follow the interfaces of a sandbox that have no carrier, as a former daemon did, until each has one.
-
-        Args:
-            sandbox: the pod's, which was attached before.
-            outcomes: of its claims.
-        """
-        silent = {name for outcome in outcomes for name in outcome.silent}
-        if silent and sandbox.id not in self._following:
-            self._begin_following(sandbox, self._announce_late(sandbox, silent, outcomes))
-
-    @property
-    def followed(self) -> Collection[str]:
-        """The sandboxes whose interfaces are still to be announced, or have no carrier yet."""
-        return self._following.keys()
-
-    def _begin_following(self, sandbox: Sandbox, work: Coroutine[None, None, None]) -> None:
-        """Do work for a sandbox in the background, in place of such work of its former attach."""
-        former = self._following.pop(sandbox.id, None)
-        if former is not None:
-            former.cancel()
-        task = self._following[sandbox.id] = asyncio.create_task(work)
-        task.add_done_callback(partial(self._end_following, sandbox.id))
-
-    def _end_following(self, sandbox: str, task: asyncio.Task[None]) -> None:
-        if self._following.get(sandbox) is task:
-            del self._following[sandbox]
-
-    async def _announce(self, sandbox: Sandbox, plans: Sequence[Plan], outcomes: Sequence[Outcome]) -> None:
-        """Ask the wire for a pod's addresses, and announce them, when its hook is over: it never takes longer for that.
-
-        Interfaces that have no carrier by then are reported until they have one.
-        """
-        with suppress(NetdraError):  # the pod has ended
-            await asyncio.to_thread(self.network.announce_first, sandbox, plans)
-            found: tuple[DuplicateAddress, ...] = ()
-            if any(step.on_duplicate == REPORT for plan in plans for step in plan.steps):
-                found = await asyncio.to_thread(self.network.duplicates, sandbox, plans)
-                self.events.report_duplicates(sandbox, found)
-            await self._announce_late(sandbox, announcements.names_of(plans), outcomes, found)
-
-    async def _announce_late(
-        self,
-        sandbox: Sandbox,
-        names: Collection[str],
-        outcomes: Sequence[Outcome],
-        without: Sequence[DuplicateAddress] = (),
-    ) -> None:
-        """Announce the addresses of interfaces once each has a carrier, and report those without."""
-        waiting = dict.fromkeys(names, "")
-        with suppress(NetdraError):  # the pod has ended
-            for tries in itertools.count():
-                if not waiting or await self._closes_in(announcements.pause(tries)):
-                    return
-                names = waiting.keys()
-                waiting = await asyncio.to_thread(self.network.announce, sandbox, names, outcomes, without)
-                silent = {name: reason for name, reason in waiting.items() if reason}
-                self._report_silent(sandbox, names, silent, is_late=announcements.is_late(tries))
-
-    async def _closes_in(self, seconds: float) -> bool:
-        """Wait; whether the daemon ends meanwhile."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._closing.wait(), seconds)
-        return self._closing.is_set()
-
-    def _report_silent(
-        self, sandbox: Sandbox, names: Collection[str], silent: Mapping[str, str], *, is_late: bool
-    ) -> None:
-        """Write which interfaces of a pod have no carrier into the statuses of its claims.
-
-        Args:
-            sandbox: the pod's.
-            names: the interfaces that were read; for others, the statuses stay.
-            silent: those without a carrier, with the reason.
-            is_late: whether they should have one by now; before that, they are only reported if some were before.
-        """
-        present = self.writer.of_sandbox(sandbox.id)
-        if is_late or any(outcome.silent for outcome in present):
-            self._write_silent(present, names, silent)
-
-    def _write_silent(self, present: Iterable[Outcome], names: Collection[str], silent: Mapping[str, str]) -> None:
-        for outcome in present:
-            others = {name: reason for name, reason in outcome.silent.items() if name not in names}
-            if outcome.silent != (now := {**others, **silent}):
-                self.writer.update([msgspec.structs.replace(outcome, silent=now)])
-
-    def report_links(self, changes: Iterable[LinkChange]) -> None:
-        """Links of pods have changed: those that lost their carrier, or have it again, are reported."""
-        by_sandbox: dict[str, list[LinkChange]] = {}
-        for change in changes:
-            if change.before is not None:
-                by_sandbox.setdefault(change.interface.sandbox, []).append(change)
-        for sandbox, changed in by_sandbox.items():
-            present = self.writer.of_sandbox(sandbox)
-            if not present or self.table.has_ended(sandbox):
-                continue  # its devices leave it
-            turned = [change for change in changed if change.is_lost or change.is_back]
-            silent = {change.interface.if_name: change.after.silent for change in turned if change.after.silent}
-            self._write_silent(present, {change.interface.if_name for change in turned}, silent)
-            for change in changed:
-                self.events.report_link(present[0].sandbox, change)
 
     async def _refuse_addresses(self, sandbox: Sandbox, claims: Sequence[ClaimReference], problem: NetdraError) -> None:
         """Have claims get other addresses instead of those that were found to be duplicates."""

@@ -215,7 +215,7 @@ class Recovery:
             records = await self.hooks.restore_records(claims, time.monotonic() + LOOKUP_SECONDS)
             confirmed = await self.hooks.in_thread(lambda: self._confirm(sandbox, records, saved))
             self.hooks.writer.update(confirmed.outcomes)
-            self.hooks.follow(sandbox, confirmed.outcomes)
+            self.hooks.carriers.follow(sandbox, confirmed.outcomes)
             self._mark_seen(sandbox.id)
             self._report_drift(sandbox, records, confirmed)
             return unknown is None

@@ -3,7 +3,7 @@
 The host sees no event of a link in another namespace, except on a socket for all namespaces (decision D84). An event
 names a namespace; its links are then read. Changes are given to `on_change` in the event loop: the claim's condition,
 an event of the pod and the kubelet's health of the device follow from them
-(`netdra.node.sandboxes.hooks.Attachments.report_links`). A pod that changes its links all the time is read seldom: it
+(`netdra.node.sandboxes.carriers.Carriers.report_links`). A pod that changes its links all the time is read seldom: it
 must not cost others anything, nor fill the API server and the log.
 """
 

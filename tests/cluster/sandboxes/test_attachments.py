@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import socket
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import msgspec
 import pytest
@@ -119,6 +120,45 @@ def test_an_interface_without_a_carrier_is_a_condition_of_its_claim_until_it_has
     asyncio.run(story())
 
 
+def test_an_address_is_announced_again_at_once_when_the_carrier_comes_and_when_it_comes_back(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(announcements, "PAUSES", (0.1,))
+    monkeypatch.setattr(announcements, "SLOW", 600.0)
+    _, sandbox = scene.of_three()
+
+    async def story() -> None:
+        with closing(scene.machine.host.run(_arp)) as wire:
+            async with scene.daemon() as daemon:
+                set_peer(scene, up=False)
+                await daemon.run(sandbox)
+                await until_async(lambda: daemon.pods.links.states, "the first look at the link")
+                assert not announced(wire)
+                for _ in range(2):
+                    set_peer(scene, up=True)
+                    await until_async(lambda: announced(wire), "the announcement", seconds=WITHIN)
+                    await until_async(lambda: not daemon.pods.hooks.carriers.followed, "no more looks", seconds=WITHIN)
+                    announced(wire)
+                    set_peer(scene, up=False)
+
+    asyncio.run(story())
+
+
+def _arp() -> socket.socket:
+    """A socket for the ARP packets of a network namespace."""
+    return socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK, socket.htons(0x0806))
+
+
+def announced(wire: socket.socket) -> bool:
+    """Whether the pod's address was announced since the last call, by its host (RFC 5227, 3)."""
+    seen = False
+    with suppress(BlockingIOError):
+        while True:
+            packet = wire.recv(2048)
+            seen |= packet[14:18] == packet[24:28] == socket.inet_aton("192.0.2.7")
+    return seen
+
+
 def unhealthy(scene: Scene, claim: str) -> list[str]:
     """The messages of a claim's conditions about a carrier; its devices are ready."""
     devices = scene.stored(claim)["status"].get("devices", [])
@@ -157,10 +197,10 @@ def test_the_condition_of_an_interface_without_a_carrier_outlives_the_daemon_and
             await daemon.synchronize(sandbox)
             await daemon.written()
             assert unhealthy(scene, claim)
-            assert len(daemon.pods.hooks.followed) == 1
+            assert len(daemon.pods.hooks.carriers.followed) == 1
             set_peer(scene, up=True)
             await until_async(lambda: not unhealthy(scene, claim), "the condition to end", seconds=WITHIN)
-            await until_async(lambda: not daemon.pods.hooks.followed, "no more looks", seconds=WITHIN)
+            await until_async(lambda: not daemon.pods.hooks.carriers.followed, "no more looks", seconds=WITHIN)
 
     asyncio.run(story())
 
