@@ -38,6 +38,7 @@ from netdra.ops.boot import boot_id
 from netdra.steps import allocated, builtin, early_sysctls, rated, slaac, source_routing
 from netdra.steps.allocated import Allocated, Returned
 from netdra.steps.contract import NoTimeError, Order, Site
+from netdra.steps.drift import with_present_macs
 from netdra.steps.early_sysctls import EarlySysctls
 from netdra.steps.settings import StrandedError
 from netdra.steps.source_routing import SourceRouted
@@ -286,7 +287,7 @@ class Executor:
         plugin = self._plugin(task, state.config)
         if not protocol.can_check(plugin):
             return (), f"it supports CNI {plugin.version}, which does not define CHECK"
-        final = flow.to_check(task.key, self.tasks, self._results())
+        final = with_present_macs(flow.to_check(task.key, self.tasks, self._results()), self.site)
         steps = self.journal.saved.steps
         later = flow.began_after(task.key, {"tuning"}, self.tasks, tuple(steps))
         config = programs.as_tuned(state.config, [steps[key].config for key in later])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ipaddress
 
+import msgspec
+
 from netdra.kernel import kinds, link
 from netdra.kernel.link import Link
 from netdra.kernel.netlink import Socket
@@ -66,8 +68,28 @@ def check_values(netdev: Link, final: StepResult, site: Site) -> tuple[str, ...]
 
 
 def changes_mac(netdev: Link, sock: Socket) -> bool:
-    """Whether an interface is a bond that takes the MAC of its active member, or a VLAN on such a bond."""
+    """Whether an interface is a bond that takes the MAC of its active member, or a VLAN or an ipvlan on such a bond.
+
+    They take the MAC of the interface below (vlan_sync_address(), ipvlan_device_event()).
+    """
     lower: Link | None = netdev
-    while lower is not None and lower.kind == "vlan":
+    while lower is not None and lower.kind in ("vlan", "ipvlan"):
         lower = link.find(sock, lower.lower)
     return lower is not None and lower.kind == "bond" and kinds.bond_follows_member_of(lower.data)
+
+
+def with_present_macs(final: StepResult, site: Site) -> StepResult:
+    """A result with the present MAC of each interface of the pod whose MAC changes by itself.
+
+    Raises:
+        KernelError: the kernel refused.
+    """
+
+    def seen(entry: CNIInterface) -> CNIInterface:
+        sock = site.inside.sock
+        netdev = link.find(sock, entry.name) if entry.mac and entry.sandbox == site.inside.path else None
+        if netdev is None or not changes_mac(netdev, sock):
+            return entry
+        return msgspec.structs.replace(entry, mac=netdev.address)
+
+    return msgspec.structs.replace(final, interfaces=tuple(map(seen, final.interfaces)))

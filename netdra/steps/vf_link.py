@@ -3,8 +3,7 @@
 A VF is dead after a reset (FLR) of its own, and may be so after its PF was down or was reset. Some drivers continue
 only when their netdev is set down and up (drivers/net/ethernet/intel/igbvf); the settings at the PF are all there.
 
-Called by `netdra.steps.builtin` after the step's own check, for any executor, and by the vlan step: the PF of a dead VF
-accepts no VLAN.
+Called by `netdra.steps.builtin` after the step's own check, for any executor.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def check(order: Order, site: Site) -> tuple[str, ...]:
         KernelError: the kernel refused.
     """
     dead = _dead(order, site)
-    if dead is None or _has_link(dead.netdev, site):
+    if dead is None or _has_link(dead, site):
         return ()
     return (f'VF {dead.address} has no link, though its PF "{dead.pf.name}" has one',)
 
@@ -50,43 +49,8 @@ def repair(order: Order, site: Site) -> tuple[str, ...]:
         KernelError: the kernel refused.
     """
     dead = _dead(order, site)
-    if dead is None or _has_link(dead.netdev, site):
+    if dead is None or _has_link(dead, site):
         return ()
-    attempts = Attempts()
-    revived = _set_down_and_up(dead.netdev, site, attempts)
-    what = f'VF {dead.address}: interface "{order.if_name}" was set down and up'
-    return (f"{what}; it has {'its link again' if revived else 'still no link'}", *attempts.result())
-
-
-def dead_below(lower: Link, site: Site) -> list[Link]:
-    """The VFs of the pod without a link that an interface consists of: itself, or the members of a bond.
-
-    Raises:
-        KernelError: the kernel refused.
-    """
-    found = [netdev for netdev in link.dump(site.inside.sock) if lower.index in (netdev.index, netdev.master)]
-    return [netdev for netdev in found if netdev.lacks_carrier and pci.pf_of(site.sysfs, netdev.parent)]
-
-
-def revive(netdev: Link, site: Site) -> tuple[str, ...]:
-    """Have a VF in the pod ask its PF for a link anew, with all that the pod has; return what could not be restored.
-
-    Raises:
-        KernelError: the kernel refused.
-    """
-    attempts = Attempts()
-    _set_down_and_up(netdev, site, attempts)
-    return attempts.result()
-
-
-def _set_down_and_up(netdev: Link, site: Site, attempts: Attempts) -> bool:
-    """Set a VF down and up, and give all that is in the pod its addresses and routes back; whether it has a link then.
-
-    Args:
-        netdev: the VF's, in the pod.
-        site: where.
-        attempts: what could not be restored is added.
-    """
     pod = site.inside
     # As `moving` sees the host.
     inside = msgspec.structs.replace(site, host=pod.sock, host_namespace=pod.namespace)
@@ -101,12 +65,14 @@ def _set_down_and_up(netdev: Link, site: Site, attempts: Attempts) -> bool:
         for netdev in link.dump(pod.sock)
         if netdev.is_up
     ]
-    link.change(pod.sock, netdev.index, up=False)
-    link.change(pod.sock, netdev.index, up=True)
-    revived = _has_link(netdev, site)
+    link.change(pod.sock, dead.netdev.index, up=False)
+    link.change(pod.sock, dead.netdev.index, up=True)
+    revived = _has_link(dead, site)
+    attempts = Attempts()
     for moved in before:
         restoring.restore_addressing(moved, moved.index, pod.sock, attempts)
-    return revived
+    what = f'VF {dead.address}: interface "{order.if_name}" was set down and up'
+    return (f"{what}; it has {'its link again' if revived else 'still no link'}", *attempts.result())
 
 
 def _dead(order: Order, site: Site) -> _Dead | None:
@@ -125,11 +91,11 @@ def _dead(order: Order, site: Site) -> _Dead | None:
     return None if seen is None or seen.before.link_state == "disable" else _Dead(netdev.parent, netdev, pf)
 
 
-def _has_link(vf: Link, site: Site) -> bool:
+def _has_link(dead: _Dead, site: Site) -> bool:
     """Whether a VF has a link, at once or in a while."""
     until = min(site.deadline, time.monotonic() + _PATIENCE)
     while True:
-        netdev = link.find(site.inside.sock, vf.index)
+        netdev = link.find(site.inside.sock, dead.netdev.index)
         if netdev is None or not netdev.lacks_carrier:
             return True
         if time.monotonic() >= until:

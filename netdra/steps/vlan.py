@@ -11,12 +11,12 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from netdra.kernel import kinds, link
+from netdra.kernel import kinds, link, pci
 from netdra.kernel.errors import KernelError, KernelExistsError
 from netdra.kernel.link import Link
+from netdra.kernel.netlink import Socket
 from netdra.model.errors import InvalidInputError, PermanentError, TemporaryError
 from netdra.model.result import StepResult
-from netdra.steps import vf_link
 from netdra.steps.contract import Builtin, MacText, Mtu, Order, Params, Site, appended, check_mac
 from netdra.steps.drift import check_interface
 from netdra.steps.made import Made, check_can_carry, unmake
@@ -76,53 +76,42 @@ def _observe(order: Order, params: VlanParams, site: Site) -> Made:
 def _apply(order: Order, params: VlanParams, _: Made, site: Site) -> StepResult:
     pod = site.inside
     lower = _lower(order, params, site)
+    where = pod.sock if _in_pod(order, params) else site.host
     try:
-        _create(order, params, lower, site)
+        link.create(
+            where,
+            order.if_name,
+            "vlan",
+            kinds.vlan(params.number, params.protocol),
+            lower=lower.index,
+            mtu=params.mtu,
+            mac=params.mac,
+            netns_fd=None if _in_pod(order, params) else pod.namespace.fd,
+        )
     except KernelExistsError:
         raise
     except KernelError as refused:
-        dead = vf_link.dead_below(lower, site) if _in_pod(order, params) else []
+        dead = _without_link(lower, where, site)
         if not dead:
             raise
-        _create_with(dead, order, params, lower, site, refused)
+        raise _not_answered(order, params, dead, refused) from refused
     link.change(pod.sock, order.if_name, up=True)
     return appended(order, interface(link.get(pod.sock, order.if_name), site))
 
 
-def _create(order: Order, params: VlanParams, lower: Link, site: Site) -> None:
-    pod = site.inside
-    link.create(
-        pod.sock if _in_pod(order, params) else site.host,
-        order.if_name,
-        "vlan",
-        kinds.vlan(params.number, params.protocol),
-        lower=lower.index,
-        mtu=params.mtu,
-        mac=params.mac,
-        netns_fd=None if _in_pod(order, params) else pod.namespace.fd,
+def _without_link(lower: Link, where: Socket, site: Site) -> list[str]:
+    """The VFs without a link that an interface consists of, itself or the members of a bond, by name."""
+    parts = [netdev for netdev in link.dump(where) if lower.index in (netdev.index, netdev.master)]
+    return [part.name for part in parts if part.lacks_carrier and pci.pf_of(site.sysfs, part.parent)]
+
+
+def _not_answered(order: Order, params: VlanParams, dead: list[str], refused: KernelError) -> TemporaryError:
+    """A VF asks its PF to add a VLAN to its filter; a PF whose link is not up yet does not answer (igbvf: EINVAL)."""
+    names = ", ".join(f'"{name}"' for name in dead)
+    return TemporaryError(
+        f"{order.called}: VLAN {params.number} is refused, because VF {names} has no link ({refused.what})",
+        hint="the pod is tried again; if this does not end, see whether the PF is up and has a carrier: ip link show",
     )
-
-
-def _create_with(
-    dead: list[Link], order: Order, params: VlanParams, lower: Link, site: Site, refused: KernelError
-) -> None:
-    """Revive the VFs below that have no link, and make the interface then.
-
-    The PF of a VF adds the VLAN to the VF's filter, if it has accepted the VF since it was last up.
-
-    Raises:
-        TemporaryError: it is refused all the same.
-    """
-    names = ", ".join(f'"{netdev.name}"' for netdev in dead)
-    try:
-        for netdev in dead:
-            site.notes.extend(vf_link.revive(netdev, site))
-        _create(order, params, lower, site)
-    except KernelError as again:
-        raise TemporaryError(
-            f"{order.called}: VLAN {params.number} is refused: {names} has no link to its PF ({again.what})",
-            hint="the pod is tried again; see whether the PF is up and has a carrier: ip link show",
-        ) from refused
 
 
 def _undo(made: Made, site: Site) -> tuple[str, ...]:

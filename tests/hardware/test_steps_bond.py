@@ -331,11 +331,11 @@ def reset_vf(_: PF, vf: VF) -> None:
     (vf.folder / "reset").write_text("1")
 
 
-def bonded(roots: tuple[PlannedStep, ...], pod: Pod, **config: Any) -> None:
-    """Attach a bond with an address, and wait until its primary member is used."""
+def bonded(roots: tuple[PlannedStep, ...], pod: Pod, *above: PlannedStep, **config: Any) -> None:
+    """Attach a bond with an address and steps above it, and wait until its primary member is used."""
     tuning = step("tune", "tuning", "bond0", {"dev": "bond0", "addresses": [OWN]}, after=["bond"])
     made = bond({"mode": "active-backup", "primary": "net1", **config})
-    pod.attach(plan(*roots, made, tuning))
+    pod.attach(plan(*roots, made, tuning, *above))
     until(
         lambda: [member_state(pod, name) for name in ("net1", "net2")] == ["UP", "UP"],
         "both members to be up",
@@ -425,6 +425,18 @@ def test_a_bond_of_a_former_version_without_link_monitor_is_neither_drift_nor_at
     assert pod.attach(plan(*steps)).repeated
     assert pod.link("bond0")["ifindex"] == index
     assert pod.detach().is_clean
+
+
+def test_interfaces_that_follow_the_active_member_of_a_bond_are_no_drift(vfs: tuple[VF, VF], pod: Pod) -> None:
+    before = node_state()
+    ipam = {"ipam": {"type": "static", "addresses": [{"address": "192.0.2.10/24"}]}}
+    above = step("above", "ipvlan", "ipvlan0", {"master": "bond0", "linkInContainer": True, **ipam}, after=["bond"])
+    bonded(members(vfs), pod, vlan("lan", 7, "lan0"), above, failOverMac="active")
+    ip("link", "set", "bond0", "type", "bond", "active_slave", "net2", netns=pod.netns)
+    assert [pod.link(name)["address"] for name in ("bond0", "lan0", "ipvlan0")] == [pod.link("net2")["address"]] * 3
+    assert check(pod.netns, pod.settings).is_clean
+    assert pod.detach().is_clean
+    assert_as_before(before, pod.settings)
 
 
 def test_a_bond_of_two_vfs_of_one_pf_has_a_note(pfs: tuple[PF, ...], pod: Pod) -> None:

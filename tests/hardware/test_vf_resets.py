@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from netdra.chain.check import check
-from netdra.chain.report import CheckReport
+from netdra.chain.report import AttachError, CheckReport
 from netdra.cni.plugins import PluginPath
 from testbed.waiting import until
 from tests.hardware.node import PATIENCE, PF, VF, ip, links, up
@@ -108,6 +108,25 @@ def test_a_vf_whose_pf_was_down_is_repaired_if_it_does_not_come_back_by_itself(p
     assert drift(check(pod.netns, pod.settings, repair=True)) == []
     assert is_linked(pod)
     assert network(pod)[0] == before[0]
+
+
+def test_a_vlan_is_refused_with_the_cause_while_the_pf_is_not_up_yet_and_the_next_try_succeeds(
+    pfs: tuple[PF, ...], pod: Pod
+) -> None:
+    before = node_state()
+    made = plan(
+        step("vf", "sriov", "net1", device=allocated(pfs[0].vf(2))),
+        step("data", "vlan", "data0", {"master": "net1", "id": 7}, after=["vf"]),
+    )
+    ip("link", "set", pfs[0].name, "down")
+    ip("link", "set", pfs[0].name, "up")
+    with pytest.raises(AttachError, match=r'step "data": VLAN 7 is refused, because VF "net1" has no link .*EINVAL'):
+        pod.attach(made)
+    up(pfs[0].name)
+    pod.attach(made)
+    assert pod.link("data0")["linkinfo"]["info_data"]["id"] == 7
+    assert pod.detach().is_clean
+    assert_as_before(before, pod.settings)
 
 
 @pytest.mark.parametrize("kind", ["host-device", "sriov"])
