@@ -85,6 +85,7 @@ explore: $(DEV) system testbed ## Random tests with new seeds, for longer: prope
 	@$(PYTHON) -m testbed build $(LIBRARIES) >/dev/null
 	NETDRA_DRAW=anew $(PYTEST) tests/unit tests/kernel $(addprefix tests/cluster/,$(DRAWN))
 	NETDRA_DRAW=anew $(MAKE) --no-print-directory test-hardware ARGS='tests/hardware/real/test_pod_faults.py tests/hardware/real/test_pooled.py tests/hardware/real/test_pods.py -m repeats'
+	$(PYTHON) -m testbed.vm run env NETDRA_DRAW=anew $(PYTEST) tests/hardware/test_answers.py
 	NETDRA_DRAW=anew $(PYTEST) $(addprefix tests/cluster/,$(REPEATED))
 	$(BIN)/python -m testbed.promises
 

@@ -1,4 +1,4 @@
-"""Announces the addresses of pods when their interfaces have a carrier, and reports interfaces that have none.
+"""Announces the addresses of pods when their interfaces have a carrier, and reports those that do not have one.
 
 An attach and the runtime's hook do not wait for any of it. An interface whose carrier comes, or comes back, is
 announced as soon as `netdra.node.traffic.links` reports it, and otherwise at the next look.
