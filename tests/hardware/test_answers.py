@@ -170,7 +170,7 @@ class Attached:
 
 
 def assert_survives(attached: Attached, lost: int, asker: wire.Asker) -> None:
-    """A bond uses its other member when a PF has lost its link; other networks of the PF do not answer, as check reports.
+    """A bond uses its other member when a PF has lost its link; others on that PF do not answer, and check agrees.
 
     While the bond removes its addresses, and those of each interface above it, from the lost member, igbvf polls for
     the PF's answer.
