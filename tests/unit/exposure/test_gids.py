@@ -49,15 +49,23 @@ def test_a_shared_device_with_roce_has_the_gids_that_the_host_does_not_need(
     assert found.problems == ()
 
 
-def test_gids_that_a_full_device_has_no_place_for_are_reported() -> None:
-    made = share(additionalAttributes=dict.fromkeys(ROOM, "x"))
-    nic = pf("ens1", gid_entries=128, gid_versions=2)
-    found = expose(inventory(nic), [made])
+@pytest.mark.parametrize("bandwidth", [False, True])
+def test_gids_that_a_full_device_has_no_place_for_are_reported(bandwidth: bool) -> None:
+    ports = {"ports": {"value": "64", "requestPolicy": {"default": "1"}}}
+    rate = {"bandwidth": {"value": "100000", "requestPolicy": {"default": "0"}}} if bandwidth else {}
+    made = policy(
+        "share",
+        "true",
+        allowMultipleAllocations=True,
+        capacity=ports | rate,
+        additionalAttributes=dict.fromkeys(ROOM, "x"),
+    )
+    found = expose(inventory(pf("ens1", gid_entries=128, gid_versions=2)), [made])
     (device,) = found.devices
     assert len(device.attributes) + len(device.capacity) == 32
-    assert any("capacity gids is not published for lack of space" in problem.message for problem in found.problems) is (
-        "dra.networking/gids" not in device.capacity
-    )
+    assert ("dra.networking/gids" in device.capacity) is not bandwidth
+    told = ["ens1: capacity gids is not published for lack of space; the scheduler does not count GIDs"]
+    assert [problem.message for problem in found.problems] == told * bandwidth
 
 
 def _port(root: Path, link_layer: str, types: list[str], entries: int) -> Sysfs:

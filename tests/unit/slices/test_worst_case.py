@@ -215,6 +215,10 @@ class TestKnownCases:
         assert not allocator.foresee(claim("c", pf, *one_of_each(3))).findings("c")
         assert allocator.foresee(claim("c", *one_of_each(4))).order == ()
 
+    def test_a_claim_that_is_refused_for_good_has_no_outlook(self) -> None:
+        without_class = Allocator(rails(4, 63), [])
+        assert without_class.foresee(claim("c", *one_of_each(4))).findings("c") == []
+
     @pytest.mark.parametrize("admin", [False, True])
     def test_the_search_estimate_covers_counters_consumed_by_another_request(self, admin: bool) -> None:
         """A VF keeps its whole PF out, so two PFs may be one too few although both are free."""

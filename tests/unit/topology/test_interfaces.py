@@ -7,7 +7,9 @@ import pytest
 from netdra.model.errors import InvalidInputError
 from netdra.model.topology import NetworkTopology
 from netdra.topology.graph import compile_topology
-from netdra.topology.interfaces import assign
+from netdra.topology.interfaces import assign, foreseen
+from netdra.topology.references import Reference
+from tests.plans import step
 
 Topology = Callable[..., NetworkTopology]
 
@@ -127,3 +129,15 @@ def test_a_pods_first_interface_is_not_a_steps_to_change(topology: Topology) -> 
     steps = "- {name: a, type: sriov}\n- {name: t, type: tuning, dependOn: [a], config: {dev: eth0}}"
     with pytest.raises(InvalidInputError, match='"eth0" is not free'):
         names(topology, steps)
+
+
+def test_static_addresses_are_foreseen_up_to_the_first_that_is_not_known() -> None:
+    addresses = [
+        {"address": text} for text in ("10.0.0.5/24", "fd00::5/64", "{{ other.ips[0].address }}", "10.0.0.6/24")
+    ]
+    made = step("a", "macvlan", "net1", {"ipam": {"type": "static", "addresses": addresses}})
+    assert foreseen([made]) == {
+        Reference("a", "interfaceName"): "net1",
+        Reference("a", "ips", 0): "10.0.0.5/24",
+        Reference("a", "ips", 1): "fd00::5/64",
+    }
