@@ -45,8 +45,8 @@ def slice_of(node: str, *devices: str) -> Object:
     return manifest(SLICE, f"{node}-slice", spec=spec)
 
 
-def test_a_second_control_plane_is_ready_within_seconds_beside_the_first(
-    control_plane: ControlPlane, record_property: Callable[[str, object], None]
+def test_a_second_control_plane_is_ready_within_seconds_beside_the_first_and_leaves_nothing(
+    control_plane: ControlPlane, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     with ExitStack() as undo:
         with within(STARTS_IN_SECONDS, "the start of a control plane") as start:
@@ -57,8 +57,29 @@ def test_a_second_control_plane_is_ready_within_seconds_beside_the_first(
         assert api.list(SLICE) == []
         assert api.list("v1/Node") == []
         assert min(memory.values()) > 0
+        folder, server = other.folder, urlsplit(other.server)
+        pids = [process.pid for process in other.processes.values()]
+        assert len(pids) == 4
+        pids.append(run_further(other, tmp_path / "ready"))
+        assert all(Path(f"/proc/{pid}").exists() for pid in pids)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    assert not folder.exists()
+    with socket.socket() as probe:
+        assert probe.connect_ex((server.hostname, server.port)) != 0
     record_property("seconds_to_ready", round(start.seconds, 2))
     record_property("resident_bytes", memory)
+
+
+def run_further(plane: ControlPlane, ready: Path) -> int | None:
+    """Run a further program beside the components; return its process id."""
+    command = ["sh", "-c", 'echo "hello from $WHO"; touch "$READY"; exec sleep 1000']
+    started = plane.run("further", command, ready.exists, {"WHO": "the test", "READY": str(ready)})
+    assert plane.log_tails({})["further"] == "hello from the test"
+    with pytest.raises(ProcessError, match=f"further still runs, as process {started.pid}"):
+        plane.run("further", command, ready.exists)
+    with pytest.raises(ProcessError, match=r"ended with code 3 before it was ready(.|\n)*said why"):
+        plane.run("broken", ["sh", "-c", "echo said why; exit 3"], lambda: False)
+    return started.pid
 
 
 def test_every_component_is_of_the_release_that_the_facts_were_gathered_on(control_plane: ControlPlane) -> None:
@@ -135,43 +156,33 @@ def test_feature_gates_reach_the_api_server(api: Api, start_control_plane: Calla
         assert gated_api.create(lists, dry_run=True)["spec"] == lists["spec"]
 
 
-def test_objects_outlive_a_killed_api_server_and_a_paused_one_answers_when_it_goes_on() -> None:
-    with ControlPlane(Settings(scheduler=False)) as plane, closing(plane.client()) as api, open_workspace(api) as made:
+@pytest.fixture(scope="module")
+def own(start_control_plane: Callable[[Settings], ControlPlane]) -> ControlPlane:
+    """A control plane of this module's own."""
+    return start_control_plane(Settings())
+
+
+def test_objects_outlive_a_killed_api_server_and_a_paused_one_answers_when_it_goes_on(own: ControlPlane) -> None:
+    with closing(own.client()) as api, open_workspace(api) as made:
         node = made.add_node()
-        plane.apiserver.kill()
+        own.apiserver.kill()
         with pytest.raises(OSError, match="refused"):
             api.get("v1/Node", node)
-        plane.apiserver.start()
-        plane.apiserver.wait_ready()
-        plane.apiserver.pause()
-        hurried = Api(plane.server, plane.authority.own.certificate, plane.authority.client("any"), timeout=0.2)
+        own.apiserver.start()
+        own.apiserver.wait_ready()
+        own.apiserver.pause()
+        hurried = Api(own.server, own.authority.own.certificate, own.authority.client("any"), timeout=0.2)
         with closing(hurried), pytest.raises(TimeoutError):
             hurried.get("v1/Node", node)
-        plane.apiserver.resume()
+        own.apiserver.resume()
         assert api.get("v1/Node", node)["metadata"]["name"] == node
+        api.delete("v1/Node", node)
 
 
-def test_a_further_program_runs_beside_the_components_and_ends_with_them(tmp_path: Path) -> None:
-    ready = tmp_path / "ready"
-    command = ["sh", "-c", 'echo "hello from $WHO"; touch "$READY"; exec sleep 1000']
-    bare = Settings(scheduler=False, controller_manager=False)
-    with ControlPlane(bare) as plane:
-        started = plane.run("further", command, ready.exists, {"WHO": "the test", "READY": str(ready)})
-        assert plane.log_tails({})["further"] == "hello from the test"
-        with pytest.raises(ProcessError, match=f"further still runs, as process {started.pid}"):
-            plane.run("further", command, ready.exists)
-        with pytest.raises(ProcessError, match=r"ended with code 3 before it was ready(.|\n)*said why"):
-            plane.run("broken", ["sh", "-c", "echo said why; exit 3"], lambda: False)
-        pid = started.pid
-    assert not Path(f"/proc/{pid}").exists()
-
-
-def test_a_cleared_control_plane_has_the_objects_of_its_start_and_works_as_before(
-    start_control_plane: Callable[[Settings], ControlPlane],
-) -> None:
-    plane = start_control_plane(Settings())
+def test_a_cleared_control_plane_has_the_objects_of_its_start_and_works_as_before(own: ControlPlane) -> None:
     kinds = ("v1/Node", POD, SLICE, CLAIM, CLASS)
-    with closing(plane.client()) as api:
+    with closing(own.client()) as api:
+        own.clear()
         namespaces = api.list(NAMESPACE)
         for _ in range(2):
             objects.add_namespace(api, "team")
@@ -185,26 +196,14 @@ def test_a_cleared_control_plane_has_the_objects_of_its_start_and_works_as_befor
             api.create(claim)
             api.create(objects.pod("team", "user", {"nic": "nic"}))
             api.wait_for(POD, "user", lambda found: objects.scheduling(found)[0] == "n1", namespace="team")
-            further = plane.run("further", ["sleep", "1000"], lambda: True)
-            plane.clear()
+            further = own.run("further", ["sleep", "1000"], lambda: True)
+            own.clear()
             assert further.pid is None
-            assert list(plane.processes) == ["etcd", *SERVERS]
+            assert list(own.processes) == ["etcd", *SERVERS]
             until(lambda: not any(api.list(kind) for kind in kinds), "the API server to see the deletions")
             assert [found["metadata"]["name"] for found in api.list(NAMESPACE)] == [
                 found["metadata"]["name"] for found in namespaces
             ]
-
-
-def test_nothing_is_left_when_a_control_plane_has_ended() -> None:
-    with ControlPlane() as plane:
-        folder, server = plane.folder, urlsplit(plane.server)
-        pids = [process.pid for process in plane.processes.values()]
-        assert len(pids) == 4
-        assert all(Path(f"/proc/{pid}").exists() for pid in pids)
-    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
-    assert not folder.exists()
-    with socket.socket() as probe:
-        assert probe.connect_ex((server.hostname, server.port)) != 0
 
 
 def test_no_component_survives_a_test_run_that_is_killed() -> None:
