@@ -103,6 +103,12 @@ def _lost(exposure: Exposure) -> Iterator[Finding]:
             "in the pod unless a step adds one"
         )
         yield Finding(what, "add keep: [addresses, routes]", (*_EXPOSURE, allowed[0]))
+    if not allowed and (kept := [kind for kind in exposure.keep if kind != "mtu"]):
+        what = (
+            f"keep: [{', '.join(kept)}] has no effect: without allowHostAddresses, an interface with addresses or "
+            "routes on the node is not offered"
+        )
+        yield Finding(what, "set allowHostAddresses: true", (*_EXPOSURE, "keep"))
 
 
 def hidden(policies: Iterable[DeviceExposurePolicy]) -> Iterator[tuple[DeviceExposurePolicy, Finding]]:

@@ -6,7 +6,7 @@ unless it is in files.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from netdra.exposure.device_selectors import left_out_fact, single_vf
@@ -18,7 +18,7 @@ from netdra.model.topology import NetworkTopology
 from netdra.review.world import World, topologies_of_class
 from netdra.rules import network_requests
 from netdra.rules.asks import check_asks
-from netdra.rules.claims import check_claim, check_repeated
+from netdra.rules.claims import check_addresses, check_claim, check_repeated, same_addresses
 from netdra.topology.selectors import Written, check_selectors, device_claim, expressions
 
 Claim = ResourceClaim | ResourceClaimTemplate
@@ -53,6 +53,12 @@ def warnings(claim: Claim, world: World) -> Iterator[Finding]:
     yield from _guesses(claim, world)
 
 
+def beside(values: Iterable[object], world: World) -> Iterator[tuple[ResourceClaim, Finding]]:
+    """The warnings for claims that are written together, beside those before them."""
+    claims = [value for value in values if isinstance(value, ResourceClaim)]
+    yield from same_addresses(claims, lambda claim: _asked(device_claim(claim)[0], world))
+
+
 def _of_ours(claim: Claim, wanted: DeviceClaim, path: Path, world: World) -> Iterator[Finding]:
     named = f'{claim.kind} "{claim.metadata.name}"'
     for at, request in enumerate(wanted.requests):
@@ -64,6 +70,8 @@ def _of_ours(claim: Claim, wanted: DeviceClaim, path: Path, world: World) -> Ite
             what = f'{named}, request "{request.name}": with adminAccess, netdra does not attach the device to the pod'
             yield Finding(what=what, path=(*path, "requests", at, "exactly", "adminAccess"))
     yield from check_repeated(claim, _asked(wanted, world))
+    yield from check_addresses(claim, _asked(wanted, world))
+    yield from check_addresses(claim, _asked(wanted, world))
     yield from network_requests.warnings(named, wanted, path, world.topologies, world.classes)
     objects = world.topologies, world.classes, world.pod_networks
     yield from network_requests.limited(named, wanted, path, claim.metadata.namespace, *objects)

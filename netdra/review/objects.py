@@ -82,6 +82,7 @@ def warnings(values: Sequence[object], world: World, advance: Callable[[], None]
         advance()
     yield from beside.warnings(values)
     yield from beside.hiding(values)
+    yield from claims.beside(values, world)
 
 
 class _Rules(NamedTuple):

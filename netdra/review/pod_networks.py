@@ -20,6 +20,7 @@ def errors(new: PodNetwork) -> Iterator[Finding]:
 def warnings(new: PodNetwork, world: World) -> Iterator[Finding]:
     """The warnings for the author of a network without errors."""
     yield from taken_ranges.overlaps(new, world.taken)
+    yield from pod_networks.unusable(new)
     if not world.offline:
         unfit = [*_unfit(new, world.topologies.values())]
         yield from unfit[:SHOWN]

@@ -44,6 +44,8 @@ def warnings(new: NetworkTopology, world: World, in_time: Callable[[], bool]) ->
     yield from _unchecked(new, schemas)
     yield from check_unwise(new)
     yield from addresses.unwise(new)
+    if not any(policy.spec.exposure is not None and policy.spec.exposure.keep for policy in world.policies.values()):
+        yield from addresses.unreached(new)
     for at, step in enumerate(new.spec.steps):
         why = single_vf(step.selector.cel, world.policies.values()) if step.selector is not None else ""
         if why:

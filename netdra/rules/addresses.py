@@ -13,11 +13,13 @@ from typing import Any, NamedTuple
 
 from netdra.model import suggestions
 from netdra.model.findings import Finding, Path, about
-from netdra.model.topology import NetworkTopology
+from netdra.model.topology import BUILTIN_TYPES, NetworkTopology
 from netdra.rules.networks import host_local
 
 IPAM_PLUGINS = ("dhcp", "host-local", "network", "slaac", "static", "whereabouts")
 """Those that are known; a type that is almost one of them is a mistake."""
+ADD_ROUTES = "add routes: the networks behind it, as [{dst: 10.0.0.0/8}]"
+"""The hint for a gateway that no value of it makes useful."""
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _POINT_TO_POINT = 2
@@ -62,6 +64,58 @@ def _finding(topology: NetworkTopology, at: int, remark: _Remark) -> Finding:
     """A remark on the config of a step."""
     path = ("spec", "steps", at, "config", *remark.path)
     return about(topology.name, topology.spec.steps[at].name, remark.what, hint=remark.hint, path=path)
+
+
+def unreached(topology: NetworkTopology) -> Iterator[Finding]:
+    """Routes of `tuning` whose gateway is in no network of the pod, where the topology shows all of its addresses.
+
+    Devices may keep addresses that they have on the node: the caller sees whether a policy permits that.
+    """
+    reached = _reached(topology)
+    for at, step in enumerate(topology.spec.steps if reached else ()):
+        for place, route in _listed(step.config, "routes") if step.type == "tuning" else ():
+            key = "gateway" if "gateway" in route else "gw"
+            gateway = _address(route.get(key))
+            if gateway is None or gateway.is_link_local or route.get("onlink"):
+                continue
+            same = [network for network in reached or () if network.version == gateway.version]
+            if same and not any(gateway in network for network in same):
+                yield _finding(topology, at, _outside("gateway", gateway, same, (*place, key)))
+
+
+def _reached(topology: NetworkTopology) -> list[_Network] | None:
+    """The networks that the steps put the pod into; None if other programs or values decide that."""
+    networks: list[_Network] = []
+    for step in topology.spec.steps:
+        ipam = step.config.get("ipam", {"type": "static"})
+        is_static = isinstance(ipam, Mapping) and ipam.get("type") == "static"
+        if step.plugin not in BUILTIN_TYPES or not is_static or step.neutron is not None or step.config.get("keep"):
+            return None
+        given = step.config.get("addresses") if step.type == "tuning" else None
+        texts = [*(given if isinstance(given, list | tuple) else ()), *_of_ipam(ipam)]
+        texts += [
+            route.get("destination", route.get("dst"))
+            for _, route in _listed(step.config, "routes")
+            if not (route.get("gateway") or route.get("gw") or route.get("nexthops"))
+        ]
+        for text in texts:
+            network, _ = _network(text)
+            if network is None and text != "default":
+                return None
+            networks += [network] if network is not None else []
+    return networks
+
+
+def _of_ipam(ipam: Mapping[str, Any]) -> list[object]:
+    return [entry.get("address") for _, entry in _listed(ipam, "addresses")]
+
+
+def _listed(config: Mapping[str, Any], key: str) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    """The objects of a list of a config, each with its place."""
+    given = config.get(key)
+    for at, entry in enumerate(given if isinstance(given, list | tuple) else ()):
+        if isinstance(entry, Mapping):
+            yield (key, at), entry
 
 
 def default_routes(topology: NetworkTopology) -> Iterator[Finding]:
@@ -123,8 +177,7 @@ def _static(ipam: Mapping[str, Any]) -> Iterator[_Remark]:
         elif gateway not in interface.network:
             yield _outside("gateway", gateway, [interface.network], (*place, "gateway"))
         elif not ipam.get("routes"):
-            what = f"gateway {gateway} has no effect without routes"
-            yield _Remark(what, "add routes: the networks behind it, as [{dst: 10.0.0.0/8}]", (*place, "gateway"))
+            yield _Remark(f"gateway {gateway} has no effect without routes", ADD_ROUTES, (*place, "gateway"))
     yield from _routes(ipam, networks if is_whole else [])
 
 

@@ -7,7 +7,7 @@ finds the same errors at Prepare, when the claim's author is no longer there to 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -27,7 +27,7 @@ from netdra.model.claim import (
 from netdra.model.errors import InvalidInputError
 from netdra.model.findings import Finding, Path, quoted
 from netdra.model.topology import VALUES_KIND, NetworkTopology, ParameterValues
-from netdra.rules import network_requests
+from netdra.rules import addresses, network_requests
 from netdra.rules.pod import check_plans
 from netdra.topology import interfaces, mismatches
 from netdra.topology import parameters as parameters_of
@@ -35,6 +35,11 @@ from netdra.topology.bind import is_for_extended_resources, planned
 from netdra.topology.classes import class_name, parameters
 from netdra.topology.graph import Graph, examine
 from netdra.topology.selectors import device_claim
+
+MOST_PODS = 100
+"""The pods of a StatefulSet whose values are put into a topology for warnings; more would take a webhook too long."""
+_OF_ONE_POD = frozenset({"cidr", "ip", "mac"})
+"""The formats of values that no two pods can have."""
 
 
 class _Wish(msgspec.Struct, frozen=True):
@@ -143,6 +148,83 @@ def _values(
         yield Finding(what=f'{claim.kind} "{claim.metadata.name}": {finding.what}', hint=finding.hint, path=path)
 
 
+def check_addresses(
+    claim: ResourceClaim | ResourceClaimTemplate, topologies: Iterable[NetworkTopology]
+) -> Iterator[Finding]:
+    """Addresses and routes that do not work with a claim's values; for warnings.
+
+    Args:
+        claim: one without errors.
+        topologies: those whose devices it asks for.
+    """
+    named = f'{claim.kind} "{claim.metadata.name}"'
+    given, _ = _given(named, *device_claim(claim))
+    for topology in topologies if given else ():
+        known = {finding.what for finding in addresses.unwise(topology)}
+        for bound in _bound(claim, topology, given):
+            for finding in addresses.unwise(bound.topology):
+                if finding.what not in known and finding.hint != addresses.ADD_ROUTES:
+                    known.add(finding.what)
+                    yield Finding(f"{named}{bound.pod}: {finding.what}", finding.hint, given[0].path)
+
+
+def same_addresses(
+    claims: Iterable[ResourceClaim], topologies_of: Callable[[ResourceClaim], Iterable[NetworkTopology]]
+) -> Iterator[tuple[ResourceClaim, Finding]]:
+    """Claims that give a topology the same values as a claim before them, an address among them; for warnings.
+
+    Args:
+        claims: those without errors.
+        topologies_of: the topologies whose devices a claim asks for.
+    """
+    first: dict[str, ResourceClaim] = {}
+    for claim in claims:
+        given, _ = _given(claim.metadata.name, *device_claim(claim))
+        for topology in topologies_of(claim) if given else ():
+            formats = {entry.name: entry.format for entry in topology.spec.parameters}
+            for bound in _bound(claim, topology, given):
+                unique = [value for name, value in bound.values.items() if formats.get(name) in _OF_ONE_POD]
+                other = first.setdefault(repr((topology.name, sorted(bound.values.items()))), claim)
+                if unique and other is not claim:
+                    where = f"{other.metadata.namespace}/{other.metadata.name}".lstrip("/")
+                    what = (
+                        f'ResourceClaim "{claim.metadata.name}": its values for NetworkTopology "{topology.name}" are '
+                        f'those of claim "{where}", so two pods can have {unique[0]}'
+                    )
+                    yield claim, Finding(what, "use another address in one of the claims", given[0].path)
+
+
+class _Bound(msgspec.Struct, frozen=True):
+    """A topology with the values of one pod, and which pod it is, in words; "" for the only one."""
+
+    pod: str
+    values: Mapping[str, Any]
+    topology: NetworkTopology
+
+
+def _bound(
+    claim: ResourceClaim | ResourceClaimTemplate, topology: NetworkTopology, given: Sequence[_Given]
+) -> Iterator[_Bound]:
+    """A topology with the values of each pod; none if values are wrong, which is an error of its own."""
+    compiled, _ = examine(topology)
+    (named,), wrong = interfaces.examine([compiled]) if compiled is not None else ((None,), ())
+    if compiled is None or named is None or wrong:
+        return
+    values = [entry.values for entry in given]
+    pods = min((len(every) for value in values for every in value.per_pod.values()), default=0)
+    is_template = isinstance(claim, ResourceClaimTemplate) and pods
+    for ordinal in range(min(pods, MOST_PODS)) if is_template else (parameters_of.ordinal_of(claim.metadata),):
+        try:
+            together = parameters_of.together(values, ordinal)
+            complete = parameters_of.complete(topology.name, topology.spec.parameters, together)
+            configs = {step.name: step.config for step in planned(compiled, named, complete).steps}
+        except InvalidInputError:
+            return
+        steps = tuple(replace(step, config=configs[step.name]) for step in topology.spec.steps)
+        pod = f", pod {ordinal}" if is_template and pods > 1 else ""
+        yield _Bound(pod, complete, replace(topology, spec=replace(topology.spec, steps=steps)))
+
+
 def _with_values(topology: NetworkTopology, values: Mapping[str, Any]) -> Sequence[Finding]:
     """The errors in the plan of a topology with a claim's values; errors of the topology alone are not the claim's."""
     compiled, _ = examine(topology)
@@ -179,7 +261,7 @@ def check_repeated(
     named = f'{claim.kind} "{claim.metadata.name}"'
     for entry in _given(named, wanted, path)[0]:
         for name, every in entry.values.per_pod.items():
-            if formats.get(name) not in {"cidr", "ip", "mac"}:
+            if formats.get(name) not in _OF_ONE_POD:
                 continue
             for at, value in enumerate(every):
                 if value in every[:at]:

@@ -274,6 +274,17 @@ def _of_reservations(network: PodNetwork, subnets: Iterable[tuple[Network, Span]
             yield Finding(what, "choose another address", path)
 
 
+def unusable(network: PodNetwork) -> Iterator[Finding]:
+    """Reservations for pods and claims that may not use the network; for warnings."""
+    for at, reservation in enumerate(network.spec.reservations):
+        if not network.spec.allows(reservation.namespace):
+            what = (
+                f'PodNetwork "{network.name}": reservation {reservation.address} is for namespace '
+                f'"{reservation.namespace}", which is not in namespaces'
+            )
+            yield Finding(what, "add it to namespaces, or change the reservation", ("spec", "reservations", at))
+
+
 def _subnet_hint(text: str) -> str:
     try:
         return f"write {ipaddress.ip_network(text, strict=False)}" if "/" in text else "write it as 10.77.0.0/16"
