@@ -30,7 +30,7 @@ _BLOCK = 512
 _CHUNK = 256 * 1024
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*){0,7}", re.ASCII)
 _MAX_PART = 72
-"""Characters of a part of a file's name: a sandbox's id has 64. A ustar header has 100 for the last part, 155 before."""
+"""Characters of a part of a file's name: a sandbox's id has 64. A ustar header has 100 for the last part."""
 _REGULAR = (b"0", b"\0")
 _HINT = "use a file that netdra support-bundle wrote"
 
@@ -81,7 +81,7 @@ class Bundle(msgspec.Struct, frozen=True):
 
 
 def file_name(*parts: str) -> str:
-    """The name of a file in a bundle: characters that it must not contain are replaced, long parts keep their suffix."""
+    """The name of a file in a bundle; invalid characters are replaced, and long parts keep their suffix."""
     return "/".join(map(_file_part, parts))
 
 

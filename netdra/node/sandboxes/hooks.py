@@ -13,6 +13,8 @@ import asyncio
 import contextvars
 import itertools
 import logging
+import math
+import os
 import time
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +27,7 @@ import msgspec
 
 from netdra.chain import announcements
 from netdra.chain.report import AttachError, DuplicateAddress
+from netdra.cni.protocol import new_stop
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
 from netdra.model.plan import ClaimReference, Plan, programs
 from netdra.model.pod_network import REPORT
@@ -49,12 +52,13 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-UNDO_SECONDS = 5.0
+UNDO_SECONDS = 60.0
+"""The time to undo a sandbox in the background. A DEL may be slow, and is called from the beginning in each try."""
 PREPARE_SHARE = 1 / 2
 """The part of a hook's time that preparing a claim again may take."""
 MOST_TRIES = 5  # of taking a sandbox down whose namespace is gone, or whose plugins refuse to (decision D13)
 WORKERS = 8
-UNDO_WORKERS = 2
+UNDO_WORKERS = 8
 """How many sandboxes whose plugins do not answer are undone at once; other sandboxes do not wait for them."""
 
 
@@ -92,7 +96,7 @@ class Threads:
 
     Attributes:
         work: attaching and taking down.
-        undoing: taking down sandboxes whose plugin does not answer.
+        undoing: taking down sandboxes whose plugin does not answer in a hook's time.
         looking: inspects the kernel that take microseconds, which a pod without claims may need.
         examining: searches the node's namespaces, which takes long.
     """
@@ -148,6 +152,7 @@ class Attachments:
     _background: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _following: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _closing: asyncio.Event = field(default_factory=asyncio.Event)
+    _stop: int = field(default_factory=new_stop)
 
     @property
     def table(self) -> Table:
@@ -230,12 +235,14 @@ class Attachments:
 
     async def aclose(self) -> None:
         """Wait for the work in progress: nothing is left half done."""
-        # No more work is begun that may hang: checkpoints have it.
+        # No more work is begun that may hang, and what runs is ended: checkpoints have it.
         self.threads.undoing.shutdown(wait=False, cancel_futures=True)
+        os.eventfd_write(self._stop, 1)
         self._closing.set()
         await asyncio.gather(*self._following.values(), return_exceptions=True)
         await self.table.at_rest()
         self.threads.shutdown()
+        os.close(self._stop)
         self.table.namespaces.close()
 
     def has_anything(self, sandbox: str) -> bool:
@@ -306,13 +313,20 @@ class Attachments:
 
     async def _undone(self, sandbox: Sandbox, deadline: float) -> DetachOutcome:
         give_up = self.table.tries(sandbox.id) + 1 >= MOST_TRIES
-        threads = self.threads.undoing if self.hangs(sandbox.id) else None
+        is_slow = self.hangs(sandbox.id)
         began = self.circuits.clock()
-        with self.circuits.working(self.table.plugins(sandbox.id), deadline):
-            undone = await self.in_thread(
-                lambda: self.network.undo(sandbox.id, deadline, sandbox.netns, give_up=give_up), threads
-            )
-        if undone.hung and threads is None:
+        with self.circuits.working(self.table.plugins(sandbox.id), math.inf if is_slow else deadline) as work:
+
+            def undo() -> DetachOutcome:
+                if not is_slow:
+                    return self.network.undo(sandbox.id, deadline, sandbox.netns, give_up=give_up)
+                # Its time begins here, and not while it waits for a thread: else its plugin is called without time.
+                work.until = self.circuits.clock() + UNDO_SECONDS
+                until = time.monotonic() + UNDO_SECONDS
+                return self.network.undo(sandbox.id, until, sandbox.netns, give_up=give_up, stop=self._stop)
+
+            undone = await self.in_thread(undo, self.threads.undoing if is_slow else None)
+        if undone.hung and not is_slow:
             self.circuits.count_vain(began)
         self.circuits.open(undone.hung)
         self.writer.forget(sandbox.id, undone.claims)
