@@ -115,7 +115,7 @@ class NodeAddresses:
         return TemporaryError(
             f"{what} (waited {seconds:.0f} s){f': {reason}' if reason else ''}",
             hint=f"see the events of the claim and of the PodNetwork: kubectl describe pnet {step.pod_network}; "
-            "if there are none, check that netdra's controller runs: netdra doctor",
+            "without such events, check that netdra's controller runs: netdra doctor",
         )
 
     async def _reason(self, name: str) -> str:

@@ -218,11 +218,18 @@ def test_with_cert_manager_the_webhook_may_write_nothing() -> None:
     assert not [each for each in found if "certificate" in name(each) and each["kind"].endswith(("Role", "Binding"))]
     for configuration in of_kind(found, "ValidatingWebhookConfiguration"):
         assert configuration["metadata"]["annotations"]["cert-manager.io/inject-ca-from"] == "netdra/netdra-webhook"
-    (certificate,) = of_kind(found, "Certificate")
-    assert "netdra-webhook.netdra.svc" in certificate["spec"]["dnsNames"]
-    (issuer,) = of_kind(found, "Issuer")
-    assert certificate["spec"]["issuerRef"]["name"] == name(issuer)
+    certificates = {name(each): each["spec"] for each in of_kind(found, "Certificate")}
+    issuers = {name(each): each["spec"] for each in of_kind(found, "Issuer")}
+    assert "netdra-webhook.netdra.svc" in certificates["netdra-webhook"]["dnsNames"]
+    # A renewed certificate has the same authority: while replicas have different certificates, all are trusted.
+    (authority,) = (each for each in certificates.values() if each.get("isCA"))
+    assert issuers[certificates["netdra-webhook"]["issuerRef"]["name"]] == {
+        "ca": {"secretName": authority["secretName"]}
+    }
+    assert issuers[authority["issuerRef"]["name"]] == {"selfSigned": {}}
     assert not of_kind(CASES["issuer"].objects(), "Issuer")
+    (named,) = of_kind(CASES["issuer"].objects(), "Certificate")
+    assert named["spec"]["issuerRef"]["name"] == "corporate"
 
 
 @pytest.mark.parametrize(
