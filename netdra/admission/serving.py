@@ -14,7 +14,7 @@ import ssl
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 from netdra.admission import certificates, metrics
@@ -98,9 +98,7 @@ class Mounted:
         not_after: when the certificate in use ends, None while none exists.
     """
 
-    def __init__(
-        self, folder: Path, tls: ssl.SSLContext, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
-    ) -> None:
+    def __init__(self, folder: Path, tls: ssl.SSLContext, clock: Callable[[], datetime]) -> None:
         self._folder = folder
         self._tls = tls
         self._clock = clock
