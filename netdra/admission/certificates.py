@@ -170,6 +170,20 @@ def not_after(chain: str) -> datetime:
     return x509.load_pem_x509_certificate(chain.encode()).not_valid_after_utc
 
 
+def validity_problem(chain: str, now: datetime) -> str:
+    """Why a serving certificate is not valid at a time, "" if it is.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
+    certificate = x509.load_pem_x509_certificate(chain.encode())
+    if certificate.not_valid_after_utc <= now:
+        return f"the certificate expired at {certificate.not_valid_after_utc:%Y-%m-%dT%H:%M:%SZ}"
+    if certificate.not_valid_before_utc > now:
+        return f"the certificate is not valid before {certificate.not_valid_before_utc:%Y-%m-%dT%H:%M:%SZ}"
+    return ""
+
+
 def check(end: datetime | None, now: datetime) -> CheckResult:
     """Whether there is a certificate to serve with, as a check of the process's health.
 
@@ -179,7 +193,8 @@ def check(end: datetime | None, now: datetime) -> CheckResult:
     """
     if end is None:
         return CheckResult(ok=False, detail="no certificate yet")
-    return CheckResult(end > now, detail=f"valid until {end:%Y-%m-%dT%H:%M:%SZ}")
+    word = "valid until" if end > now else "the certificate expired at"
+    return CheckResult(end > now, detail=f"{word} {end:%Y-%m-%dT%H:%M:%SZ}")
 
 
 def is_for(certificate: Certificate, hosts: Sequence[str]) -> bool:

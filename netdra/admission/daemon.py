@@ -56,7 +56,7 @@ async def run(client: Client, process: Process, settings: WebhookSettings) -> No
     tls = serving.context(settings.clients)
     keeper: Keeper | Mounted
     if settings.folder is not None:
-        keeper = Mounted(settings.folder, tls)
+        keeper = Mounted(settings.folder, tls, client.now)
         keeper.load()
     else:
         keeper = Keeper(client, settings.namespace, settings.secret, settings.hosts, settings.configurations, tls)

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 import ssl
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
@@ -97,9 +98,10 @@ class Mounted:
         not_after: when the certificate in use ends, None while none exists.
     """
 
-    def __init__(self, folder: Path, tls: ssl.SSLContext) -> None:
+    def __init__(self, folder: Path, tls: ssl.SSLContext, clock: Callable[[], datetime]) -> None:
         self._folder = folder
         self._tls = tls
+        self._clock = clock
         self.not_after: datetime | None = None
         self._loaded: tuple[str, str] | None = None
 
@@ -107,21 +109,38 @@ class Mounted:
         """Serve with the certificate that is in the folder now; returns whether that is a new one.
 
         Raises:
-            InvalidInputError: it cannot be read, or is not a certificate with its key.
+            InvalidInputError: it cannot be read, is not a certificate with its key, or is not valid now while the
+                former one is.
         """
+        now = self._clock()
         try:
             pair = ((self._folder / "tls.crt").read_text(), (self._folder / "tls.key").read_text())
             if pair == self._loaded:
                 return False
             end = certificates.not_after(pair[0])
+            invalid = certificates.validity_problem(pair[0], now)
+            if invalid:
+                self._check_unusable(now, invalid)
             use(self._tls, *pair)
         except (OSError, ValueError) as problem:  # an SSLError is an OSError
             raise InvalidInputError(
-                f"certificate in {self._folder}: {problem}", hint="it must contain tls.crt and the matching tls.key"
+                f"certificate in {self._folder}: {problem}",
+                hint="it must contain a valid tls.crt and the matching tls.key",
             ) from None
+        if invalid:
+            log.warning("certificate in %s: %s; the API server cannot call the webhook", self._folder, invalid)
         self._loaded = pair
         self.not_after = metrics.serves(end)
         return True
+
+    def _check_unusable(self, now: datetime, invalid: str) -> None:
+        """Check that the certificate in use is not valid either: an invalid one may replace it.
+
+        Raises:
+            ValueError: it is valid.
+        """
+        if self.not_after is not None and self.not_after > now:
+            raise ValueError(f"{invalid}; the former one is used until {self.not_after:%Y-%m-%dT%H:%M:%SZ}")
 
     def check(self, now: datetime) -> CheckResult:
         """Whether there is a certificate to serve with, as a check of the process's health."""

@@ -12,7 +12,7 @@ import re
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 import msgspec
@@ -25,11 +25,12 @@ MIB = 1024 * 1024
 MOST_READ = 1024 * MIB
 """Bytes of all files of a bundle that is read."""
 MOST_FILES = 20_000
+_MAX_SUFFIX = 8
 _BLOCK = 512
 _CHUNK = 256 * 1024
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*){0,7}", re.ASCII)
-_MAX_PART = 60
-"""Characters of a part of a file's name: a ustar header has 100 for the whole."""
+_MAX_PART = 72
+"""Characters of a part of a file's name: a sandbox's id has 64. A ustar header has 100 for the last part."""
 _REGULAR = (b"0", b"\0")
 _HINT = "use a file that netdra support-bundle wrote"
 
@@ -80,8 +81,14 @@ class Bundle(msgspec.Struct, frozen=True):
 
 
 def file_name(*parts: str) -> str:
-    """The name of a file in a bundle; characters that it must not contain, and long parts, are replaced."""
-    return "/".join(re.sub(r"[^A-Za-z0-9_.-]|\A[^A-Za-z0-9]", "_", part, flags=re.ASCII)[:_MAX_PART] for part in parts)
+    """The name of a file in a bundle; invalid characters are replaced, and long parts keep their suffix."""
+    return "/".join(map(_file_part, parts))
+
+
+def _file_part(part: str) -> str:
+    valid = re.sub(r"[^A-Za-z0-9_.-]|\A[^A-Za-z0-9]", "_", part, flags=re.ASCII)
+    suffix = PurePosixPath(valid).suffix[:_MAX_SUFFIX]
+    return valid[: _MAX_PART - len(suffix)] + suffix if len(valid) > _MAX_PART else valid
 
 
 def pack(manifest: Manifest, files: Mapping[str, bytes], wrote: Callable[[], object] = lambda: None) -> bytes:

@@ -626,7 +626,7 @@ class Executor:
         version = config.get("cniVersion")
         where, lock = self.site.plugins, self.site.lock
         plugin = protocol.find(task.step.type, where, version=version, timeout=self._timeout(), lock=lock)
-        return msgspec.structs.replace(plugin, stop=self._stop)
+        return msgspec.structs.replace(plugin, stop=self._stop if self._settings.stop < 0 else self._settings.stop)
 
     def _timeout(self) -> float:
         """Seconds that the next call of a plugin may take."""

@@ -44,6 +44,7 @@ class ChainSettings(msgspec.Struct, frozen=True, kw_only=True):
         step_timeout: seconds that one step may take, within the budget.
         device_files: which device files pods may be given, as patterns.
         hold_unknown: whether a device is held if it comes back with a difference that netdra does not know.
+        stop: a descriptor that becomes readable when the plugins are to be ended at once, or -1.
     """
 
     state: Path = DEFAULT_STATE
@@ -54,6 +55,7 @@ class ChainSettings(msgspec.Struct, frozen=True, kw_only=True):
     step_timeout: float = 60.0
     device_files: tuple[str, ...] = ()
     hold_unknown: bool = False
+    stop: int = -1
 
 
 @contextmanager

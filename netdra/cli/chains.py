@@ -43,13 +43,14 @@ settings_options = shared.group(
         "DIR",
         "The directory of the checkpoints.",
         type=click.Path(file_okay=False, path_type=Path),
+        envvar="NETDRA_CHECKPOINT_DIR",
         default=DEFAULT_STATE,
     ),
     shared.option(
         "--cni-path",
         "DIR[:DIR]",
         "The directories of plugin binaries.",
-        envvar="CNI_PATH",
+        envvar=["CNI_PATH", "NETDRA_CNI_PATH"],
         default=":".join(DEFAULT_DIRECTORIES),
     ),
     shared.option(

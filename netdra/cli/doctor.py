@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     shared.nri_socket,
     shared.cdi_dir,
     shared.cni_path,
-    option("--state-dir", "DIR", "The directory of the driver's state.", type=shared.PATH, default="/var/lib/netdra"),
+    shared.state_dir,
 )
 @shared.cloud
 @shared.output("table", "json", "yaml")

@@ -49,13 +49,7 @@ def _folders(_context: click.Context, _option: click.Parameter, given: tuple[Pat
 @daemons.cluster_options
 @option("--node-name", "NAME", "The node's name; by default this machine's host name.", envvar="NODE_NAME", default="")
 @option("--sysfs-root", "DIR", "The directory that replaces /sys.", default="/sys")
-@option(
-    "--state-dir",
-    "DIR",
-    "The directory for state that survives a restart.",
-    type=shared.PATH,
-    default="/var/lib/netdra",
-)
+@shared.state_dir
 @shared.kubelet_root
 @shared.nri_socket
 @shared.cdi_dir

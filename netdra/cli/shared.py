@@ -162,13 +162,39 @@ name = option(
     envvar="NETDRA_NAME",
     default="netdra",
 )
-kubelet_root = option("--kubelet-root", "DIR", "The directory of the kubelet.", type=PATH, default="/var/lib/kubelet")
+kubelet_root = option(
+    "--kubelet-root",
+    "DIR",
+    "The directory of the kubelet.",
+    type=PATH,
+    envvar="NETDRA_KUBELET_ROOT",
+    default="/var/lib/kubelet",
+)
 nri_socket = option(
-    "--nri-socket", "PATH", "The NRI socket of the runtime.", type=PATH, default="/var/run/nri/nri.sock"
+    "--nri-socket",
+    "PATH",
+    "The NRI socket of the runtime.",
+    type=PATH,
+    envvar="NETDRA_NRI_SOCKET",
+    default="/var/run/nri/nri.sock",
 )
 cdi_dir = option("--cdi-dir", "DIR", "The directory for CDI files.", type=PATH, default="/var/run/cdi")
 cni_path = option(
-    "--cni-path", "DIR", "The directories of CNI plugins.", type=PATH, multiple=True, default=["/opt/cni/bin"]
+    "--cni-path",
+    "DIR",
+    "The directories of CNI plugins.",
+    type=PATH,
+    multiple=True,
+    envvar="NETDRA_CNI_PATH",
+    default=["/opt/cni/bin"],
+)
+state_dir = option(
+    "--state-dir",
+    "DIR",
+    "The directory of the driver's state, which survives its restarts.",
+    type=PATH,
+    envvar="NETDRA_STATE_DIR",
+    default="/var/lib/netdra",
 )
 physnet = option(
     "--physnet",

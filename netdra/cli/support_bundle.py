@@ -64,13 +64,11 @@ class BundleOptions(NamedTuple):
     shared.option(
         "--host-root", "DIR", "With --node: the node's root filesystem.", "root", type=shared.PATH, default="/"
     ),
-    shared.option(
-        "--state-dir",
-        "DIR",
-        "With --node: the directory of the driver's state.",
-        type=shared.PATH,
-        default="/var/lib/netdra",
-    ),
+    shared.kubelet_root,
+    shared.nri_socket,
+    shared.cdi_dir,
+    shared.cni_path,
+    shared.state_dir,
 )
 def command(
     file: str,
@@ -127,15 +125,16 @@ def _of_cluster(access: shared.ClusterAccess, namespace: str, name: str) -> Coll
 
 
 def _of_node(places: node_look.Places) -> Collected:
-    """The inventory, the checkpoints, the metrics and the result of `netdra doctor` of this node."""
+    """The state of this node's driver and pods, its interfaces, and the result of `netdra doctor` for it."""
     from netdra.bundle.archive import LeftOut
     from netdra.bundle.content import Collected
     from netdra.chain import checkpoint
     from netdra.discovery.scan import scan
+    from netdra.node.claims.store import ClaimStore
     from netdra.ops import probe
 
-    collected = Collected()
-    with terminal.progress("Reading the node", 4, "parts") as done:
+    collected, state = Collected(), places.at(places.state_dir)
+    with terminal.progress("Reading the node", 5, "parts") as done:
         collected.data["doctor.json",] = node_verdicts.verdicts(node_look.look(places))
         done()
         try:
@@ -144,13 +143,23 @@ def _of_node(places: node_look.Places) -> Collected:
             collected.left_out.append(LeftOut(part="inventory.json", reason=problem.what))
         done()
         try:
-            saved, bad = checkpoint.load_all(places.state_dir / "sandboxes")
+            saved, bad = checkpoint.load_all(state / "sandboxes")
             for entry in saved:
                 collected.data["checkpoints", f"{entry.header.pod.sandbox}.json"] = entry
             collected.left_out += [LeftOut(part=f"checkpoints/{path.name}", reason=why.what) for path, why in bad]
         except NetdraError as problem:
             collected.left_out.append(LeftOut(part="checkpoints", reason=problem.what))
         done()
+        try:
+            prepared, unreadable = ClaimStore.of_state(state).read_all()
+            for record in prepared:
+                collected.data["claims", f"{record.claim.uid}.json"] = record
+            collected.left_out += [LeftOut(part=f"claims/{path.name}", reason=why) for path, why in unreadable]
+        except NetdraError as problem:
+            collected.left_out.append(LeftOut(part="claims", reason=problem.what))
+        done()
+        # A driver that is not ready answers with the reasons, and another status.
+        _, collected.texts["ready.txt",] = probe.asked(probe.PATHS["ready"], probe.SOCKET)
         answers, text = probe.asked("/metrics", probe.SOCKET)
         if answers:
             collected.texts["metrics.txt",] = text

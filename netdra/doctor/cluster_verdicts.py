@@ -331,6 +331,11 @@ def _answer(webhook: WebhookFacts, namespace: str) -> Diagnosis:
     fix = f"kubectl -n {namespace} get pods,endpointslices; check that the API server can reach port 8443"
     if webhook.answer == "unasked":
         return _finding("webhook", "error", "the API server accepts an invalid policy without calling it", fix)
+    if "x509:" in webhook.answer:
+        fix = (
+            "the CA bundle of the webhook configurations and the webhook's certificate do not match: after a renewal "
+            f"wait two minutes; then kubectl -n {namespace} get secrets,certificates"
+        )
     return _finding("webhook", "error", webhook.answer, fix)
 
 

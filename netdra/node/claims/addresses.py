@@ -114,7 +114,8 @@ class NodeAddresses:
         what = f'{named(plan.claim)}, step "{step.name}": no address of PodNetwork "{step.pod_network}" is assigned'
         return TemporaryError(
             f"{what} (waited {seconds:.0f} s){f': {reason}' if reason else ''}",
-            hint=f"see the events of the claim and of the PodNetwork: kubectl describe pnet {step.pod_network}",
+            hint=f"see the events of the claim and of the PodNetwork: kubectl describe pnet {step.pod_network}; "
+            "without such events, check that netdra's controller runs: netdra doctor",
         )
 
     async def _reason(self, name: str) -> str:

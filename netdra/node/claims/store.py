@@ -358,6 +358,26 @@ class ClaimStore(msgspec.Struct, frozen=True):
                 claims += [claim] if claim is not None else []
         return claims
 
+    def read_all(self) -> tuple[list[PreparedClaim], list[tuple[Path, str]]]:
+        """Every prepared claim whose file is valid, and the other files with the reason. No file is renamed.
+
+        Raises:
+            TemporaryError: the disk cannot be read.
+        """
+        good: list[PreparedClaim] = []
+        bad: list[tuple[Path, str]] = []
+        for name in sorted(self._names()):
+            if name.endswith(_SUFFIX) and name[0] != ".":
+                try:
+                    good.append(_cache.of(self.folder / name))
+                except FileNotFoundError:
+                    continue
+                except files.NewerStateError as problem:
+                    bad.append((self.folder / name, problem.what))
+                except (*UNREADABLE, IsADirectoryError) as problem:
+                    bad.append((self.folder / name, str(problem)))
+        return good, bad
+
     def is_newer(self, uid: str) -> bool:
         """Whether a newer netdra wrote a claim down.
 

@@ -49,7 +49,7 @@ class _Circuit:
 
 
 @dataclass(eq=False)
-class _Work:
+class Work:
     """Work on a sandbox that waits for plugins, and when it should have ended."""
 
     plugins: frozenset[str]
@@ -69,7 +69,7 @@ class Circuits:
     clock: Callable[[], float] = time.monotonic
     _circuits: dict[str, _Circuit] = field(default_factory=dict)
     _answering: set[str] = field(default_factory=set)
-    _work: list[_Work] = field(default_factory=list)
+    _work: list[Work] = field(default_factory=list)
     _quiet_until: float = -math.inf
 
     @contextmanager
@@ -105,12 +105,12 @@ class Circuits:
                 circuit.trying = False
 
     @contextmanager
-    def working(self, plugins: Collection[str], until: float) -> Iterator[None]:
-        """While the body works on a sandbox with plugins, know when that should have ended."""
-        work = _Work(frozenset(plugins), until)
+    def working(self, plugins: Collection[str], until: float) -> Iterator[Work]:
+        """While the body works on a sandbox with plugins, know when that should have ended; the body may change it."""
+        work = Work(frozenset(plugins), until)
         self._work.append(work)
         try:
-            yield
+            yield work
         finally:
             self._work.remove(work)
 
@@ -145,7 +145,7 @@ class Circuits:
         late = [work.plugins for work in self._work if self._is_over_time(work)]
         return bool(late) and (plugin not in self._answering or any(plugin in plugins for plugins in late))
 
-    def _is_over_time(self, work: _Work) -> bool:
+    def _is_over_time(self, work: Work) -> bool:
         return bool(work.plugins) and self.clock() > work.until
 
     def _close(self, plugins: Collection[str]) -> None:

@@ -12,6 +12,8 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import math
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from netdra.chain.report import AttachError, DuplicateAddress
+from netdra.cni.protocol import new_stop
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
 from netdra.model.plan import ClaimReference, programs
 from netdra.node.claims.checks import changed_topologies, check_pod, check_shared
@@ -43,12 +46,15 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-UNDO_SECONDS = 5.0
+UNDO_SECONDS = 60.0
+"""The time to undo a sandbox whose plugin is slow. A DEL may be slow, and is called from the beginning in each try."""
+FIRST_SECONDS = 5.0
+"""The time in the background for a sandbox whose plugins are not known to be slow: others wait for the same threads."""
 PREPARE_SHARE = 1 / 2
 """The part of a hook's time that preparing a claim again may take."""
 MOST_TRIES = 5  # of taking a sandbox down whose namespace is gone, or whose plugins refuse to (decision D13)
 WORKERS = 8
-UNDO_WORKERS = 2
+UNDO_WORKERS = 8
 """How many sandboxes whose plugins do not answer are undone at once; other sandboxes do not wait for them."""
 
 
@@ -86,7 +92,7 @@ class Threads:
 
     Attributes:
         work: attaching and taking down.
-        undoing: taking down sandboxes whose plugin does not answer.
+        undoing: taking down sandboxes whose plugin does not answer in a hook's time.
         looking: inspects the kernel that take microseconds, which a pod without claims may need.
         examining: searches the node's namespaces, which takes long.
     """
@@ -142,6 +148,7 @@ class Attachments:
     circuits: Circuits
     signals: Signals
     _background: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    _stop: int = field(default_factory=new_stop)
 
     @property
     def table(self) -> Table:
@@ -224,11 +231,13 @@ class Attachments:
 
     async def aclose(self) -> None:
         """Wait for the work in progress: nothing is left half done."""
-        # No more work is begun that may hang: checkpoints have it.
+        # No more work is begun that may hang, and what runs is ended: checkpoints have it.
         self.threads.undoing.shutdown(wait=False, cancel_futures=True)
+        os.eventfd_write(self._stop, 1)
         await self.carriers.aclose()
         await self.table.at_rest()
         self.threads.shutdown()
+        os.close(self._stop)
         self.table.namespaces.close()
 
     def has_anything(self, sandbox: str) -> bool:
@@ -299,13 +308,20 @@ class Attachments:
 
     async def _undone(self, sandbox: Sandbox, deadline: float) -> DetachOutcome:
         give_up = self.table.tries(sandbox.id) + 1 >= MOST_TRIES
-        threads = self.threads.undoing if self.hangs(sandbox.id) else None
+        is_slow = self.hangs(sandbox.id)
         began = self.circuits.clock()
-        with self.circuits.working(self.table.plugins(sandbox.id), deadline):
-            undone = await self.in_thread(
-                lambda: self.network.undo(sandbox.id, deadline, sandbox.netns, give_up=give_up), threads
-            )
-        if undone.hung and threads is None:
+        with self.circuits.working(self.table.plugins(sandbox.id), math.inf if is_slow else deadline) as work:
+
+            def undo() -> DetachOutcome:
+                if not is_slow:
+                    return self.network.undo(sandbox.id, deadline, sandbox.netns, give_up=give_up)
+                # Its time begins here, and not while it waits for a thread: else its plugin is called without time.
+                work.until = self.circuits.clock() + UNDO_SECONDS
+                until = time.monotonic() + UNDO_SECONDS
+                return self.network.undo(sandbox.id, until, sandbox.netns, give_up=give_up, stop=self._stop)
+
+            undone = await self.in_thread(undo, self.threads.undoing if is_slow else None)
+        if undone.hung and not is_slow:
             self.circuits.count_vain(began)
         self.circuits.open(undone.hung)
         self.writer.forget(sandbox.id, undone.claims)
@@ -400,7 +416,7 @@ class Attachments:
 
     async def _undo_quietly(self, sandbox: Sandbox) -> None:
         try:
-            await self.take_down(sandbox, UNDO_SECONDS)
+            await self.take_down(sandbox, FIRST_SECONDS)
         except NetdraError:
             pass  # it was reported
         except Exception:

@@ -320,7 +320,9 @@ class Network:
         drift = (*report.problems, *(f"{step}: {step.drift[0]}" for step in report.steps if step.drift))
         return drift if drift and self.alive((sandbox,))[0] else ()
 
-    def undo(self, sandbox: str, deadline: float, netns: str = "", *, give_up: bool = False) -> DetachOutcome:
+    def undo(
+        self, sandbox: str, deadline: float, netns: str = "", *, give_up: bool = False, stop: int = -1
+    ) -> DetachOutcome:
         """Take a sandbox down: no further container, then its network. Tries everything, and returns what is left.
 
         Args:
@@ -328,6 +330,7 @@ class Network:
             deadline: when it must be done, on the monotonic clock.
             netns: where its namespace is now.
             give_up: try for the last time (decision D13), but for a device that is not what it was (decision D27).
+            stop: a descriptor that becomes readable when plugins are to be ended at once, or -1.
         """
         began = time.perf_counter()
         trouble: list[str] = []
@@ -339,7 +342,8 @@ class Network:
             except NetdraError as problem:
                 trouble.append(problem.what)
             faults.point("detach-begun")
-            undone = self._detach(sandbox, deadline, netns, give_up=give_up, trouble=trouble, claims=claims)
+            settings = msgspec.structs.replace(self._within(deadline), stop=stop)
+            undone = self._detach(sandbox, settings, netns, give_up=give_up, trouble=trouble, claims=claims)
             faults.point("detach-done")
         finally:
             self.table.complete_detach(sandbox, undone)
@@ -349,7 +353,7 @@ class Network:
     def _detach(
         self,
         sandbox: str,
-        deadline: float,
+        settings: ChainSettings,
         netns: str,
         *,
         give_up: bool,
@@ -360,7 +364,7 @@ class Network:
 
         Args:
             sandbox: its id.
-            deadline: when it must be done, on the monotonic clock.
+            settings: with the time that it may take.
             netns: where its namespace is now.
             give_up: try for the last time.
             trouble: the problems before.
@@ -369,7 +373,6 @@ class Network:
         try:
             claims = claims or self._recorded_claims(sandbox)
             path = self.table.namespaces.path(sandbox)
-            settings = self._within(deadline)
             report = detach(sandbox, settings, netns, held_netns=path, give_up=give_up, keep_stranded=True)
             is_given_up = give_up and not report.is_undone and not self.has_checkpoint(sandbox)
         except NetdraError as problem:

@@ -37,10 +37,10 @@ def test_the_chart_renders_with_the_pages_values(cluster: str) -> None:
     assert f"`{folders['nri']}/nri.sock`" == row["NRI socket"]
     kubelet = row["kubelet's folder"].strip("`")
     assert folders["plugins"] == f"{kubelet}/plugins"
-    arguments = pod["containers"][0]["args"]
-    paths = [each.partition("=")[2] for each in arguments if each.startswith("--cni-path=")]
+    environment = {each["name"]: each.get("value", "") for each in pod["containers"][0]["env"]}
+    paths = environment["NETDRA_CNI_PATH"].split(":")
     named = re.findall(r"`(/[^`]+)`", row["CNI plugins"])
-    assert set(named) <= {path.removeprefix("/host") for path in paths}
+    assert set(named) <= set(paths)
     assert pod["containers"][0]["image"] == f"localhost/netdra:{values['image']['tag']}"
     assert pod["containers"][0]["imagePullPolicy"] == "Never"
     assert "replicas: 1" in whole

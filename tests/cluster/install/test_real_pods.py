@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
@@ -12,6 +13,7 @@ from urllib.request import HTTPCookieProcessor, build_opener
 
 import pytest
 
+from netdra.bundle import archive
 from netdra.cni.confining import FIRST_USER
 from testbed.api import Object
 from testbed.build import program
@@ -53,6 +55,7 @@ exit 3
 POLICY = "networking.dra.io/v1alpha1/DeviceExposurePolicy"
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "first-pod"
+SUPPORT = ROOT / "docs" / "support-bundle.md"
 OPERATING = ROOT / "docs" / "operating.md"
 
 
@@ -265,7 +268,29 @@ def test_doctor_checks_the_node_from_the_drivers_pod_as_the_page_writes_it(insta
     (command,) = re.findall(r"^kubectl (-n netdra exec .*netdra doctor .*)$", OPERATING.read_text(), re.MULTILINE)
     printed = installed.plane.kubectl(*command.split(), "--output", "json")
     levels = {finding["check"]: finding["level"] for finding in json.loads(printed)}
-    assert (levels["NRI"], levels["kubelet"], levels["CDI"]) == ("ok", "ok", "ok")
+    assert {levels[check] for check in ("NRI", "kubelet", "CDI", "CNI plugins")} == {"ok"}
+
+
+def test_the_bundle_of_a_node_has_the_state_of_its_pods_by_the_command_of_the_page(
+    installed: Site, pods: Pods, tmp_path: Path
+) -> None:
+    (command,) = re.findall(r"^kubectl (-n netdra exec .* > node.tar.gz)$", SUPPORT.read_text(), re.MULTILINE)
+    installed.api.create(
+        manifest(TOPOLOGY, "bundled", spec={"steps": [step("lan", "macvlan", {"mode": "bridge"}, prefix="data0")]})
+    )
+    installed.plane.kubectl("wait", "--for=create", "deviceclass/bundled-lan", "--timeout=30s")
+    request = {"name": "lan", "exactly": {"deviceClassName": "bundled-lan"}}
+    made = installed.api.create(manifest(CLAIM, "bundled", pods.namespace, spec={"devices": {"requests": [request]}}))
+    pods.run("bundled", "bundled")
+    kubectl = f"{program('kubectl')} --kubeconfig={installed.plane.kubeconfig()}"
+    subprocess.run(["bash", "-euc", f"{kubectl} {command}"], cwd=tmp_path, check=True, timeout=120)
+    bundle = archive.read_file(tmp_path / "node.tar.gz")
+    files = {"doctor.json", "inventory.json", "metrics.txt", "ready.txt", f"claims/{made['metadata']['uid']}.json"}
+    assert files | {f"checkpoints/{pods.sandbox('bundled')}.json"} <= bundle.files.keys()
+    assert bundle.files["ready.txt"] == b"ok\n"
+    assert bundle.manifest.left_out == ()
+    levels = {finding["check"]: finding["level"] for finding in json.loads(bundle.files["doctor.json"])}
+    assert levels["CNI plugins"] == "ok"
 
 
 def test_the_console_shows_its_pages_and_its_account_reads_alone(installed: Site) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from netdra.cli import doctor, node, support_bundle
 from netdra.doctor.cluster_verdicts import NETDRA_PODS
 from netdra.doctor.rights import PROCESSES, needed, of_options
 from netdra.exposure import physnets
@@ -217,11 +218,18 @@ def test_with_cert_manager_the_webhook_may_write_nothing() -> None:
     assert not [each for each in found if "certificate" in name(each) and each["kind"].endswith(("Role", "Binding"))]
     for configuration in of_kind(found, "ValidatingWebhookConfiguration"):
         assert configuration["metadata"]["annotations"]["cert-manager.io/inject-ca-from"] == "netdra/netdra-webhook"
-    (certificate,) = of_kind(found, "Certificate")
-    assert "netdra-webhook.netdra.svc" in certificate["spec"]["dnsNames"]
-    (issuer,) = of_kind(found, "Issuer")
-    assert certificate["spec"]["issuerRef"]["name"] == name(issuer)
+    certificates = {name(each): each["spec"] for each in of_kind(found, "Certificate")}
+    issuers = {name(each): each["spec"] for each in of_kind(found, "Issuer")}
+    assert "netdra-webhook.netdra.svc" in certificates["netdra-webhook"]["dnsNames"]
+    # A renewed certificate has the same authority: while replicas have different certificates, all are trusted.
+    (authority,) = (each for each in certificates.values() if each.get("isCA"))
+    assert issuers[certificates["netdra-webhook"]["issuerRef"]["name"]] == {
+        "ca": {"secretName": authority["secretName"]}
+    }
+    assert issuers[authority["issuerRef"]["name"]] == {"selfSigned": {}}
     assert not of_kind(CASES["issuer"].objects(), "Issuer")
+    (named,) = of_kind(CASES["issuer"].objects(), "Certificate")
+    assert named["spec"]["issuerRef"]["name"] == "corporate"
 
 
 @pytest.mark.parametrize(
@@ -317,6 +325,28 @@ def test_monitors_rules_and_dashboard_match_the_workloads_that_serve_metrics() -
     (untouched,) = of_kind(Case().objects(), "DaemonSet")
     assert "--health-address=127.0.0.1:8490" in pod_of(untouched)["spec"]["containers"][0]["args"]
     assert {each["metadata"]["labels"]["release"] for each in (rules, dashboard, watching, drivers)} == {"prometheus"}
+
+
+def test_directories_of_the_values_are_at_the_same_path_in_the_drivers_pod_and_known_to_its_commands(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With the node's root as `--host-root`, a command of the pod looks where the driver does."""
+    places = {"kubeletRoot": "/data/kubelet", "stateDir": "/data/netdra", "nriDir": "/data/nri"}
+    found = Case(values={"node": {**places, "cniPath": ["/data/cni", "/opt/cni"]}}).objects()
+    (pod,) = (pod_of(each)["spec"] for each in of_kind(found, "DaemonSet"))
+    (container,) = pod["containers"]
+    folders = {each["name"]: each["hostPath"]["path"] for each in pod["volumes"] if "hostPath" in each}
+    mounts = {each["name"]: each["mountPath"] for each in container["volumeMounts"] if each["name"] in folders}
+    assert mounts.pop("host") == "/host"
+    assert mounts == {name: folders[name] for name in mounts}
+    for each in container["env"]:
+        monkeypatch.setenv(each["name"], each.get("value", ""))
+    for command in (doctor.command, support_bundle.command, node.command):
+        known = command.make_context("command", ["bundle"] if command is support_bundle.command else []).params
+        assert known["kubelet_root"] == Path("/data/kubelet")
+        assert known["state_dir"] == Path("/data/netdra")
+        assert known["nri_socket"] == Path("/data/nri/nri.sock")
+        assert known["cni_path"] == (Path("/data/cni"), Path("/opt/cni"))
 
 
 def test_the_physnets_of_the_values_reach_the_driver_arguments() -> None:

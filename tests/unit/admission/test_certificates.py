@@ -146,7 +146,7 @@ def test_a_mounted_certificate_is_taken_when_it_changes(tmp_path: Path) -> None:
     async def story() -> None:
         first, second = certificates.make(HOSTS, now()), certificates.make(HOSTS, now())
         tls = serving.context()
-        mounted = Mounted(tmp_path, tls)
+        mounted = Mounted(tmp_path, tls, now)
         with pytest.raises(InvalidInputError, match=r"tls\.crt"):
             mounted.load()
         write(tmp_path, first.chain, first.key)
@@ -162,6 +162,34 @@ def test_a_mounted_certificate_is_taken_when_it_changes(tmp_path: Path) -> None:
             looking.cancel()
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("age", "problem"),
+    [
+        pytest.param(LIFETIME + timedelta(days=1), "the certificate expired at", id="expired"),
+        pytest.param(-timedelta(days=1), "the certificate is not valid before", id="not valid yet"),
+    ],
+)
+def test_a_mounted_certificate_that_is_not_valid_does_not_replace_a_valid_one(
+    age: timedelta, problem: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    valid, wrong = certificates.make(HOSTS, now()), certificates.make(HOSTS, now() - age)
+    write(tmp_path, valid.chain, valid.key)
+    mounted = Mounted(tmp_path, serving.context(), now)
+    assert mounted.load()
+    write(tmp_path, wrong.chain, wrong.key)
+    with pytest.raises(InvalidInputError, match=f"{problem} .*; the former one is used until"):
+        mounted.load()
+    assert mounted.not_after == certificates.not_after(valid.chain)
+    # Without a valid one it is used, so that the API server reports the reason, too.
+    alone = Mounted(tmp_path, serving.context(), now)
+    assert alone.load()
+    assert problem in caplog.text
+    assert alone.check(now()).ok == (problem != "the certificate expired at")
+    write(tmp_path, valid.chain, valid.key)
+    assert alone.load()
+    assert alone.check(now()).ok
 
 
 async def until_trusted(port: int, authorities: str) -> None:

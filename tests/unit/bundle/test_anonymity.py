@@ -21,6 +21,7 @@ from netdra.cli.support_objects import KINDS
 from netdra.cli.why_objects import WORKLOADS
 from netdra.doctor.diagnosis import Diagnosis
 from netdra.model.inventory import Inventory
+from netdra.node.claims.store import PreparedClaim
 from tests.unit.bundle.canaries import filled, in_turn
 
 LETTERS = st.text("bcdfghjklmnpqrstvwz", min_size=5, max_size=9)
@@ -75,7 +76,7 @@ def test_no_canary_in_any_text_of_an_object_remains(words: list[str], kind: Any)
         assert value not in bundle, value
 
 
-@pytest.mark.parametrize("kind", [Saved, Inventory, Diagnosis])
+@pytest.mark.parametrize("kind", [Saved, PreparedClaim, Inventory, Diagnosis])
 @given(words=st.lists(CANARIES, min_size=1, max_size=2, unique=True))
 @settings(max_examples=10, deadline=None)
 def test_no_canary_of_a_node_or_of_a_check_remains(kind: Any, words: list[str]) -> None:
