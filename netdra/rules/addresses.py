@@ -18,8 +18,6 @@ from netdra.rules.networks import host_local
 
 IPAM_PLUGINS = ("dhcp", "host-local", "network", "slaac", "static", "whereabouts")
 """Those that are known; a type that is almost one of them is a mistake."""
-ADD_ROUTES = "add routes: the networks behind it, as [{dst: 10.0.0.0/8}]"
-"""The hint for a gateway that no value of it makes useful."""
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _POINT_TO_POINT = 2
@@ -30,6 +28,8 @@ class _Remark(NamedTuple):
     what: str
     hint: str
     path: Path
+    decided_by_values: bool = True
+    """Whether other addresses would do; else the author of the topology must change it."""
 
 
 class _Placed(NamedTuple):
@@ -42,8 +42,13 @@ class _Placed(NamedTuple):
     path: Path
 
 
-def unwise(topology: NetworkTopology) -> Iterator[Finding]:
-    """The addresses and routes of a topology's steps that are unlikely to work as meant."""
+def unwise(topology: NetworkTopology, *, of_values: bool = False) -> Iterator[Finding]:
+    """The addresses and routes of a topology's steps that are unlikely to work as meant.
+
+    Args:
+        topology: the topology, as it is written or with the values of a claim.
+        of_values: only those with which other values would work.
+    """
     for at, step in enumerate(topology.spec.steps):
         for path in () if step.default_route else _first_defaults(step.config):
             what = "the default route comes before that of eth0: the pod reaches the cluster's services through it"
@@ -57,7 +62,8 @@ def unwise(topology: NetworkTopology) -> Iterator[Finding]:
         if meant:
             remarks.append(_Remark(f'IPAM plugin "{kind}" is unknown', f'did you mean "{meant}"?', ("type",)))
         for remark in remarks:
-            yield _finding(topology, at, remark._replace(path=("ipam", *remark.path)))
+            if remark.decided_by_values or not of_values:
+                yield _finding(topology, at, remark._replace(path=("ipam", *remark.path)))
 
 
 def _finding(topology: NetworkTopology, at: int, remark: _Remark) -> Finding:
@@ -177,7 +183,9 @@ def _static(ipam: Mapping[str, Any]) -> Iterator[_Remark]:
         elif gateway not in interface.network:
             yield _outside("gateway", gateway, [interface.network], (*place, "gateway"))
         elif not ipam.get("routes"):
-            yield _Remark(f"gateway {gateway} has no effect without routes", ADD_ROUTES, (*place, "gateway"))
+            what = f"gateway {gateway} has no effect without routes"
+            hint = "add routes: the networks behind it, as [{dst: 10.0.0.0/8}]"
+            yield _Remark(what, hint, (*place, "gateway"), decided_by_values=False)
     yield from _routes(ipam, networks if is_whole else [])
 
 

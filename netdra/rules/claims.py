@@ -162,8 +162,8 @@ def check_addresses(
     for topology in topologies if given else ():
         known = {finding.what for finding in addresses.unwise(topology)}
         for bound in _bound(claim, topology, given):
-            for finding in addresses.unwise(bound.topology):
-                if finding.what not in known and finding.hint != addresses.ADD_ROUTES:
+            for finding in addresses.unwise(bound.topology, of_values=True):
+                if finding.what not in known:
                     known.add(finding.what)
                     yield Finding(f"{named}{bound.pod}: {finding.what}", finding.hint, given[0].path)
 

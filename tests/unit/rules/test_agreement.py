@@ -60,6 +60,7 @@ RIGHT: dict[str, dict[str, Any]] = {
         "links": [{"name": "{{ a.interfaceName }}"}, {"name": "{{ b.interfaceName }}"}],
     },
     "vlan": {"id": 7, "master": "{{ a.interfaceName }}"},
+    "vrf": {"vrfname": "blue", "table": 100},
 }
 AS_IT_MUST = {"name", "ipam", "dns", "args", "capabilities", "runtimeConfig", "deviceID", "logFile", "dataDir"}
 
