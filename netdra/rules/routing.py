@@ -7,7 +7,7 @@ references are skipped. Pure.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from netdra.model import texts
@@ -32,11 +32,16 @@ def check(step: PlannedStep) -> Iterator[Finding]:
     yield from _arp(step)
 
 
-def check_vrf(step: PlannedStep) -> Iterator[Finding]:
-    """The errors in the names and the table of a vrf step that its schema cannot state."""
+def check_vrf(step: PlannedStep, name_of: Callable[[str], str]) -> Iterator[Finding]:
+    """The errors in the names and the table of a vrf step that its schema cannot state.
+
+    Args:
+        step: the step.
+        name_of: as of `values.check_values`.
+    """
     name = step.config.get("vrfname")
-    if name in ("", step.if_name):
-        what = "an empty name" if not name else f'the name of the step\'s own interface, "{name}"'
+    if name == "" or (isinstance(name, str) and name_of(name) == step.if_name):
+        what = "an empty name" if not name else f'the name of the step\'s own interface, "{step.if_name}"'
         yield Finding(f"vrfname is {what}", "set vrfname, e.g. blue", ("config", "vrfname"))
     if step.config.get("table") in _SHARED_TABLES:
         yield Finding(f"table {step.config['table']} is not one for a VRF", "use another table", ("config", "table"))

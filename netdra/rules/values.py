@@ -62,7 +62,7 @@ def check_values(step: PlannedStep, name_of: Callable[[str], str]) -> Iterator[F
     elif step.type == "bond":
         yield from _bond(step, name_of)
     elif step.type == "vrf":
-        yield from routing.check_vrf(step)
+        yield from routing.check_vrf(step, name_of)
     keys = _MOVERS.get(step.type, ())
     stands = step.device is not None or any(step.config.get(key) for key in keys)
     if step.depend_on and keys and step.execution == "Builtin" and not stands:
