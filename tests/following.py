@@ -346,6 +346,25 @@ def _exclude_nothing(value: Value, path: Place, _: re.Match[str]) -> bool:
     return True
 
 
+def _permit_namespace(value: Value, path: Place, _: re.Match[str]) -> bool:
+    value["spec"]["namespaces"].append(holder(value, path)[path[-1]]["namespace"])
+    return True
+
+
+def _give(**values: Value) -> Callable[[Value, Place, re.Match[str]], bool]:
+    """Sets values of a topology's parameters in a claim's configuration at the place."""
+
+    def act(value: Value, path: Place, _: re.Match[str]) -> bool:
+        there = holder(value, path)[path[-1]]
+        given = there.get("opaque", {}).get("parameters", {}).get("values") if isinstance(there, dict) else None
+        if given is None:
+            return False
+        given.update(values)
+        return True
+
+    return act
+
+
 _RULES: tuple[tuple[re.Pattern[str], Callable[[Value, Place, re.Match[str]], bool]], ...] = (
     (re.compile(r'set deviceClassName of request "(?P<name>[^"]+)" to "(?P<meant>[^"]+)"\Z'), _write_class),
     (re.compile(r'rename the request to "(?P<meant>[^"]+)", or remove it\Z'), _rename_request),
@@ -438,6 +457,11 @@ _RULES: tuple[tuple[re.Pattern[str], Callable[[Value, Place, re.Match[str]], boo
     (re.compile(r"; move it to the step of the device that this one stands on\Z"), _move_keep),
     (re.compile(r"; add selector\.cel, or the steps that it depends on\Z"), _add(selector={"cel": "true"})),
     (re.compile(r"; list each address in only one range\Z"), _keep_one_range),
+    (re.compile(r"; set allowHostAddresses: true\Z"), _set_exposure("allowHostAddresses", new=True)),
+    (re.compile(r"; add it to namespaces, or change the reservation\Z"), _permit_namespace),
+    (re.compile(r"; use another address in one of the claims\Z"), _give(address="10.77.0.99/24")),
+    (re.compile(r"; use an address between them\Z"), _give(address="10.77.0.99/24")),
+    (re.compile(r"; use an address of it\Z"), _give(router="10.77.0.1")),
 )
 
 

@@ -19,7 +19,7 @@ from tests import following, validation
 
 TESTS = Path(__file__).parents[2]
 UNFOLLOWED: dict[str, dict[str, list[str]]] = yaml.safe_load((TESTS / "unfollowed.yaml").read_text())
-MOST_UNFOLLOWED = 635
+MOST_UNFOLLOWED = 634
 """Lower it with each hint that gets a case."""
 FEWEST_FOLLOWED = 208
 
