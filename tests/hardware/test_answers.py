@@ -11,18 +11,15 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import pytest
 
 from netdra.chain.check import check
-from netdra.chain.report import AttachTemporaryError
 from netdra.chain.site import open_pod
 from netdra.kernel import link
-from netdra.kernel.netns import Namespace
 from netdra.model.plan import Plan, PlannedStep
 from testbed.waiting import until
 from tests import draws
@@ -30,7 +27,6 @@ from tests.hardware import wire
 from tests.hardware.node import PATIENCE, PF, ip, up
 from tests.hardware.pods import Pod, allocated
 from tests.hardware.test_steps_bond import MAILBOX, SILENCE
-from tests.kernel.chain.routers import answering
 from tests.plans import plan, step
 
 EXAMPLES = draws.count(1, 25)
@@ -42,8 +38,6 @@ down, until it was up for some seconds."""
 PODS = 4
 MOVES = 2
 VLAN = 7
-ROUTED = 8
-"""The VLAN of a router that gives addresses; `check` would report them in networks with other addresses."""
 ROOTS = ("vf", "bond", "macvlan on PF", "ipvlan on PF")
 
 
@@ -58,7 +52,6 @@ class Network:
         pf: the number of the PF; a bond has one VF of each.
         addresses: of the uppermost interface, with their prefix lengths.
         by_ipam: whether the uppermost step has the addresses; else a step for tuning.
-        by_router: whether a router gives the address; then `addresses` are empty until the pod is attached.
         follows_member: whether a bond has the MAC of its active member.
     """
 
@@ -68,13 +61,7 @@ class Network:
     pf: int
     addresses: tuple[str, ...]
     by_ipam: bool
-    by_router: bool
     follows_member: bool
-
-    @property
-    def vlan(self) -> int:
-        """The VLAN, 0 for none."""
-        return (ROUTED if self.by_router else VLAN) * ("vlan" in self.uppers)
 
     @property
     def hosts(self) -> set[str]:
@@ -96,11 +83,10 @@ class Draw:
     def network(self, number: int, former: Network | None = None, root: str = "") -> Network:
         """A network, with the addresses of a former one if it is given."""
         root = root or self.source.choice(ROOTS)
-        by_router = former is None and self.source.random() < 0.25
-        is_tagged = "vlan" in former.uppers if former else by_router or self.source.random() < 0.5
+        is_tagged = "vlan" in former.uppers if former else self.source.random() < 0.5
         root = TAGGED.get(root, root) if is_tagged else root
         uppers = ["vlan"] if is_tagged else []
-        if root in ("vf", "bond") and not by_router:
+        if root in ("vf", "bond"):
             uppers += self.source.choice(([], ["ipvlan"]))
         top = (*root.split(" on ")[:1], *uppers)[-1]
         return Network(
@@ -108,9 +94,8 @@ class Draw:
             uppers=tuple(uppers),
             number=number,
             pf=ON_PF.get(root, self.source.randrange(2)),
-            addresses=former.addresses if former else () if by_router else self._addresses(is_tagged=is_tagged),
-            by_ipam=by_router or top == "ipvlan" or self.source.random() < 0.5,  # the program requires it
-            by_router=by_router,
+            addresses=former.addresses if former else self._addresses(is_tagged=is_tagged),
+            by_ipam=top == "ipvlan" or self.source.random() < 0.5,  # the program requires it
             follows_member=self.source.random() < 0.5,
         )
 
@@ -123,8 +108,7 @@ class Draw:
 def planned(network: Network, pfs: tuple[PF, ...]) -> Plan:
     """The plan of a network."""
     kind, _, on_pf = network.root.partition(" on ")
-    given: dict[str, Any] = {"type": "static", "addresses": [{"address": text} for text in network.addresses]}
-    ipam = {"ipam": {"type": "slaac", "timeoutSeconds": 60} if network.by_router else given}
+    ipam = {"ipam": {"type": "static", "addresses": [{"address": text} for text in network.addresses]}}
     if on_pf:
         pf = pfs[network.pf]
         steps = [step("root", kind, "net1", {"master": pf.name, "mode": MODES[kind]}, device=allocated(pf))]
@@ -138,7 +122,7 @@ def planned(network: Network, pfs: tuple[PF, ...]) -> Plan:
     for at, upper in enumerate(network.uppers):
         below = steps[-1]
         config: dict[str, Any] = {"master": below.if_name}
-        config |= {"id": network.vlan} if upper == "vlan" else {"mode": MODES[upper], "linkInContainer": True}
+        config |= {"id": VLAN} if upper == "vlan" else {"mode": MODES[upper], "linkInContainer": True}
         steps.append(step(f"upper{at}", upper, f"{upper}0", config, after=[below.name]))
     top = steps[-1]
     if network.by_ipam:
@@ -186,15 +170,6 @@ class Attached:
             return link.get(space.sock, member).lacks_carrier
 
 
-def is_attached(pod: Pod, made: Plan) -> bool:
-    """Attach a pod; False if it is to be tried again, as the kubelet does: a VF whose PF has no link takes no VLAN."""
-    try:
-        pod.attach(made)
-    except AttachTemporaryError:
-        return False
-    return True
-
-
 def assert_survives(attached: Attached, lost: int, asker: wire.Asker) -> None:
     """A bond uses its other member when a PF has lost its link; others on that PF do not answer, and check agrees.
 
@@ -219,14 +194,11 @@ BREAKS: Mapping[str, Callable[[Attached], tuple[str, ...]]] = {
 
 
 @pytest.fixture
-def peer(pfs: tuple[PF, ...], new_netns: Callable[[], str]) -> Iterator[str]:
-    """Another machine on the wire of both PFs, with and without VLANs, on one of which it is a router."""
+def peer(pfs: tuple[PF, ...], new_netns: Callable[[], str]) -> str:
+    """Another machine on the wire of both PFs, with and without a VLAN."""
     netns = new_netns()
-    wire.put(netns, {vlan: (f"10.60.{vlan}.1/24", f"2001:db8:60:f{vlan}::1/64") for vlan in (0, VLAN, ROUTED)})
-    with ExitStack() as router, Namespace.open(f"/run/netns/{netns}") as space:
-        advertised = answering(wire.name(ROUTED), f"2001:db8:60:f{ROUTED}::/64")
-        space.run(lambda: router.enter_context(advertised))
-        yield netns
+    wire.put(netns, {vlan: (f"10.60.{vlan}.1/24", f"2001:db8:60:f{vlan}::1/64") for vlan in (0, VLAN)})
+    return netns
 
 
 @pytest.mark.repeats
@@ -238,12 +210,10 @@ def test_every_address_answers_after_an_attach_a_lost_link_and_a_move_and_check_
     draw = Draw(source)
 
     def attach(network: Network) -> Attached:
-        wire.outdate(peer, network.hosts, network.vlan)
+        wire.outdate(peer, network.hosts, VLAN if "vlan" in network.uppers else 0)
         made, pod = planned(network, pfs), new_pod()
-        until(lambda: is_attached(pod, made), "the VF to accept its VLAN", seconds=PATIENCE)
-        inside = pod.addresses(made.steps[-1].if_name)
-        assert network.by_router or inside == {*network.addresses}, network
-        return Attached(pod, replace(network, addresses=tuple(inside)), made)
+        pod.attach(made)
+        return Attached(pod, network, made)
 
     def assert_answers(pods: list[Attached], seconds: float = wire.SOON) -> None:
         for each in pods:
@@ -264,8 +234,7 @@ def test_every_address_answers_after_an_attach_a_lost_link_and_a_move_and_check_
             up(pfs[lost].name)
         assert_answers(pods)
 
-        movable = [at for at, each in enumerate(pods) if not each.network.by_router]
-        for number, at in enumerate(source.sample(movable, min(MOVES, len(movable))), PODS):
+        for number, at in enumerate(source.sample(range(PODS), MOVES), PODS):
             assert pods[at].pod.detach().is_clean
             pods[at] = attach(draw.network(number, former=pods[at].network))
             assert_answers([pods[at]])
