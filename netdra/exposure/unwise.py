@@ -60,6 +60,7 @@ def warnings(policy: DeviceExposurePolicy, rivals: Rivals = NO_RIVALS) -> Iterat
         yield Finding(what, path=(*_EXPOSURE, "allowHostUse"))
     yield from _in_bits(exposure)
     yield from _lost(exposure)
+    yield from _kept_in_vain(exposure)
     yield from _pooled(policy.spec.selector.cel, exposure)
     yield from _moved(exposure)
     yield from _never_had(exposure)
@@ -103,7 +104,12 @@ def _lost(exposure: Exposure) -> Iterator[Finding]:
             "in the pod unless a step adds one"
         )
         yield Finding(what, "add keep: [addresses, routes]", (*_EXPOSURE, allowed[0]))
-    if not allowed and (kept := [kind for kind in exposure.keep if kind != "mtu"]):
+
+
+def _kept_in_vain(exposure: Exposure) -> Iterator[Finding]:
+    """Parts of a node's configuration that no offered device can have."""
+    kept = [kind for kind in exposure.keep if kind != "mtu"]
+    if kept and not (exposure.allow_host_addresses or exposure.allow_host_use):
         what = (
             f"keep: [{', '.join(kept)}] has no effect: without allowHostAddresses, an interface with addresses or "
             "routes on the node is not offered"

@@ -44,8 +44,9 @@ def warnings(new: NetworkTopology, world: World, in_time: Callable[[], bool]) ->
     yield from _unchecked(new, schemas)
     yield from check_unwise(new)
     yield from addresses.unwise(new)
-    if not any(policy.spec.exposure is not None and policy.spec.exposure.keep for policy in world.policies.values()):
-        yield from addresses.unreached(new)
+    exposed = [policy.spec.exposure for policy in world.policies.values() if policy.spec.exposure is not None]
+    # Without any policy it is unknown what those of the cluster permit.
+    yield from addresses.unreached(new, may_keep=not exposed or any(entry.keep for entry in exposed))
     for at, step in enumerate(new.spec.steps):
         why = single_vf(step.selector.cel, world.policies.values()) if step.selector is not None else ""
         if why:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from netdra.model import suggestions
 from netdra.model.findings import Finding, Path, about
+from netdra.model.kept import KEEPING_TYPES
 from netdra.model.topology import BUILTIN_TYPES, NetworkTopology
 from netdra.rules.networks import host_local
 
@@ -72,12 +73,14 @@ def _finding(topology: NetworkTopology, at: int, remark: _Remark) -> Finding:
     return about(topology.name, topology.spec.steps[at].name, remark.what, hint=remark.hint, path=path)
 
 
-def unreached(topology: NetworkTopology) -> Iterator[Finding]:
+def unreached(topology: NetworkTopology, *, may_keep: bool) -> Iterator[Finding]:
     """Routes of `tuning` whose gateway is in no network of the pod, where the topology shows all of its addresses.
 
-    Devices may keep addresses that they have on the node: the caller sees whether a policy permits that.
+    Args:
+        topology: the topology.
+        may_keep: whether a policy may let devices keep the addresses that they have on the node.
     """
-    reached = _reached(topology)
+    reached = None if may_keep and _can_keep(topology) else _reached(topology)
     for at, step in enumerate(topology.spec.steps if reached else ()):
         for place, route in _listed(step.config, "routes") if step.type == "tuning" else ():
             key = "gateway" if "gateway" in route else "gw"
@@ -89,13 +92,21 @@ def unreached(topology: NetworkTopology) -> Iterator[Finding]:
                 yield _finding(topology, at, _outside("gateway", gateway, same, (*place, key)))
 
 
+def _can_keep(topology: NetworkTopology) -> bool:
+    """Whether a policy's `keep` applies to a step: not to one with `keep` or `ipam`, nor to a member of a bond."""
+    steps = topology.spec.steps
+    members = {name for step in steps if step.type == "bond" for name in step.depend_on}
+    roots = (step for step in steps if step.is_root and step.name not in members)
+    return any(step.type in KEEPING_TYPES and step.keep is None and "ipam" not in step.config for step in roots)
+
+
 def _reached(topology: NetworkTopology) -> list[_Network] | None:
     """The networks that the steps put the pod into; None if other programs or values decide that."""
     networks: list[_Network] = []
     for step in topology.spec.steps:
         ipam = step.config.get("ipam", {"type": "static"})
         is_static = isinstance(ipam, Mapping) and ipam.get("type") == "static"
-        if step.plugin not in BUILTIN_TYPES or not is_static or step.neutron is not None or step.config.get("keep"):
+        if step.plugin not in BUILTIN_TYPES or not is_static or step.neutron is not None or step.keep:
             return None
         given = step.config.get("addresses") if step.type == "tuning" else None
         texts = [*(given if isinstance(given, list | tuple) else ()), *_of_ipam(ipam)]
@@ -143,10 +154,9 @@ def default_routes(topology: NetworkTopology) -> Iterator[Finding]:
 
 def _first_defaults(config: Mapping[str, Any]) -> Iterator[Path]:
     """Where the routes of a config are default routes that come before that of `eth0`."""
-    listed = config.get("routes")
-    for at, entry in enumerate(listed if isinstance(listed, list | tuple) else ()):
-        if isinstance(entry, Mapping) and _is_first_default(entry):
-            yield ("routes", at, "destination" if "destination" in entry else "dst")
+    for place, entry in _listed(config, "routes"):
+        if _is_first_default(entry):
+            yield (*place, "destination" if "destination" in entry else "dst")
 
 
 def _is_first_default(route: Mapping[str, Any]) -> bool:
@@ -285,11 +295,7 @@ def _routes(ipam: Mapping[str, Any], networks: Sequence[_Network]) -> Iterator[_
     Args:
         networks: those that the pod has an address in; none if they are not all known.
     """
-    listed = ipam.get("routes")
-    for at, entry in enumerate(listed if isinstance(listed, list | tuple) else ()):
-        if not isinstance(entry, Mapping):
-            continue
-        place = ("routes", at)
+    for place, entry in _listed(ipam, "routes"):
         network, host = _network(entry.get("dst"))
         gateway = _address(entry.get("gw"))
         if network is not None and host:

@@ -165,9 +165,10 @@ class Carriers:
 
     async def _closes_in(self, seconds: float, work: _Followed) -> bool:
         """Wait, no longer than until an interface has its carrier again; whether the daemon ends meanwhile."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(work.is_new.wait(), seconds)
-        work.is_new.clear()
+        if not self._closing:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(work.is_new.wait(), seconds)
+            work.is_new.clear()
         return self._closing
 
     def _report_silent(

@@ -9,7 +9,7 @@ import pytest
 
 from netdra.model import documents
 from netdra.model.topology import NetworkTopology
-from netdra.rules.addresses import default_routes, unwise
+from netdra.rules.addresses import default_routes, unreached, unwise
 from netdra.rules.topologies import check_topology
 from tests.builders import with_config
 from tests.documents import TOPOLOGIES
@@ -80,3 +80,37 @@ def test_the_topologies_of_the_chaining_document_are_accepted_as_they_are_writte
     assert not [*check_topology(document, ()), *default_routes(document)]
     (found,) = [finding for finding in unwise(document) if "eth0" in finding.what]
     assert "comes before that of eth0" in found.what
+
+
+TUNED = "{name: tune, type: tuning, dependOn: [%s], config: {addresses: [10.0.0.5/24], routes: [%s]}}"
+OUTSIDE = "{destination: 10.9.0.0/16, gateway: 10.7.0.1}"
+BOND = """
+- {name: a, type: sriov}
+- {name: b, type: sriov}
+- {name: both, type: bond, dependOn: [a, b]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("steps", "may_keep", "warned"),
+    [
+        ("- {name: nic, type: sriov}\n- " + TUNED % ("nic", OUTSIDE), False, True),
+        ("- {name: nic, type: sriov}\n- " + TUNED % ("nic", OUTSIDE), True, False),
+        (BOND + "- " + TUNED % ("both", OUTSIDE), True, True),
+        ("- {name: nic, type: sriov, keep: [addresses]}\n- " + TUNED % ("nic", OUTSIDE), False, False),
+        ("- {name: nic, type: sriov, config: {ipam: {type: dhcp}}}\n- " + TUNED % ("nic", OUTSIDE), False, False),
+        ("- {name: nic, type: sriov}\n- " + TUNED % ("nic", "{dst: 10.9.0.0/16, gw: 10.0.0.1}"), False, False),
+        ("- {name: nic, type: sriov}\n- " + TUNED % ("nic", OUTSIDE.replace("}", ", onlink: true}")), False, False),
+        ("- {name: nic, type: sriov}\n- " + TUNED % ("nic", "{dst: 10.7.0.0/24}, " + OUTSIDE), False, False),
+    ],
+    ids=["outside", "kept-perhaps", "bond", "kept", "lease", "inside", "onlink", "on-the-link"],
+)
+def test_a_route_by_a_gateway_that_no_address_reaches_is_warned_of_if_no_other_address_is_possible(
+    topology: Callable[..., NetworkTopology], steps: str, may_keep: bool, warned: bool
+) -> None:
+    found = [finding.what for finding in unreached(topology(steps), may_keep=may_keep)]
+    assert (
+        found
+        == ['NetworkTopology "net", step "tune": gateway 10.7.0.1 is not in 10.0.0.0/24, so it cannot be reached']
+        * warned
+    )
