@@ -5,7 +5,7 @@ Called by `netdra.exposure.expose` for each NIC that is new or has changed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from netdra.exposure import facts
 from netdra.exposure.counters import Persona, charge
@@ -87,6 +87,7 @@ def assemble(
     pooled = _lanes_of_vfs(nic, chosen, lanes) if lanes else {}
     for offer, personas in zip(nic.members, chosen, strict=True):
         identity = offer.interface.identity
+        sharers = _gid_sharers(personas)
         for persona in personas:
             published, cut = facts.of_device(
                 offer.facts,
@@ -97,7 +98,7 @@ def assemble(
             )
             capacity = _capacity(persona, charges.bandwidth.get(persona.name))
             room = MAX_ATTRIBUTES_AND_CAPACITIES - len(published) - len(capacity)
-            gids = gids_of(offer.interface, persona.template) if GIDS not in capacity else None
+            gids = gids_of(offer.interface, persona.template, sharers) if GIDS not in capacity else None
             if gids is not None and room:
                 capacity, room = {**capacity, GIDS: gids}, room - 1
             elif gids is not None:
@@ -208,18 +209,33 @@ def _capacity(persona: Persona, bandwidth: int | None) -> Mapping[str, DeviceCap
     return {**capacity, BANDWIDTH: DeviceCapacity(value=str(bandwidth), request_policy=policy)}
 
 
-def gids_of(interface: Interface, template: Template) -> DeviceCapacity | None:
+def gids_of(interface: Interface, template: Template, sharers: int = 1) -> DeviceCapacity | None:
     """The GIDs that the claims of a shared device can have together; None for a device without RoCE.
 
     An interface that stands on the device has an IPv4 address and a link-local one of IPv6 at least, and each takes an
     entry for each version of RoCE. So do the addresses of the device itself, which the host keeps. In the mode
     "exclusive" no pod shares an RDMA device.
+
+    Args:
+        interface: the device's.
+        template: the persona's.
+        sharers: how many devices of the interface divide its table, this one included.
     """
     each = FAMILIES * interface.gid_versions
-    if not template.shared or template.lanes or interface.rdma_mode == "exclusive" or interface.gid_entries < 2 * each:
+    left = (interface.gid_entries - each) // max(1, sharers)
+    if not template.shared or template.lanes or interface.rdma_mode == "exclusive" or not each or left < each:
         return None
-    left = interface.gid_entries - each
-    return DeviceCapacity(value=str(left), request_policy=CapacityRequestPolicy(default=str(each))) if each else None
+    return DeviceCapacity(value=str(left), request_policy=CapacityRequestPolicy(default=str(each)))
+
+
+def _gid_sharers(personas: Iterable[Persona]) -> int:
+    """How many shared personas of an interface can be allocated at one time: one of each exclusion group.
+
+    Capacities are not common to several devices, so each of these personas has a part of the GID table. A policy that
+    states its own amount is not counted.
+    """
+    counted = [persona for persona in personas if persona.template.shared and GIDS not in persona.template.capacity]
+    return len({persona.template.group or persona.name for persona in counted})
 
 
 def _taints(root: Interface, interface: Interface) -> tuple[DeviceTaint, ...]:

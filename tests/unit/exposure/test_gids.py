@@ -49,6 +49,29 @@ def test_a_shared_device_with_roce_has_the_gids_that_the_host_does_not_need(
     assert found.problems == ()
 
 
+@pytest.mark.parametrize(
+    ("second", "expected"),
+    [
+        ({}, {"ens1-one": "62", "ens1-two": "62"}),
+        ({"exclusionGroup": "rx-handler"}, {"ens1-one": "124", "ens1-two": "124"}),
+        ({"capacity": OWN}, {"ens1-one": "124", "ens1-two": "40"}),
+    ],
+    ids=["both-at-once", "one-group", "own-amount"],
+)
+def test_shared_devices_of_a_nic_that_can_be_allocated_at_once_divide_its_gid_table(
+    second: dict[str, Any], expected: dict[str, str]
+) -> None:
+    ports = {"ports": {"value": "64", "requestPolicy": {"default": "1"}}}
+    both = {"allowMultipleAllocations": True, "capacity": ports}
+    group = {name: value for name, value in second.items() if name == "exclusionGroup"}
+    one = policy("one", "true", supportedCNIPlugins=[{"name": "macvlan"}], deviceNameSuffix="-one", **both | group)
+    two = policy("two", "true", supportedCNIPlugins=[{"name": "vlan"}], deviceNameSuffix="-two", **both | second)
+
+    found = expose(inventory(pf("ens1", gid_entries=128, gid_versions=2, rdma_mode="shared")), [one, two])
+
+    assert {device.name: device.capacity["dra.networking/gids"].value for device in found.devices} == expected
+
+
 @pytest.mark.parametrize("bandwidth", [False, True])
 def test_gids_that_a_full_device_has_no_place_for_are_reported(bandwidth: bool) -> None:
     ports = {"ports": {"value": "64", "requestPolicy": {"default": "1"}}}
