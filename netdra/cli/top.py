@@ -69,8 +69,9 @@ def command(
 ) -> None:
     """Show how many network devices are allocated and free, by node, by DeviceClass and by PF, with their bandwidth.
 
-    A shared device counts as allocated if a claim consumes a part of it. Tainted devices are not free. The bandwidth of
-    a PF is that of its link. The cluster is read with your rights; nothing is written.
+    A shared device counts as allocated if a claim consumes a part of it, and as free while another claim can get a
+    part. Tainted devices are not free. The bandwidth of a PF is that of its link. The cluster is read with your rights;
+    nothing is written.
 
     With --watch, a dashboard shows what is wrong now, with the next step, the nodes, and the addresses of PodNetworks.
     Its last line shows the keys.

@@ -5,7 +5,7 @@ Printed by `netdra get` and `netdra top`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 
 import msgspec
@@ -15,6 +15,7 @@ from netdra.model.claim import DeviceClaim, DeviceRequest, ExactDeviceRequest, R
 from netdra.model.errors import InvalidInputError
 from netdra.model.meta import ObjectMeta
 from netdra.model.names import BANDWIDTH, DRIVER, network_of, network_of_class, qualified
+from netdra.model.resource import Device, DeviceCapacity, QuantityText
 from netdra.slices.allocator import Allocator, claim_key
 from netdra.slices.allocator.alike import grouped, matching
 from netdra.slices.allocator.pools import Candidate
@@ -107,7 +108,8 @@ class UseCount(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     Attributes:
         name: the node, or the PF as `<node>/<interface>`.
-        devices, allocated, free, tainted: the number of devices; a shared device is allocated if a claim has a share.
+        devices, allocated, free, tainted: the number of devices. A shared device is allocated if a claim has a share,
+            and free as well while another claim can get one.
         bandwidth: the bandwidth of the links in Mbit/s, 0 if unknown.
         allocated_bandwidth: the part of it that claims have.
     """
@@ -149,7 +151,7 @@ def _use(cluster: ClusterState, name: str, devices: Sequence[DeviceInSlice]) -> 
         name=name,
         devices=len(devices),
         allocated=len(held),
-        free=len(devices) - len(held) - len(tainted),
+        free=sum(_has_room(cluster, _id(found), found.device) for found in devices),
         tainted=len(tainted),
         bandwidth=sum(links.values()),
         allocated_bandwidth=int(sum(_consumed(cluster, found) for found in held)),
@@ -158,6 +160,44 @@ def _use(cluster: ClusterState, name: str, devices: Sequence[DeviceInSlice]) -> 
 
 def _id(found: DeviceInSlice) -> DeviceId:
     return found.pool, found.device.name
+
+
+def _has_room(cluster: ClusterState, key: DeviceId, device: Device) -> bool:
+    """Whether another claim can get a device, or a share of the default size."""
+    if device.blocking_taints:
+        return False
+    if key not in cluster.holders:
+        return True
+    if not device.allow_multiple_allocations:
+        return False
+    shares = [*_shares(cluster, key)]
+    return all(
+        sum(_amounts(shares, name), _share(capacity)) <= quantity.parse(capacity.value)
+        for name, capacity in device.capacity.items()
+    )
+
+
+def _share(capacity: DeviceCapacity) -> Decimal:
+    """The amount that a claim gets if it does not request one: all of it without a policy (KEP-5075)."""
+    policy = capacity.request_policy
+    return quantity.parse(policy.default if policy is not None and policy.default else capacity.value)
+
+
+def _shares(cluster: ClusterState, key: DeviceId) -> Iterator[Mapping[str, QuantityText]]:
+    """What claims consume of a shared device, by capacity."""
+    for claim in cluster.holders.get(key, ()):
+        allocation = claim.status.allocation
+        for result in allocation.devices.results if allocation is not None else ():
+            if (result.pool, result.device) == key:
+                yield result.consumed_capacity
+
+
+def _amounts(shares: Iterable[Mapping[str, QuantityText]], name: str) -> Iterator[Decimal]:
+    """What shares consume of a capacity, which is written with the driver's domain or without."""
+    short = name.removeprefix(f"{DRIVER}/")
+    for share in shares:
+        if amount := share.get(qualified(short)) or share.get(short):
+            yield quantity.parse(amount)
 
 
 def _link(cluster: ClusterState, found: DeviceInSlice) -> int:
@@ -174,15 +214,7 @@ def _consumed(cluster: ClusterState, found: DeviceInSlice) -> Decimal:
         if capacity is not None:
             return quantity.parse(capacity.value)
         return Decimal(_link(cluster, found)) if found.attribute("type") != "vf" else Decimal(0)
-    shares = (
-        result.consumed_capacity
-        for claim in cluster.holders.get(_id(found), ())
-        if claim.status.allocation is not None
-        for result in claim.status.allocation.devices.results
-        if (result.pool, result.device) == _id(found)
-    )
-    amounts = (share.get(qualified(BANDWIDTH)) or share.get(BANDWIDTH) for share in shares)
-    return sum((quantity.parse(amount) for amount in amounts if amount is not None), Decimal(0))
+    return sum(_amounts(_shares(cluster, _id(found)), BANDWIDTH), Decimal(0))
 
 
 class ClassUse(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -284,7 +316,7 @@ def _class_use(cluster: ClusterState, name: str, candidates: Sequence[Candidate]
         device_class=name,
         devices=len(candidates),
         allocated=len(held),
-        free=len(candidates) - len(held) - len(tainted),
+        free=sum(_has_room(cluster, entry.key[1:], entry.device) for entry in candidates),
         tainted=len(tainted),
         nodes=len({entry.slice.node_name for entry in candidates}),
     )

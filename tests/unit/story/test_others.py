@@ -158,6 +158,30 @@ def test_free_devices_are_counted_by_node_class_and_pf() -> None:
     assert [*class_uses(STATE)] == [ClassUse(device_class="fast-nic", devices=2, allocated=1, free=1, nodes=1)]
 
 
+@pytest.mark.parametrize(
+    ("consumed", "policy", "free"),
+    [("1", "{default: '1'}", 1), ("3", "{default: '1'}", 0), ("3", "{default: '0'}", 1), ("1", "", 0)],
+    ids=["room", "full", "without-default", "whole"],
+)
+@pytest.mark.parametrize("domain", ["", "dra.networking/"])
+def test_a_shared_device_is_free_while_another_claim_can_get_a_part(
+    consumed: str, policy: str, free: int, domain: str
+) -> None:
+    requests = f", requestPolicy: {policy}" if policy else ""
+    shared = (
+        f"allowMultipleAllocations: true\n    capacity: {{{domain}pods: {{value: '3'{requests}}}}}\n    attributes:"
+    )
+    share = f"device: eth0, shareID: '7', consumedCapacity: {{dra.networking/pods: '{consumed}'}}}}"
+    state = cluster(
+        TOPOLOGY,
+        NODES,
+        slices("eth0").replace("attributes:", shared),
+        claim("net", "eth0").replace("device: eth0}", share),
+    )
+    assert [(use.allocated, use.free) for use in node_uses(state)] == [(1, free)]
+    assert [(use.allocated, use.free) for use in class_uses(state)] == [(1, free)]
+
+
 def test_a_taint_with_the_effect_none_keeps_no_claim_off() -> None:
     state = cluster(TOPOLOGY, NODES, slices("eth0", taints="[{key: fan, effect: None}]"), claim("net", "eth0"))
     free = cluster(TOPOLOGY, NODES, slices("eth0", taints="[{key: fan, effect: None}]"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -233,3 +234,55 @@ def test_pods_of_a_topology_that_is_deleted_go_on_and_are_taken_down(offer: Offe
     assert "net1" in offer.inside("pod")
     offer.pods.delete("pod")
     assert "top9" in offer.links()
+
+
+RAILS = {"rail0": "10.9.0.10", "rail1": "10.9.0.11", "rail2": "10.9.1.12", "rail3": "10.9.1.13"}
+"""Rails of two networks on one switch, and their addresses."""
+
+
+def sending(offer: Offer, *command: str, inside: bool) -> set[str]:
+    """The rails that send while a command runs on the node or inside the pod, counted at their peers."""
+
+    def received() -> dict[str, int]:
+        links = json.loads(offer.driver.node.run("ip", "-j", "-s", "link"))
+        return {link["ifname"].removesuffix("-far"): link["stats64"]["rx"]["packets"] for link in links}
+
+    before = received()
+    offer.pods.run_inside("pod", *command) if inside else offer.driver.node.run(*command)
+    return {name for name, packets in received().items() if name in RAILS and packets != before[name]}
+
+
+def assert_own_ways(offer: Offer) -> None:
+    """Each rail alone carries what is sent to its address and from it."""
+    for name, address in RAILS.items():
+        offer.driver.node.run("ip", "neigh", "flush", "all")
+        offer.pods.run_inside("pod", "ip", "neigh", "flush", "all")
+        ping = ("busybox", "ping", "-c", "2", "-W", "5")
+        assert sending(offer, *ping, address, inside=False) == {name}
+        assert sending(offer, *ping, "-I", address, f"{address.rpartition('.')[0]}.1", inside=True) == {name}
+
+
+def test_each_rail_carries_its_own_traffic_also_after_the_driver_was_killed(offer: Offer) -> None:
+    node = offer.driver.node
+    offer.bridge("switch")
+    node.run("ip", "address", "add", "10.9.0.1/24", "dev", "switch")
+    node.run("ip", "address", "add", "10.9.1.1/24", "dev", "switch")
+    offer.whole(*RAILS)
+    for name in RAILS:
+        node.run("sysctl", "-qw", f"net.ipv6.conf.{name}-far.disable_ipv6=1")
+        node.run("ip", "link", "set", f"{name}-far", "master", "switch")
+    static = {name: {"type": "static", "addresses": [{"address": f"{at}/24"}]} for name, at in RAILS.items()}
+    steps = [step(name, "host-device", {"ipam": static[name]}, prefix=name) | {"sourceRouting": True} for name in RAILS]
+    made = topology(offer, "rails", *steps)
+    claim = offer.claim("rails", **{name: f"{made}-{name}" for name in RAILS})
+    offer.pods.run("pod", claim)
+    for interface in ("net1", "net2", "net3", "net4"):
+        offer.pods.run_inside("pod", "sysctl", "-qw", f"net.ipv6.conf.{interface}.disable_ipv6=1")
+    assert_own_ways(offer)
+
+    offer.driver.restart()
+
+    assert_own_ways(offer)
+    offer.pods.delete("pod")
+    offer.driver.until_nothing_is_left()
+    assert set(RAILS) <= offer.links()
