@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+import sysconfig
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -79,6 +80,16 @@ CONTRASTS = """
 })()
 """
 
+AXE = Path(sysconfig.get_path("purelib")) / "axe_playwright_python/axe.min.js"
+STANDARDS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+# Rules, and where each is violated.
+VIOLATIONS = f"""
+axe.run({{runOnly: {STANDARDS}}}).then((found) => ({{
+  passed: found.passes.length,
+  violations: found.violations.map((rule) => [rule.id, rule.nodes.map((node) => node.html)]),
+}}))
+"""
+
 
 class Gallery(NamedTuple):
     """The console of the gallery, with a browser that has a session."""
@@ -122,12 +133,17 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gallery]:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_text_can_be_read(shown: Gallery, scheme: str) -> None:
+def test_every_text_can_be_read_and_axe_finds_no_violation_of_wcag_2_2_aa(shown: Gallery, scheme: str) -> None:
+    axe = AXE.read_text()
     for name, path in PAGES.items():
         shown.open(path, scheme)
         found = shown.browser.evaluate(CONTRASTS)
         assert found["seen"] > 20
         assert found["weak"] == [], path
+        shown.browser.evaluate(f"{axe}; 0")
+        judged = shown.browser.evaluate(VIOLATIONS)
+        assert judged["passed"] > 10
+        assert judged["violations"] == [], path
         shown.browser.screenshot(PICTURES / f"{name}-{scheme}.png")
     assert not shown.browser.complaints
 
