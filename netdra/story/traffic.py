@@ -1,6 +1,6 @@
 """The rates of pods' interfaces, from two or more readings of the nodes' series. Pure.
 
-Used by `netdra top --traffic`, which reads the series that `netdra.node.traffic.reader` writes.
+Used by `netdra top --traffic` and the console, which read the series that `netdra.node.traffic.reader` writes.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ _LINE = re.compile(r"netdra_pod_network_(\w+?)(_total)?\{(.*)\} (\d{1,20})\n?\Z"
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _LABELS = frozenset({"namespace", "pod", "claim", "request", "step", "interface", "device", "network"})
 _ESCAPE = re.compile(r"\\(.)")
+_MEASURED = re.compile(r"^netdra_traffic_read_duration_seconds_count [1-9]", re.MULTILINE)
 _BARS = "▁▂▃▄▅▆▇█"
 HISTORY = 16
 """How many rates a sparkline shows."""
@@ -84,6 +85,11 @@ def read(at: float, pages: Mapping[str, str]) -> TrafficReading:
             )
             interfaces.setdefault((("node", node), *labels), {})[match[1]] = int(match[4])
     return TrafficReading(at, interfaces)
+
+
+def is_measured(page: str) -> bool:
+    """Whether a driver had read counters before it wrote this page, so its second page tells whether it does at all."""
+    return _MEASURED.search(page) is not None
 
 
 def rates(readings: Sequence[TrafficReading]) -> list[InterfaceTraffic]:

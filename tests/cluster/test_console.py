@@ -194,7 +194,7 @@ def test_the_keyboard_reaches_everything_in_its_order(opened: Opened) -> None:
         reached.append(opened.browser.evaluate(FOCUS))
         assert opened.browser.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
     pages = [*("/nodes", "/devices", "/pods", "/claims", "/topologies", "/policies", "/networks", "/plugins")]
-    assert reached[:13] == ["#main", "/", "/", *pages, "/what-if", "q"]
+    assert reached[:14] == ["#main", "/", "/", *pages, "/traffic", "/what-if", "q"]
     assert {"/nodes?state=Trouble", "text", "submit", "/nodes?sort=name"} <= {*reached}
     opened.browser.evaluate(f"document.querySelector('table a[href=\"/nodes/{node}\"]').focus()")
     opened.browser.press("Enter")
