@@ -45,7 +45,7 @@ def traffic_list(found: PodTraffic) -> ObjectList:
         ListColumn("received", "Received", is_number=True),
         ListColumn("sent", "Sent", is_number=True),
         ListColumn("history", "Last readings", is_number=True),
-        ListColumn("share", "Of its bandwidth", is_number=True),
+        ListColumn("share", "Bandwidth", is_number=True),
         ListColumn("drops", "Drops/s", is_number=True),
         ListColumn("errors", "Errors/s", is_number=True),
         ListColumn("node", "Node"),
@@ -86,11 +86,11 @@ def _state(row: InterfaceTraffic) -> str:
 
 
 def _rate(value: float) -> Cell:
-    return Cell(element("span", rate(value), title=f"{value:,.0f} B/s"), round(value))
+    return Cell(element("span", rate(value), title=f"{value:,.0f} B/s", class_="rate"), round(value))
 
 
 def _number(value: float) -> Cell:
-    return Cell(f"{value:,.1f}" if 0 < value < 1 else f"{value:,.0f}", round(value * _THOUSAND))
+    return Cell(f"{value:,.1f}" if 0 < value < 10 else f"{value:,.0f}", round(value * _THOUSAND))
 
 
 def _share(row: InterfaceTraffic) -> Cell:
