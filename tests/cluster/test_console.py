@@ -201,6 +201,12 @@ def test_the_keyboard_reaches_everything_in_its_order(opened: Opened) -> None:
     opened.browser.wait(f"document.querySelector('h1').innerText.includes('{node}')")
 
 
+def test_a_cluster_without_drivers_has_a_page_of_the_traffic_with_the_reason(opened: Opened) -> None:
+    words = opened.open("/traffic")
+    assert 'namespace "netdra" has no pod of netdra\'s DaemonSet' in words
+    assert "Check --node and --namespace" in words
+
+
 def test_the_token_was_spent_and_the_next_one_printed(opened: Opened) -> None:
     until(lambda: len(urls(opened.process)) == 2, "the next URL")
     opened.browser.open(urls(opened.process)[0])
