@@ -24,7 +24,7 @@ from netdra.model.plan import ClaimReference, Plan, PlannedDevice, PlannedStep
 from netdra.model.result import CNIInterface, StepResult
 from netdra.node.sandboxes.namespaces import Namespaces
 from netdra.node.traffic import reader
-from netdra.node.traffic.interfaces import SandboxInterface
+from netdra.node.traffic.interfaces import SandboxInterface, of_checkpoint
 from netdra.node.traffic.links import PodLink
 from netdra.node.traffic.reader import Traffic
 
@@ -138,7 +138,5 @@ def _checkpoint(sandbox: str, pod: str, names: list[str]) -> Saved:
 def _links(checkpoints: list[Saved]) -> dict[SandboxInterface, PodLink]:
     """The links' states, as the watch of links has them."""
     return {
-        interface: PodLink(speed=100_000, carrier_up=1)
-        for saved in checkpoints
-        for interface in reader.of_checkpoint(saved)
+        interface: PodLink(speed=100_000, carrier_up=1) for saved in checkpoints for interface in of_checkpoint(saved)
     }
