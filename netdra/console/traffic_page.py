@@ -1,4 +1,4 @@
-"""What the interfaces of pods carry just now, as a list with rates and a curve of the last readings. Pure.
+"""The traffic of pods' interfaces just now, as a list with rates and a curve of the last readings. Pure.
 
 The same rates as `netdra top --traffic` (`netdra.story.traffic`); the readings are `netdra.cli.console_traffic`'s.
 """
@@ -25,9 +25,9 @@ class PodTraffic(NamedTuple):
 
     Attributes:
         rows: the busiest interface first.
-        problem: why no counter could be read, "" if some could.
-        next_step: the next step then; without rows, why there are none.
-        unread: why counters of some nodes are missing.
+        problem: the reason if no driver could be read, "" if some could.
+        next_step: the next step then; without rows, the reason.
+        unread: the nodes whose counters are missing, with the reasons.
     """
 
     rows: Sequence[InterfaceTraffic] = ()

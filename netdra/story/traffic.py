@@ -88,7 +88,7 @@ def read(at: float, pages: Mapping[str, str]) -> TrafficReading:
 
 
 def is_measured(page: str) -> bool:
-    """Whether a driver had read counters before it wrote this page, so its second page tells whether it does at all."""
+    """Whether a driver had read counters before it wrote this page; the first page of one that does has none."""
     return _MEASURED.search(page) is not None
 
 

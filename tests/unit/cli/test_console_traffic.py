@@ -62,7 +62,7 @@ class Drivers(MemoryApi):
 
 
 def follow(api: Drivers, *nodes: str, monkeypatch: pytest.MonkeyPatch) -> list[PodTraffic]:
-    """What pages show one after the other, each with a reading of its own."""
+    """The content of pages that are opened one after the other, each with a reading of its own."""
     monkeypatch.setattr(console_traffic, "EVERY_SECONDS", 0.0)
 
     async def run() -> list[PodTraffic]:
