@@ -1,4 +1,4 @@
-"""The page of the traffic shows rates, the busiest first, curves of bounded size, or the reason why they are missing."""
+"""The page of the traffic shows rates, the busiest first, and curves of bounded size, or why they are missing."""
 
 from __future__ import annotations
 
