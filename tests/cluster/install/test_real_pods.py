@@ -16,6 +16,7 @@ import pytest
 
 from netdra.bundle import archive
 from netdra.cni.confining import FIRST_USER
+from testbed import yaml
 from testbed.api import Object
 from testbed.build import program
 from testbed.objects import CLAIM, SLICE, manifest
@@ -76,6 +77,7 @@ POD_MONITORS = manifest(
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "first-pod"
 SUPPORT = ROOT / "docs" / "support-bundle.md"
+TRAFFIC = ROOT / "docs" / "traffic.md"
 OPERATING = ROOT / "docs" / "operating.md"
 
 
@@ -385,6 +387,39 @@ def _top_traffic(site: Site) -> str:
         *(f"--node={site.node.name}", "--every=3", "--output=json"),
     )
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
+
+
+def test_the_job_of_the_page_proves_a_wire_between_two_pods(installed: Site, pods: Pods) -> None:
+    """As it is written, but on one node, with its interface and image, and for half a second."""
+    (text,) = (
+        each
+        for each in re.findall(r"^```yaml\n(.*?)^```$", TRAFFIC.read_text(), re.MULTILINE | re.DOTALL)
+        if "Job" in each
+    )
+    text = text.replace("enp3s0f0", "rail0").replace("image: localhost/netdra", f"image: {IMAGE}:{TAG}")
+    topology, *objects = yaml.safe_load_all(text)
+    spec = objects[-1]["spec"]["template"]["spec"]
+    del spec["affinity"]
+    spec["containers"][0]["command"] += ["--seconds=0.5", "--rate=2"]  # a receiver that waits for a CPU loses nothing
+    policy = {"selector": {"cel": 'device.attributes["dra.networking"].ifName == "rail0"'}}
+    slots = {"slots": {"value": "8", "requestPolicy": {"default": "1"}}}
+    exposure = {"allowMultipleAllocations": True, "supportedCNIPlugins": [{"name": "macvlan"}], "capacity": slots}
+    installed.api.create(manifest(POLICY, "wire", spec={**policy, "exposure": exposure}))
+    publish(installed.node, installed.api, "rail0")
+    for name in ("far-rail0", "rail0"):
+        installed.node.run("ip", "link", "set", name, "mtu", "9000")
+    installed.api.create(topology)
+    installed.plane.kubectl("wait", "--for=create", "deviceclass/prove-rail-rail", "--timeout=30s")
+    for each in objects:
+        each["metadata"]["namespace"] = pods.namespace
+        installed.api.create(each)
+    kubectl = partial(installed.plane.kubectl, f"--namespace={pods.namespace}")
+    kubectl("wait", "--for=condition=complete", "job/prove-rail", "--timeout=180s")
+    printed = kubectl("logs", "job/prove-rail")
+    assert re.search(r"198\.51\.100\.10 +net1 .* 9000 +0\.00% .* ok", printed), printed
+    kubectl("delete", "job/prove-rail")
+    installed.api.delete(POLICY, "wire")
+    installed.api.delete(TOPOLOGY, "prove-rail")
 
 
 def allowed(site: Site, verb: str, resource: str) -> bool:
