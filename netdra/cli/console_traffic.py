@@ -17,7 +17,7 @@ from netdra.kube.client import Client
 from netdra.kube.errors import RefusedError
 from netdra.model.errors import NetdraError
 from netdra.story import traffic
-from netdra.story.traffic import TrafficReading
+from netdra.story.traffic import InterfaceTraffic, TrafficReading
 
 EVERY_SECONDS = 2.0
 """The least time between two readings; a driver reads its counters once a second at most."""
@@ -42,7 +42,7 @@ class DriverPlace(NamedTuple):
 
 @dataclass
 class _Followed:
-    """The readings of one page's nodes."""
+    """The last two readings of one page's nodes, and the rates: a full node's reading takes a megabyte."""
 
     readings: list[TrafficReading] = field(default_factory=list)
     at: float = 0.0
@@ -92,8 +92,8 @@ class TrafficFollower:
         except NetdraError as problem:
             followed.readings.clear()
             return _refused(problem)
-        followed.readings = [*followed.readings[-traffic.HISTORY :], last]
-        return _rates(followed.readings, found)
+        followed.readings = [*followed.readings[-1:], last]
+        return await asyncio.to_thread(_rates, followed.readings, found, followed.found.rows)
 
 
 def _refused(problem: NetdraError) -> PodTraffic:
@@ -108,10 +108,10 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}".removesuffix(".") + "."
 
 
-def _rates(readings: Sequence[TrafficReading], found: DriverPages) -> PodTraffic:
+def _rates(readings: Sequence[TrafficReading], found: DriverPages, before: Sequence[InterfaceTraffic]) -> PodTraffic:
     unread = tuple(f'Node "{node}": {problem.what}' for node, problem in sorted(found.refused.items()))
     if len(readings) < 2:
         return PodTraffic(next_step=_FIRST, unread=unread)
     if not any(traffic.is_measured(page) for page in found.pages.values()):
         return PodTraffic(problem="The drivers do not export the counters.", next_step=_OFF, unread=unread)
-    return PodTraffic(traffic.rates(readings), next_step=_NONE, unread=unread)
+    return PodTraffic(traffic.continued(traffic.rates(readings), before), next_step=_NONE, unread=unread)

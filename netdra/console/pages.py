@@ -18,7 +18,7 @@ from netdra.console.routes import KINDS, PageRoute
 from netdra.console.rows import DeviceLine, DeviceLines, codes_of
 from netdra.console.search_page import MAX_HITS, Hit, HitGroup, of_addresses, search_page
 from netdra.console.start_page import ClassChoice, start_page
-from netdra.console.traffic_page import PodTraffic, traffic_list
+from netdra.console.traffic_page import PodTraffic, traffic_page
 from netdra.console.troubles import ClusterExamination
 from netdra.model.errors import InvalidInputError
 from netdra.model.pod_address import PodAddress
@@ -163,7 +163,7 @@ class Pages:
     async def _traffic(self, shown: Shown) -> bytes:
         found = await self._read(partial(self.source.traffic, shown.node))
         life = PageLife(is_live=True, now=self.source.now)
-        return list_page(traffic_list(found), shown, found.problem, life)
+        return await asyncio.to_thread(traffic_page, found, shown, life)
 
     async def _search(self, text: str) -> bytes:
         """The objects that match a text."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from netdra.console.frame import bar, link, state
-from netdra.console.listing import Cell, ListColumn, ListRow, ObjectList
+from netdra.console.frame import PageLife, bar, link, state
+from netdra.console.listing import Cell, ListColumn, ListRow, ObjectList, Shown, list_page
 from netdra.console.markup import Markup, element
 from netdra.story.traffic import HISTORY, InterfaceTraffic
 
+MAX_LINES = 2000
+"""Interfaces of one list; a full node has 750."""
 _HEIGHT = 24
 _UNITS = ("B/s", "kB/s", "MB/s", "GB/s", "TB/s")
 _THOUSAND = 1000
@@ -36,8 +38,13 @@ class PodTraffic(NamedTuple):
     unread: Sequence[str] = ()
 
 
-def traffic_list(found: PodTraffic) -> ObjectList:
-    """The interfaces of pods with their rates."""
+def traffic_page(found: PodTraffic, shown: Shown, life: PageLife) -> bytes:
+    """The page of the traffic."""
+    return list_page(traffic_list(found, shown), shown, found.problem, life)
+
+
+def traffic_list(found: PodTraffic, shown: Shown) -> ObjectList:
+    """The interfaces of pods with their rates; of more than `MAX_LINES`, the first ones that match the filter."""
     columns = (
         ListColumn("pod", "Pod"),
         ListColumn("interface", "Interface"),
@@ -52,8 +59,22 @@ def traffic_list(found: PodTraffic) -> ObjectList:
         ListColumn("device", "Device"),
         ListColumn("network", "Network"),
     )
-    rows = [_row(row) for row in found.rows]
-    return ObjectList("Traffic", "traffic", columns, rows, unread=found.unread, nothing=found.next_step)
+    matching = found.rows
+    if len(matching) > MAX_LINES:
+        text = shown.text.lower()
+        matching = [row for row in matching if text in _text(row) and shown.namespace in ("", row.namespace)]
+        matching.sort(key=lambda row: not row.errors)
+    left = len(matching) - MAX_LINES
+    remark = f"{left} more interfaces match; the busiest are listed. Filter by a name or a node." if left > 0 else ""
+    rows = [_row(row) for row in matching[:MAX_LINES]]
+    nothing = "No interface matches the filter." if found.rows else found.next_step
+    return ObjectList("Traffic", "traffic", columns, rows, remark, found.unread, len(found.rows), nothing)
+
+
+def _text(row: InterfaceTraffic) -> str:
+    """The texts that a filter searches."""
+    pod = f"{row.namespace}/{row.pod}"
+    return " ".join((pod, row.interface, row.node, row.device, row.network, row.claim)).lower()
 
 
 def _row(row: InterfaceTraffic) -> ListRow:
@@ -73,8 +94,7 @@ def _row(row: InterfaceTraffic) -> ListRow:
         Cell(link(row.device, "devices", row.node, row.device) if row.device else "", row.device),
         Cell(row.network, row.network),
     )
-    text = " ".join((pod, row.interface, row.node, row.device, row.network, row.claim)).lower()
-    return ListRow(("pods", row.namespace, row.pod), cells, name, row.namespace, text)
+    return ListRow(("pods", row.namespace, row.pod), cells, name, row.namespace, _text(row))
 
 
 def _state(row: InterfaceTraffic) -> str:

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netdra.console.listing import ROWS, Shown, list_page
-from netdra.console.traffic_page import PodTraffic, curve, rate, traffic_list
+from netdra.console.frame import STILL
+from netdra.console.listing import ROWS, Shown
+from netdra.console.traffic_page import MAX_LINES, PodTraffic, curve, rate, traffic_page
 from netdra.story.traffic import HISTORY, InterfaceTraffic
 from tests.unit.console import gallery
 from tests.unit.console.reading import Page
@@ -18,7 +19,7 @@ from tests.unit.console.test_pages import _assert_harmless, _rows
 
 def page(found: PodTraffic, shown: Shown = Shown()) -> Page:  # noqa: B008
     """The page of a reading."""
-    return Page(list_page(traffic_list(found), shown, found.problem))
+    return Page(traffic_page(found, shown, STILL))
 
 
 def test_interfaces_with_errors_are_first_then_the_busiest_and_any_column_sorts() -> None:
@@ -89,3 +90,17 @@ def test_names_of_interfaces_are_text_and_long_lists_have_pages() -> None:
     assert "<script>alert(1)</script>" in found.words
     assert len(_rows(found)) == ROWS
     _assert_harmless(page(PodTraffic(problem=HOSTILE, next_step=HOSTILE)))
+
+
+def test_a_large_cluster_shows_the_busiest_interfaces_those_with_errors_among_them() -> None:
+    rows = [
+        InterfaceTraffic(node="n", namespace="a", pod=f"p{at}", receive_bytes=9e6 - at, errors=float(at == MAX_LINES))
+        for at in range(MAX_LINES + 2)
+    ]
+    found = page(PodTraffic(rows))
+    assert _rows(found)[:2] == [f"a/p{MAX_LINES}", "a/p0"]
+    assert (
+        f"2 more interfaces match; the busiest are listed. Filter by a name or a node. All {MAX_LINES}" in found.words
+    )
+    assert _rows(page(PodTraffic(rows), Shown(text=f"a/p{MAX_LINES + 1}"))) == [f"a/p{MAX_LINES + 1}"]
+    assert "No interface matches the filter." in page(PodTraffic(rows), Shown(text="none")).words
