@@ -40,10 +40,11 @@ PAGES = {
     "networks": "/networks",
     "network": "/networks/storage",
     "plugin": "/plugins/ovs",
+    "traffic": "/traffic",
     "search": "/search?q=10.77",
     "what-if": "/what-if",
 }
-SHOWN = {"overview": 960, "node": 760, "pod": 1000, "network": 640}
+SHOWN = {"overview": 960, "node": 760, "pod": 1000, "network": 640, "traffic": 760}
 """The pages that docs/console.md shows, and the height of their pictures."""
 MAX_PICTURE = 64 * 1024
 # Every text that is seen, and its colour on the nearest background that is not transparent.
