@@ -30,7 +30,6 @@ from netdra.rules.workloads import IN_FILES, Wrong
 
 if TYPE_CHECKING:
     from netdra.cli.cluster_objects import ClusterObjects
-    from netdra.review.world import World
 
 Kind = TypeVar("Kind")
 Written = ResourceClaim | ResourceClaimTemplate | DeviceClass
@@ -235,8 +234,11 @@ def _progress(label: str, total: int, unit: str) -> Iterator[Callable[[], None]]
 def _problems(checked: _Checked) -> Iterator[FileProblem]:
     """All that is wrong with the objects, each by itself and all together."""
     from netdra.review import objects as reviews
+    from netdra.review.world import world_of
 
-    items, world = checked.items, _world(checked)
+    items = checked.items
+    taken = tuple(checked.taken)
+    world = world_of((item.value for item in items), taken=taken, offline=True, where=checked.where)
     yield from checked.problems
     yield from _duplicates(items)
     of = {id(item.value): item for item in items}
@@ -254,36 +256,6 @@ def _problems(checked: _Checked) -> Iterator[FileProblem]:
     yield from _scoped(items)
     yield from _workloads(items, checked.workloads, checked.where)
     yield from _services(items, checked.services, checked.where)
-
-
-def _world(checked: _Checked) -> World:
-    """All objects, by which each one is reviewed. Schemas and classes with errors describe nothing."""
-    from netdra.networks import shares
-    from netdra.review.world import World
-    from netdra.rules import contract
-    from netdra.rules.classes import check_class
-    from netdra.topology.classes import known_classes
-    from netdra.vocabulary import added
-
-    items = checked.items
-    topologies = {value.name: value for _, value in _of(items, NetworkTopology)}
-    policies = {value.name: value for _, value in _of(items, DeviceExposurePolicy)}
-    devices = {value.name: value for _, value in _of(items, CustomDevice)}
-    networks = {value.name: value for _, value in _of(items, PodNetwork)}
-    schemas = [value for _, value in _of(items, CNIPluginSchema) if not contract.examine(value)[1]]
-    classes = [value for _, value in _of(items, DeviceClass) if not check_class(value)]
-    return World(
-        topologies=topologies,
-        schemas={schema.metadata.name: schema for schema in schemas},
-        policies=policies,
-        custom_devices=devices,
-        classes=known_classes(topologies.values(), [*shares.device_classes(networks.values()), *classes]),
-        added=added(policies.values(), devices.values()),
-        pod_networks=networks,
-        taken=tuple(checked.taken),
-        offline=True,
-        where=checked.where,
-    )
 
 
 def _of_cluster(given: objects.InputOptions) -> ClusterObjects:

@@ -50,6 +50,8 @@ _WIDE = (
     ("topologies", resources.TOPOLOGIES),
     ("usages", resources.TOPOLOGY_USAGES),
     ("policies", resources.POLICIES),
+    ("schemas", resources.SCHEMAS),
+    ("custom_devices", resources.CUSTOM_DEVICES),
     ("taint_rules", TAINT_RULES),
     ("networks", resources.POD_NETWORKS),
 )

@@ -23,6 +23,7 @@ from netdra.doctor.cluster_verdicts import (
     Component,
     Definition,
     ReportFacts,
+    ReviewFacts,
     SummaryFacts,
     WebhookFacts,
 )
@@ -33,8 +34,10 @@ from netdra.kube.errors import NotFoundError, RefusedError
 from netdra.kube.features import probe
 from netdra.kube.resources import (
     CUSTOM_DEVICE_ROLLOUTS,
+    CUSTOM_DEVICES,
     NODE_REPORTS,
     NODES,
+    POD_NETWORKS,
     POLICIES,
     POLICY_ROLLOUTS,
     SCHEMAS,
@@ -49,8 +52,9 @@ from netdra.model.findings import Finding
 from netdra.model.meta import Condition, ObjectMeta
 from netdra.model.node_network import NodeNetworkReport, ReportedStatus
 from netdra.model.resource import Wire
-from netdra.model.topology import NetworkTopology
-from netdra.rules import bonds, runnable
+from netdra.review import objects
+from netdra.review.world import world_of
+from netdra.rules import runnable
 
 AT_ONCE = 8
 NO_NODE = "netdra-doctor"
@@ -132,7 +136,7 @@ async def look(client: Client, namespace: str, name: str = "netdra", node: str =
         reports=await attempt(_reports(client)),
         summaries=await attempt(_summaries(client)),
         not_allowed=await attempt(_not_allowed(client, () if isinstance(components, Unseen) else components)),
-        bonds=await attempt(_bonds(client)),
+        reviews=await attempt(_reviews(client)),
     )
 
 
@@ -234,14 +238,19 @@ async def _not_allowed(client: Client, components: Iterable[Component]) -> dict[
     return {name: findings for name, findings in found.items() if findings}
 
 
-async def _bonds(client: Client) -> dict[str, tuple[Finding, ...]]:
-    """By topology, its bonds whose frames the NIC may drop, or that may not survive the loss of a link."""
-
-    def check(topology: NetworkTopology) -> tuple[str, tuple[Finding, ...]]:
-        return topology.name, (*bonds.one_mac(topology), *bonds.failover(topology))
-
-    found = await client.gather(TOPOLOGIES, check)
-    return {name: findings for name, findings in sorted(found) if findings}
+async def _reviews(client: Client) -> ReviewFacts:
+    """The errors of stored objects, and the warnings about frames that the pods of a topology may lose."""
+    reviewed: tuple[Resource[Any], ...] = (TOPOLOGIES, POLICIES, SCHEMAS, CUSTOM_DEVICES, POD_NETWORKS)
+    stored = [value for resource in reviewed for value in await client.list(resource)]
+    world = world_of(stored)
+    errors = [*objects.errors(stored, world)]
+    wrong = {id(value) for value, _ in errors}
+    warnings: dict[str, tuple[Finding, ...]] = {}
+    for name, topology in sorted(world.topologies.items()):
+        found = objects.review(topology, world).warnings if id(topology) not in wrong else ()
+        if frames := tuple(finding for finding in found if finding.rule):
+            warnings[name] = frames
+    return ReviewFacts(tuple(finding for _, finding in errors), warnings)
 
 
 def _is_degraded(conditions: Iterable[Condition]) -> bool:

@@ -41,7 +41,7 @@ def _statements(cluster: ClusterState, topology: NetworkTopology) -> Iterator[St
         if condition.status == "True":
             text = f"{condition.type}: {condition.message}"
             yield done(about, text, reason=condition.reason, time=condition.last_transition_time)
-    yield from of_claims.readiness(topology)
+    yield from of_claims.readiness(topology, cluster.world)
     yield from _classes(cluster, topology)
     yield from _devices(cluster, topology)
     nodes = [report.name for report in cluster.node_networks]

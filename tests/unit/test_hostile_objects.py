@@ -128,7 +128,7 @@ def controller_of(client: Served) -> Controller:
         return ()
 
     checks = mock.create_autospec(Checks, instance=True)
-    checks.policy, checks.topology = checked, checked
+    checks.errors = checked
     made._checks = cast("Checks", checks)
     return made
 

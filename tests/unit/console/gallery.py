@@ -48,7 +48,10 @@ NODES = tuple(f"worker-{number:02}" for number in range(1, 13))
 _STEPS = """
 - {name: rail0, type: sriov, selector: {cel: 'device.attributes["dra.networking"].pfName == "ens1f0"'}}
 - {name: rail1, type: sriov, selector: {cel: 'device.attributes["dra.networking"].pfName == "ens2f0"'}}
-- {name: bond, type: bond, dependOn: [rail0, rail1], config: {name: bond0, mode: active-backup}}
+- name: bond
+  type: bond
+  dependOn: [rail0, rail1]
+  config: {name: bond0, mode: active-backup, links: ['{{ rail0.interfaceName }}', '{{ rail1.interfaceName }}']}
 - {name: data, type: vlan, dependOn: [bond], network: storage, config: {name: data, vlanId: 100, ipam: {type: network}}}
 - {name: backup, type: vlan, dependOn: [bond], config: {name: backup, vlanId: 200}}
 """
