@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 
+from netdra.cluster.devices import DeviceLine, DeviceLines
+from netdra.cluster.objects import ClusterState
 from netdra.console import rows
 from netdra.console.access import SignedOnUser
 from netdra.console.fleet import ClassShare, NodeCounts
@@ -15,7 +17,7 @@ from netdra.console.frame import PageLife
 from netdra.console.listing import ObjectList, Shown, list_page, shown_of
 from netdra.console.object_page import object_page
 from netdra.console.routes import KINDS, PageRoute
-from netdra.console.rows import DeviceLine, DeviceLines, codes_of
+from netdra.console.rows import codes_of
 from netdra.console.search_page import MAX_HITS, Hit, HitGroup, of_addresses, search_page
 from netdra.console.start_page import ClassChoice, start_page
 from netdra.console.traffic_page import PodTraffic, traffic_page
@@ -23,7 +25,6 @@ from netdra.console.troubles import ClusterExamination
 from netdra.model.errors import InvalidInputError
 from netdra.model.pod_address import PodAddress
 from netdra.model.policy import DeviceExposurePolicy
-from netdra.story.objects import ClusterState
 
 T = TypeVar("T")
 

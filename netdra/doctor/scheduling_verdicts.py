@@ -6,11 +6,12 @@ files, and the webhook (`netdra.review.searches`) on nodes' reports.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 
 import msgspec
 
+from netdra.cluster.objects import PlacedPod
 from netdra.doctor.cluster_verdicts import AS_ADMINISTRATOR, NAMED
 from netdra.doctor.diagnosis import Diagnosis, Unseen
 from netdra.model.claim import (
@@ -22,10 +23,9 @@ from netdra.model.claim import (
     ResourceClaimSpec,
     ResourceClaimTemplate,
 )
-from netdra.model.core import BareObject, PodClaim
 from netdra.model.meta import ObjectMeta
 from netdra.model.names import IMPLICIT_RESOURCE
-from netdra.model.resource import QuantityText, ResourceSlice, Wire
+from netdra.model.resource import ResourceSlice
 from netdra.model.scheduler_version import NEWEST_SCHEDULER, SchedulerVersion
 from netdra.model.topology import NetworkTopology
 from netdra.slices.allocator import Allocator, claim_key
@@ -37,32 +37,6 @@ CHECK = "searches of the scheduler"
 Claims = tuple[ResourceClaim, ...]
 """The claims of one pod."""
 _finding = partial(Diagnosis, "cluster")
-
-
-class ContainerResources(Wire, frozen=True):
-    """A container's limits."""
-
-    limits: Mapping[str, QuantityText] = {}
-
-
-class LimitedContainer(Wire, frozen=True):
-    """A container's name and resources."""
-
-    name: str
-    resources: ContainerResources = ContainerResources()
-
-
-class PendingSpec(Wire, frozen=True):
-    """A pod's containers and claims."""
-
-    containers: tuple[LimitedContainer, ...] = ()
-    resource_claims: tuple[PodClaim, ...] = ()
-
-
-class PendingPod(BareObject, frozen=True):
-    """A pod that is not scheduled, as far as it asks for devices."""
-
-    spec: PendingSpec = PendingSpec()
 
 
 class SchedulingFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +53,7 @@ class SchedulingFacts(msgspec.Struct, frozen=True, kw_only=True):
     topologies: tuple[NetworkTopology, ...] = ()
     templates: tuple[ResourceClaimTemplate, ...] = ()
     claims: tuple[ResourceClaim, ...] = ()
-    pods: tuple[PendingPod, ...] = ()
+    pods: tuple[PlacedPod, ...] = ()
     is_part: bool = False
     version: SchedulerVersion = NEWEST_SCHEDULER
 
@@ -134,8 +108,8 @@ def _asked(facts: SchedulingFacts, classes: Collection[DeviceClass]) -> Iterator
     for pod in (pod for pod in facts.pods if pod.metadata.deletion_timestamp is None):
         limits = [
             (resource, by_resource[resource], int(limit))
-            for container in pod.spec.containers
-            for resource, limit in container.resources.limits.items()
+            for container in pod.spec.containers or ()
+            for resource, limit in container.limits.items()
             if resource in by_resource and str(limit).isdecimal() and int(limit)
         ]
         own = [_claim(pod.metadata, limits)] if limits else []
@@ -143,7 +117,7 @@ def _asked(facts: SchedulingFacts, classes: Collection[DeviceClass]) -> Iterator
         named = (
             by_template.get(f"{beside}{entry.resource_claim_template_name}")
             or by_name.get(f"{beside}{entry.resource_claim_name}")
-            for entry in pod.spec.resource_claims
+            for entry in pod.spec.resource_claims or ()
         )
         asked = (*(claim for claim in named if claim is not None), *own)
         if limits or (len(asked) > 1 and any(is_for(claim.spec.devices, ours) for claim in asked)):

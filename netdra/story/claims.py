@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from netdra.cluster.objects import ClusterState, PlacedPod
 from netdra.model.claim import AllocatedDeviceStatus, DeviceRequestAllocationResult, ResourceClaim
 from netdra.model.errors import without_hint
 from netdra.model.names import DRIVER, network_class, network_of_class
@@ -14,7 +15,6 @@ from netdra.model.topology import NetworkTopology
 from netdra.review.objects import review
 from netdra.review.world import World
 from netdra.story import networks, placement
-from netdra.story.objects import ClusterState, PlacedPod
 from netdra.story.statement import Statement, Story, done, fact, story_of, wrong
 from netdra.topology.selectors import choices, device_claim
 

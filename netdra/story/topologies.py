@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from netdra.cluster.objects import ClusterState
 from netdra.model.names import TOPOLOGY_LABEL
 from netdra.model.suggestions import hint, listed
 from netdra.model.topology import NetworkTopology
 from netdra.story import claims as of_claims
 from netdra.story import shortage
-from netdra.story.objects import ClusterState
 from netdra.story.statement import Statement, Story, done, fact, story_of, wrong
 from netdra.story.usage import ClassUse, class_uses
 from netdra.topology.classes import class_name, topology_label

@@ -14,12 +14,12 @@ from typing import Any
 
 import msgspec
 
-from netdra.cli.console_objects import hidden_lines, slice_lines
 from netdra.cli.examination import FleetNow, TaintedDevice, judge, of_nodes
+from netdra.cluster.devices import DeviceLine, DeviceLines, hidden_lines, slice_lines
+from netdra.cluster.objects import ClusterEvent, ClusterState, PlacedPod, PlacementNode
 from netdra.console.access import SignedOnUser
 from netdra.console.fleet import ClassShare, CountedNode, NodeCounts, count
 from netdra.console.forecast_page import Forecast
-from netdra.console.rows import DeviceLine, DeviceLines
 from netdra.console.traffic_page import PodTraffic
 from netdra.console.troubles import ClusterExamination, ClusterTrouble, TroubleSubject, ordered, stuck_pods
 from netdra.model import documents
@@ -36,7 +36,6 @@ from netdra.model.rollout import DeviceExposurePolicyRollout, NetworkTopologyUsa
 from netdra.model.topology import NetworkTopology
 from netdra.node.publishing.offering import Offering
 from netdra.node.publishing.plugins import Presence
-from netdra.story.objects import ClusterEvent, ClusterState, PlacedPod, PlacementNode
 from netdra.story.traffic import HISTORY, InterfaceTraffic
 from netdra.topology.classes import device_classes
 from tests import builders

@@ -1,4 +1,4 @@
-"""The objects of a cluster that stories are made of, as far as they are read. Read by `netdra.cli.why_objects`."""
+"""The objects of a cluster that stories are made of, as far as they are read. Read by `netdra.cluster.reading`."""
 
 from __future__ import annotations
 
