@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from netdra.controller.classes import is_generated
-from netdra.controller.installers import PLUGIN_LABEL
-from netdra.controller.neutron_ownership import LEASE as NEUTRON_LEASE
-from netdra.controller.plugins import DAEMON_SETS, finalize
-from netdra.controller.plugins import FINALIZER as INSTALLED
+from netdra.controller.neutron.ownership import LEASE as NEUTRON_LEASE
+from netdra.controller.plugins.cluster_plugins import DAEMON_SETS, finalize
+from netdra.controller.plugins.cluster_plugins import FINALIZER as INSTALLED
+from netdra.controller.plugins.installers import PLUGIN_LABEL
 from netdra.controller.writing import FINALIZER, finalize_network, finalize_port, finalize_topology
 from netdra.kube.client import Client, Selection
 from netdra.kube.errors import NotFoundError

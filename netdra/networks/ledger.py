@@ -1,7 +1,7 @@
 """The assigned addresses of a PodNetwork, and the next address for an interface.
 
-Kept by `netdra.controller.addresses` from the PodAddresses that it watches. An address that was chosen counts as
-assigned from then on, until its PodAddress is seen or `forget` is called: two workers never choose one.
+Kept by `netdra.controller.addresses.pod_addresses` from the PodAddresses that it watches. An address that was chosen
+counts as assigned from then on, until its PodAddress is seen or `forget` is called: two workers never choose one.
 """
 
 from __future__ import annotations

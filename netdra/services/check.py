@@ -1,6 +1,6 @@
 """Checks the Services that name a PodNetwork: why netdra writes no EndpointSlices for one.
 
-Used by `netdra.controller.endpoints`, which reports it as an event, and by `netdra validate`.
+Used by `netdra.controller.services.endpoints`, which reports it as an event, and by `netdra validate`.
 """
 
 from __future__ import annotations

@@ -21,13 +21,13 @@ from netdra.admission.copy import Copy
 from netdra.admission.keeper import CONFIGURATIONS, SECRETS
 from netdra.admission.reports import LABELLED_NODES, REPORTS
 from netdra.cli.console_source import COUNTED_NODES, LiveCluster
-from netdra.controller.addresses import PodAddresses
+from netdra.controller.addresses.pod_addresses import PodAddresses
 from netdra.controller.checks import Checks
 from netdra.controller.controller import Controller
-from netdra.controller.endpoints import ServiceEndpoints
-from netdra.controller.installers import InstallerSettings
-from netdra.controller.plugins import DAEMON_SETS, ClusterPlugins
-from netdra.controller.plugins import PODS as INSTALLER_PODS
+from netdra.controller.plugins.cluster_plugins import DAEMON_SETS, ClusterPlugins
+from netdra.controller.plugins.cluster_plugins import PODS as INSTALLER_PODS
+from netdra.controller.plugins.installers import InstallerSettings
+from netdra.controller.services.endpoints import ServiceEndpoints
 from netdra.kube import resources as kinds
 from netdra.kube.events import Recorder
 from netdra.kube.queue import WorkQueue

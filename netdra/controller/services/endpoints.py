@@ -1,7 +1,8 @@
 """Writes EndpointSlices for Services of PodNetworks, so that names resolve to the pods' addresses there (D72, D75).
 
-Run by `netdra.controller.daemon` while this process leads, if it is switched on. `netdra.controller.service_pods`
-watches the pods, `netdra.controller.addresses` knows their addresses, `netdra.services` works out the slices.
+Run by `netdra.controller.daemon` while this process leads, if it is switched on. `netdra.controller.services.pods`
+watches the pods, `netdra.controller.addresses.pod_addresses` knows their addresses, `netdra.services` works out the
+slices.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 
-from netdra.controller.addresses import PodAddresses
-from netdra.controller.service_pods import PodSelection, ServicePods
-from netdra.controller.slice_writing import SliceWriter
+from netdra.controller.addresses.pod_addresses import PodAddresses
+from netdra.controller.services.pods import PodSelection, ServicePods
+from netdra.controller.services.slice_writing import SliceWriter
 from netdra.kube.client import Client, Selection
 from netdra.kube.errors import ApiError
 from netdra.kube.events import ObjectReference, Occurrence, Recorder
