@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from netdra.cli.cluster_plan import ClusterNow, DeviceChange, compare
 from netdra.cli.console_traffic import DriverPlace, TrafficFollower
-from netdra.cli.console_users import RESOURCES, UserRights, allowed_namespaces, user_rights
+from netdra.cli.console_users import RESOURCES, UserRights, find_allowed_namespaces, user_rights
 from netdra.cli.examination import TAINTED, FleetNow, TaintedDevice, examine
 from netdra.cluster import reading, watching
 from netdra.cluster.devices import DeviceLine, DeviceLines
@@ -225,16 +225,16 @@ class LiveCluster:
         if kind == "node":
             return await reading.read_node(self.client, name)
         if kind == "plugin":
-            return await reader.listed("plugins")
+            return await reader.read_list("plugins")
         if kind == "policy":
             return await reader.policy(name)
         if self.namespaces and kind in ("pod", "claim") and place not in self.namespaces:
             raise PermanentError(f'namespace "{place}" is not shown by this console')
         return await reading.read(self.client, reading.scope_of(kind, place, name))
 
-    async def listed(self, kind: str) -> ClusterState:
+    async def read_list(self, kind: str) -> ClusterState:
         """The objects of a list."""
-        return await ListReader(self.client, self.namespaces).listed(kind)
+        return await ListReader(self.client, self.namespaces).read_list(kind)
 
     async def devices(self, node: str, matches: Callable[[DeviceLine], bool]) -> DeviceLines:
         """The devices of a node, or with "" of all, that match."""
@@ -344,7 +344,7 @@ class UserCluster(LiveCluster):
         found = await self._whole.traffic(node)
         if "pods" in self._rights.kinds:
             return found
-        allowed = await allowed_namespaces(self.client, {row.namespace for row in found.rows})
+        allowed = await find_allowed_namespaces(self.client, {row.namespace for row in found.rows})
         return found._replace(rows=[row for row in found.rows if row.namespace in allowed], unread=())
 
     async def wait_fleet(self, since: str) -> None:

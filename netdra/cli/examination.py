@@ -154,7 +154,7 @@ async def _read_large(client: Client, reader: ListReader, fleet: FleetNow) -> tu
     """The pods that wait or fail, and the objects of their stories."""
     pending = await reader.of(PODS, has_claims, field_selector="status.phase=Pending")
     events = await reader.of(EVENTS, _concerns, field_selector="type=Warning")
-    failing = await _failing(reader)
+    failing = await _find_failing(reader)
     lost = {
         (event.involved_object.namespace, event.involved_object.name) for event in events if event.reason in _REASONS
     }
@@ -203,7 +203,7 @@ def _concerns(event: ClusterEvent) -> bool:
     return event.involved_object.kind in ("Pod", "ResourceClaim")
 
 
-async def _failing(reader: ListReader) -> set[tuple[str, str]]:
+async def _find_failing(reader: ListReader) -> set[tuple[str, str]]:
     """The pods whose claims fail."""
     claims = await reader.of(resources.RESOURCE_CLAIMS, lambda claim: claim_state(claim) == "Failing")
     return {

@@ -75,7 +75,7 @@ class ListReader:
             [await self.reader.list(resource, Selection(namespace=place, **selection), keep=keep) for place in places]
         )
 
-    async def listed(self, kind: str) -> ClusterState:
+    async def read_list(self, kind: str) -> ClusterState:
         """The objects of a list of one of `KINDS`.
 
         Raises:
@@ -95,7 +95,7 @@ class ListReader:
         Raises:
             ApiError: the API server does not answer.
         """
-        found, reports = await self.listed("policies"), list[NodeNetwork]()
+        found, reports = await self.read_list("policies"), list[NodeNetwork]()
 
         def take(report: NodeNetwork) -> None:
             status = report.status

@@ -139,7 +139,7 @@ async def read(client: Client, scope: Scope) -> ClusterState:
         reader.list(resources.RESOURCE_SLICES, of_node),
         reader.reports(node),
         reader.drivers(),
-        reader.list(resources.NEUTRON_PORTS, Selection(namespace=scope.namespace)) if scope.has_pods else _nothing(),
+        reader.list(resources.NEUTRON_PORTS, Selection(namespace=scope.namespace)) if scope.has_pods else _no_ports(),
         reader.events(scope),
         *lists,
     )
@@ -215,7 +215,7 @@ def _is_of_pod_or_claim(event: ClusterEvent) -> bool:
     return event.involved_object.kind in ("Pod", "ResourceClaim")
 
 
-async def _nothing() -> Sequence[Any]:
+async def _no_ports() -> Sequence[Any]:
     return ()
 
 

@@ -66,7 +66,7 @@ class ClusterSource(Protocol):
     async def objects(self, kind: str, place: str, name: str) -> ClusterState:
         """The objects of the page of an object."""
 
-    async def listed(self, kind: str) -> ClusterState:
+    async def read_list(self, kind: str) -> ClusterState:
         """The objects of a list."""
 
     async def devices(self, node: str, matches: Callable[[DeviceLine], bool]) -> DeviceLines:
@@ -157,7 +157,7 @@ class Pages:
             found = await self._read(partial(self.source.devices, node, partial(_is_shown, shown)))
             listed = rows.device_list(found, len(found.lines))
         else:
-            cluster = await self._read(partial(self.source.listed, asked.kind))
+            cluster = await self._read(partial(self.source.read_list, asked.kind))
             listed = rows.LISTS[asked.kind](cluster, codes)
         return list_page(listed, shown, life=PageLife(is_live=True, now=self.source.now))
 
@@ -174,7 +174,7 @@ class Pages:
         nodes = rows.node_list([node for node in self.source.fleet() if small in node.name.lower()], {})
         groups.append(_hits(nodes, small))
         for kind in ("pods", "claims", "topologies", "policies", "networks", "plugins"):
-            found = rows.LISTS[kind](await self.source.listed(kind), {})
+            found = rows.LISTS[kind](await self.source.read_list(kind), {})
             unread += found.unread
             groups.append(_hits(found, small))
         devices = await self.source.devices("", lambda line: small in line.text)

@@ -130,7 +130,7 @@ async def look(client: Client, namespace: str, name: str = "netdra", node: str =
         features=await attempt(probe(client, node or any_node or NO_NODE)),
         definitions=await attempt(_definitions(client)),
         webhook=await attempt(_webhook(client, configurations(name))),
-        lacking=await attempt(_lacking(client, namespace, name)),
+        lacking=await attempt(_find_lacking(client, namespace, name)),
         nodes=nodes if isinstance(nodes, Unseen) else tuple(nodes),
         components=components,
         reports=await attempt(_reports(client)),
@@ -304,29 +304,31 @@ async def _answer(client: Client) -> str:
     return "unasked"
 
 
-async def _lacking(client: Client, namespace: str, installation: str) -> dict[str, tuple[str, ...]]:
+async def _find_lacking(client: Client, namespace: str, installation: str) -> dict[str, tuple[str, ...]]:
     """The rights that the processes lack: all processes where that may be asked, else the asking one."""
     asked = await client.create(WHO_AM_I, Review())
     name = asked.status.get("userInfo", {}).get("username", "")
     prefix = f"system:serviceaccount:{namespace}:{installation}-"
     if name.startswith(prefix) and name.removeprefix(prefix) in PROCESSES:
         process = name.removeprefix(prefix)
-        return {process: await _denied(client, needed(process, installation), namespace, {})}
+        return {process: await _find_denied(client, needed(process, installation), namespace, {})}
     groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
     return {
-        process: await _denied(
+        process: await _find_denied(
             client, needed(process, installation), namespace, {"user": f"{prefix}{process}", "groups": groups}
         )
         for process in PROCESSES
     }
 
 
-async def _denied(client: Client, rights: Sequence[Right], namespace: str, whose: Mapping[str, Any]) -> tuple[str, ...]:
+async def _find_denied(
+    client: Client, rights: Sequence[Right], namespace: str, whose: Mapping[str, Any]
+) -> tuple[str, ...]:
     """The rights that a service account, or the user, has not."""
     kind = MAY_THEY if whose else MAY_I
     few = asyncio.Semaphore(AT_ONCE)
 
-    async def allowed(right: Right) -> bool:
+    async def ask(right: Right) -> bool:
         attributes = {
             "verb": right.verb,
             "group": right.group,
@@ -339,5 +341,5 @@ async def _denied(client: Client, rights: Sequence[Right], namespace: str, whose
             answer = await client.create(kind, Review(spec={**whose, "resourceAttributes": attributes}))
         return bool(answer.status.get("allowed", False))
 
-    answers = await asyncio.gather(*map(allowed, rights))
+    answers = await asyncio.gather(*map(ask, rights))
     return tuple(str(right) for right, held in zip(rights, answers, strict=True) if not held)

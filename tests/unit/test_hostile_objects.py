@@ -215,7 +215,7 @@ def test_no_object_ends_the_webhook(objects: dict[str, list[Any]]) -> None:
 
         async def taken() -> None:
             for network in copy.pod_networks.objects.values():
-                await copy.taken(network)
+                await copy.read_taken(network)
             assert copy.cluster is not None
 
         asyncio.run(taken())

@@ -101,7 +101,7 @@ class AddressAssigner:
             if problems:
                 await self._undo(key, choices, created)
                 return problems
-            if problems := await self._protected(key, choices, created):
+            if problems := await self._protect_networks(key, choices, created):
                 return problems
             if await self._write(key, claim, choices, created):
                 return {}
@@ -109,7 +109,7 @@ class AddressAssigner:
         text = "other controllers assign all addresses that are chosen"
         return {entry.network: AddressError(f'PodNetwork "{entry.network}": {text}') for entry in wanted}
 
-    async def _protected(
+    async def _protect_networks(
         self, key: str, choices: Sequence[_Choice], created: Iterable[PodAddress]
     ) -> dict[str, AddressError]:
         """Have the networks of new addresses protected; returns which of them are being deleted.

@@ -325,7 +325,7 @@ class PodAddresses:
             NetdraError: the claim does not fit its topology.
         """
         wanted = pod_addresses.wanted(claim.known, self._state.topologies.objects)
-        labels = await self._labels.known(node) if node and self._needs_labels(wanted) else {}
+        labels = await self._labels.read_recent(node) if node and self._needs_labels(wanted) else {}
         self._waiting.note_pod(key, _pod_of(claim, claim.status.pod))
         problems = await self._prospects.problems(key, claim, self.of_claim(key), wanted, labels)
         if problems is None or (problems and self._reminders.is_due(key, _in_short(claim.metadata.uid, problems))):

@@ -42,7 +42,7 @@ class NodeLabels:
         self._known[node] = time.monotonic(), labels
         return labels
 
-    async def known(self, node: str) -> Mapping[str, str]:
+    async def read_recent(self, node: str) -> Mapping[str, str]:
         """The labels of a node as they were within `LABELS_SECONDS`."""
         since, labels = self._known.get(node, (0.0, {}))
         return labels if node in self._known and time.monotonic() < since + LABELS_SECONDS else await self.read(node)

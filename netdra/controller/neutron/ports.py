@@ -236,7 +236,7 @@ class NeutronPorts:
         """
         with self._in_hand():
             claim = await self._children.read(key)
-            wanted = await self._wanted(claim) if claim is not None else {}
+            wanted = await self._work_out(claim) if claim is not None else {}
             present = [self._ports.objects[port] for port in self._children.of(key)]
             try:
                 for port in present:
@@ -272,7 +272,7 @@ class NeutronPorts:
             del self._creating[port.name]
             created.set()
 
-    async def _wanted(self, claim: ResourceClaim) -> Mapping[str, NeutronPort]:
+    async def _work_out(self, claim: ResourceClaim) -> Mapping[str, NeutronPort]:
         """The NeutronPorts that an allocated claim should have, by name."""
         name = desired.node_of(claim)
         if not name:

@@ -570,7 +570,7 @@ class GallerySource:
     async def objects(self, kind: str, place: str, name: str) -> ClusterState:
         return cluster()
 
-    async def listed(self, kind: str) -> ClusterState:
+    async def read_list(self, kind: str) -> ClusterState:
         return cluster()
 
     async def devices(self, node: str, matches: Callable[[DeviceLine], bool]) -> DeviceLines:

@@ -173,7 +173,7 @@ class FixedSource:
         self.users.append(user)
         return self
 
-    async def listed(self, kind: str) -> ClusterState:
+    async def read_list(self, kind: str) -> ClusterState:
         return await self.objects(kind, "", "")
 
     async def devices(self, node: str, matches: Callable[[DeviceLine], bool]) -> DeviceLines:
