@@ -54,7 +54,7 @@ def participles(source: str) -> Iterator[str]:
 
 def acts(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     """Whether a function does something: it returns nothing, or waits. A context is named by its state."""
-    if any(isinstance(entry, ast.Name) and entry.id == "asynccontextmanager" for entry in function.decorator_list):
+    if any(ast.unparse(entry).endswith("asynccontextmanager") for entry in function.decorator_list):
         return False
     returns = function.returns
     is_command = isinstance(returns, ast.Constant) and returns.value is None
