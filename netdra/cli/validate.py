@@ -149,13 +149,7 @@ def command(context: click.Context, given: objects.InputOptions, output: str, st
     do not change it without --strict.
     """
     given.check()
-    checked = _Checked([], [], [], [], [], [], [], "" if given.of_cluster else IN_FILES)
-    unknown = objects.UnknownKinds()
-    paths = list(inputs.once(given.paths))
-    with _progress("Reading", len(paths), "files") as advance:
-        for path in paths:
-            checked.take(path, unknown)
-            advance()
+    checked = _read_files(given.paths, "" if given.of_cluster else IN_FILES)
     files = list(checked.files)
     slices = [value for _, value in _of(checked.items, ResourceSlice)]
     unread: tuple[str, ...] = ()
@@ -170,16 +164,10 @@ def command(context: click.Context, given: objects.InputOptions, output: str, st
         slices += of_nodes[0]
         checked.nodes.extend(of_nodes[1])
         files = files or [_CLUSTER]
-    values = {id(item.value): item for item in checked.items}
-    foreseen = forecasts.findings([item.value for item in checked.items], slices, checked.nodes)
-    found = [*_problems(checked), *(values[key].problem(finding, "warning") for key, finding in foreseen)]
-    shared = forecasts.rdma_modes([item.value for item in checked.items], checked.nodes)
-    found += [values[key].problem(finding, severity) for key, finding, severity in shared]
-    problems = [problem for problem in found if problem.file in files]
+    problems = [problem for problem in _all_problems(checked, slices) if problem.file in files]
     if strict:
         problems = [msgspec.structs.replace(problem, severity="error") for problem in problems]
-    problems = list(dict.fromkeys(problems))
-    problems.sort(key=lambda problem: (files.index(problem.file), problem.line))
+    problems = sorted(dict.fromkeys(problems), key=lambda problem: (files.index(problem.file), problem.line))
     makers = {id(item.marked) for item in checked.workloads}  # a JobSet has several pod specs, and is one object
     count = sum(item.file in files for item in checked.items) + len(makers) + len(checked.services)
     if output == "table":
@@ -229,6 +217,28 @@ def _progress(label: str, total: int, unit: str) -> Iterator[Callable[[], None]]
         return
     with terminal.progress(label, total, unit) as advance:
         yield advance
+
+
+def _read_files(paths: Sequence[str], where: str) -> _Checked:
+    """The contents of files; `where` names the place of the objects in messages."""
+    checked = _Checked([], [], [], [], [], [], [], where)
+    unknown, once = objects.UnknownKinds(), list(inputs.once(paths))
+    with _progress("Reading", len(once), "files") as advance:
+        for path in once:
+            checked.take(path, unknown)
+            advance()
+    return checked
+
+
+def _all_problems(checked: _Checked, slices: Sequence[ResourceSlice]) -> Iterator[FileProblem]:
+    """All that is wrong with the objects, and what the devices of slices make of them."""
+    yield from _problems(checked)
+    values = {id(item.value): item for item in checked.items}
+    written = [item.value for item in checked.items]
+    for key, finding in forecasts.findings(written, slices, checked.nodes):
+        yield values[key].problem(finding, "warning")
+    for key, finding, severity in forecasts.rdma_modes(written, checked.nodes):
+        yield values[key].problem(finding, severity)
 
 
 def _problems(checked: _Checked) -> Iterator[FileProblem]:

@@ -6,7 +6,8 @@ files, and the webhook (`netdra.review.searches`) on nodes' reports.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 
 import msgspec
@@ -97,21 +98,18 @@ def _asked(facts: SchedulingFacts, classes: Collection[DeviceClass]) -> Iterator
         for claim in claims:
             if claim.status.allocation is None and is_for(claim.spec.devices, ours):
                 yield f'{kind} "{claim_key(claim)}"', (claim,)
-    by_resource = {f"{IMPLICIT_RESOURCE}{name}": name for name in ours}
-    by_resource |= {
-        entry.spec.extended_resource_name: entry.metadata.name
-        for entry in classes
-        if entry.spec.extended_resource_name and entry.metadata.name in ours
-    }
+    yield from _asked_by_pods(facts, classes, ours, templates)
+
+
+def _asked_by_pods(
+    facts: SchedulingFacts, classes: Iterable[DeviceClass], ours: AbstractSet[str], templates: Iterable[ResourceClaim]
+) -> Iterator[tuple[str, Claims]]:
+    """The pods with several claims, or with extended resources, for devices of netdra."""
+    by_resource = _by_resource(classes, ours)
     by_template = {claim_key(claim): claim for claim in templates}
     by_name = {claim_key(claim): claim for claim in facts.claims if claim.status.allocation is None}
     for pod in (pod for pod in facts.pods if pod.metadata.deletion_timestamp is None):
-        limits = [
-            (resource, by_resource[resource], int(limit))
-            for container in pod.spec.containers or ()
-            for resource, limit in container.limits.items()
-            if resource in by_resource and str(limit).isdecimal() and int(limit)
-        ]
+        limits = [*_limits(pod, by_resource)]
         own = [_claim(pod.metadata, limits)] if limits else []
         beside = f"{pod.metadata.namespace or 'default'}/"
         named = (
@@ -122,6 +120,22 @@ def _asked(facts: SchedulingFacts, classes: Collection[DeviceClass]) -> Iterator
         asked = (*(claim for claim in named if claim is not None), *own)
         if limits or (len(asked) > 1 and any(is_for(claim.spec.devices, ours) for claim in asked)):
             yield f'Pod "{beside}{pod.metadata.name}"', asked
+
+
+def _by_resource(classes: Iterable[DeviceClass], ours: AbstractSet[str]) -> dict[str, str]:
+    """The classes of netdra by the extended resources that request them."""
+    own = [entry for entry in classes if entry.metadata.name in ours]
+    named = {entry.spec.extended_resource_name or "": entry.metadata.name for entry in own}
+    named.pop("", None)
+    return {f"{IMPLICIT_RESOURCE}{name}": name for name in ours} | named
+
+
+def _limits(pod: PlacedPod, by_resource: Mapping[str, str]) -> Iterator[tuple[str, str, int]]:
+    """A pod's limits of extended resources: the resource, its class and the amount."""
+    for container in pod.spec.containers or ():
+        for resource, limit in container.limits.items():
+            if resource in by_resource and str(limit).isdecimal() and int(limit):
+                yield resource, by_resource[resource], int(limit)
 
 
 def _claim(metadata: ObjectMeta, wanted: Iterable[tuple[str, str, int]]) -> ResourceClaim:
