@@ -136,7 +136,8 @@ def _guesses(claim: Claim, world: World) -> Iterator[Finding]:
         near = (suggestions.alike(name, names) for names in made)
         for topology in derived:
             what = f'{missing}: this step of NetworkTopology "{topology.name}" is not a device'
-            yield Finding(what=what, hint=f"request {', '.join(_names_of(topology, roots=True))}", path=place)
+            roots = ", ".join(_names_of(topology, roots=True))
+            yield Finding(what=what, hint=f"request {roots}", path=place)
         if derived or any(name in names for names in made):
             continue  # of a topology with such a root step the error is reported
         if name in world.topologies:

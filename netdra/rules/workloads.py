@@ -249,15 +249,16 @@ def _missing_hint(kind: str, namespace: str, name: str, swapped: Claim | None, o
     """The next step for a claim that does not exist; `swapped` is the object of the name and the other kind."""
     elsewhere = sorted(place for other, place, named in objects.claims if (other, named) == (kind, name))
     if elsewhere:
-        return f'it exists in namespace "{elsewhere[0]}", but a pod can only use claims of its own namespace'
-    if swapped is not None:
-        return f'"{name}" is a {swapped.kind}: set {_field_of(swapped)}'
-    others = (
-        named for other, place, named in objects.claims if other == kind and (place in (namespace, "") or not namespace)
-    )
-    if near := suggestions.closest(name, [*others]):
-        return f'did you mean "{near}"?'
-    return "add its file, unless it already exists in the cluster" if objects.where else "create it"
+        hint = f'it exists in namespace "{elsewhere[0]}", but a pod can only use claims of its own namespace'
+    elif swapped is not None:
+        hint = f'"{name}" is a {swapped.kind}: set {_field_of(swapped)}'
+    else:
+        places = (namespace, "") if namespace else {place for _, place, _ in objects.claims}
+        others = [named for other, place, named in objects.claims if other == kind and place in places]
+        near = suggestions.closest(name, others)
+        add = "add its file, unless it already exists in the cluster" if objects.where else "create it"
+        hint = f'did you mean "{near}"?' if near else add
+    return hint
 
 
 def _field_of(claim: Claim) -> str:

@@ -120,7 +120,7 @@ class ServiceEndpoints:
             NetdraError: a slice cannot be written just now.
         """
         with self._in_hand():
-            done = await self._writer.write(key, self._wanted(key))
+            done = await self._writer.write(key, self._plan_writes(key))
             self._report_refusals(key, done.refused)
             if done.refused:
                 self.queue.add(key, REFUSED_SECONDS)  # and not as a failure: others do not wait longer for this one
@@ -129,14 +129,14 @@ class ServiceEndpoints:
             await self._compare(key)
         return AGAIN if done.changed else None
 
-    def _wanted(self, key: str) -> slices.SliceWrites:
+    def _plan_writes(self, key: str) -> slices.SliceWrites:
         """The writes that a Service needs now; none while its pods are not known."""
         present = tuple(self._slices.objects[name] for name in sorted(self._of_service.get(key, ())))
         service = self._services.objects.get(key)
         problem = fault(service) if service is not None else None
         if service is None or problem is not None:
             if service is not None and problem is not None:
-                self._report(service, problem.reason, problem.finding.text)
+                self._report(service, problem.rule, problem.text)
             self._writer.forget(key)
             return slices.deletes(present)
         pods = self._pods.of(key)
