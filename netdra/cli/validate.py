@@ -231,7 +231,7 @@ def _read_files(paths: Sequence[str], where: str) -> _Checked:
 
 
 def _all_problems(checked: _Checked, slices: Sequence[ResourceSlice]) -> Iterator[FileProblem]:
-    """All that is wrong with the objects, and what the devices of slices make of them."""
+    """The problems of the objects, by themselves and with the devices of slices."""
     yield from _problems(checked)
     values = {id(item.value): item for item in checked.items}
     written = [item.value for item in checked.items]

@@ -124,7 +124,7 @@ def _charge_members(
     fallback: int,
     link_speed: int,
 ) -> None:
-    """Add the counters of the other interfaces, and what their devices take of the NIC's own set, `main`."""
+    """Add the counters of the other interfaces, and their devices' consumption of the NIC's own set, `main`."""
     for branch in branches(members):
         parts = [members[place] for place in branch]
         own = _branch(parts, _above(parts, branch) if len(parts) > 1 else ())

@@ -36,7 +36,7 @@ class Finding(msgspec.Struct, frozen=True):
         what: the object, the value and the rule that it breaks.
         hint: the next thing to do, or "".
         path: where it is in the object, from its top (`spec`, `steps`, 2, `config`, `mode`).
-        rule: one word for programs, of rules that programs tell apart.
+        rule: the name of the rule, for programs; "" for most rules.
     """
 
     what: str

@@ -127,7 +127,7 @@ def examine(graphs: Sequence[Steps]) -> tuple[tuple[dict[str, str], ...], tuple[
 def _named(
     step: Step | PlannedStep, names: Mapping[str, str], named: Sequence[Mapping[str, str]], numbers: Iterator[str]
 ) -> tuple[str, str]:
-    """The name of a step's interface, and what is wrong with it.
+    """The name of a step's interface, and the error in it.
 
     Raises:
         ConfigError: the config does not show the name.

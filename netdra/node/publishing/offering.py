@@ -246,13 +246,13 @@ class Offering:
     def _held_vfs(self, held_devices: Iterable[HeldDevice]) -> Iterator[HeldVF]:
         """The VFs of claims.
 
-        A pooled VF in trouble, or one whose claim is gone and whose pod is not undone, is nobody's: its device gets
-        smaller. Any other device in trouble has a taint.
+        A pooled VF in trouble, or one whose claim is gone and whose pod is not undone, does not belong to a device: its
+        device gets smaller. Any other device in trouble has a taint.
         """
         for device in held_devices:
             if device.vf:
-                is_nobodys = (device.trouble or not device.is_prepared) and self._is_pool(device.key)
-                yield HeldVF(device.vf, "" if is_nobodys else device.key[1], device.bandwidth)
+                is_lost = (device.trouble or not device.is_prepared) and self._is_pool(device.key)
+                yield HeldVF(device.vf, "" if is_lost else device.key[1], device.bandwidth)
 
     def report(
         self, refused: Mapping[DeviceKey, str] = MappingProxyType({}), undone: Iterable[str] = ()
