@@ -407,8 +407,8 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def world(self) -> World:
-        """The objects as reviews of topologies take them."""
-        return world_of([*self.topologies, *self.policies, *self.schemas, *self.custom_devices, *self.networks])
+        """The objects by which a topology is reviewed; the webhook compares it with others."""
+        return world_of([*self.policies, *self.schemas, *self.custom_devices, *self.networks])
 
     @cached_property
     def known(self) -> Objects:

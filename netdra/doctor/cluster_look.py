@@ -52,6 +52,7 @@ from netdra.model.findings import Finding
 from netdra.model.meta import Condition, ObjectMeta
 from netdra.model.node_network import NodeNetworkReport, ReportedStatus
 from netdra.model.resource import Wire
+from netdra.model.topology import NetworkTopology
 from netdra.review import objects
 from netdra.review.world import world_of
 from netdra.rules import runnable
@@ -245,11 +246,11 @@ async def _reviews(client: Client) -> ReviewFacts:
     world = world_of(stored)
     errors = [*objects.errors(stored, world)]
     wrong = {id(value) for value, _ in errors}
+    sound = [topology for _, topology in sorted(world.topologies.items()) if id(topology) not in wrong]
     warnings: dict[str, tuple[Finding, ...]] = {}
-    for name, topology in sorted(world.topologies.items()):
-        found = objects.review(topology, world).warnings if id(topology) not in wrong else ()
-        if frames := tuple(finding for finding in found if finding.rule):
-            warnings[name] = frames
+    for topology, finding in objects.warnings(sound, world):
+        if finding.rule and isinstance(topology, NetworkTopology):
+            warnings[topology.name] = (*warnings.get(topology.name, ()), finding)
     return ReviewFacts(tuple(finding for _, finding in errors), warnings)
 
 
