@@ -49,9 +49,9 @@ class RegistryClient:
         self._provider, self._path, self._timeout = provider, path, timeout
         self._metadata = {"authorization": f"Bearer {token}"} if token else {}
         self._runner = asyncio.Runner()
-        self._channel = self._runner.run(self._made())
+        self._channel = self._runner.run(self._open())
 
-    async def _made(self) -> Channel:
+    async def _open(self) -> Channel:
         return _Channel(path=self._path)
 
     def __enter__(self) -> Self:

@@ -67,21 +67,23 @@ class AddedNames:
 
     def update(
         self, old: DeviceExposurePolicy | CustomDevice | None, new: DeviceExposurePolicy | CustomDevice | None
-    ) -> None:
-        """Take the change of an object."""
+    ) -> bool:
+        """Take the change of an object; returns whether a name came, went, or got another kind."""
         if old is not None and new is not None and old.spec == new.spec:
-            return
+            return False
+        is_changed = False
         for item, sign in ((old, -1), (new, 1)):
             for name, kind in _added_by(item) if item is not None else ():
                 counts = self._capacity if kind is None else self._attributes.setdefault(name, Counter())
                 key = name if kind is None else kind
                 counts[key] += sign
-                if counts[key] == (sign > 0):
-                    self._value = None
+                is_changed |= counts[key] == (sign > 0)
                 if not counts[key]:
                     del counts[key]
                 if not counts and kind is not None:
                     del self._attributes[name]
+        self._value = None if is_changed else self._value
+        return is_changed
 
     @property
     def value(self) -> Added:

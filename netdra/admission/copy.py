@@ -243,7 +243,7 @@ class Copy:
             )
         return self._cluster
 
-    async def taken(self, network: PodNetwork) -> tuple[TakenRange, ...]:
+    async def read_taken(self, network: PodNetwork) -> tuple[TakenRange, ...]:
         """The ranges that overlap with a network's and are used for something else, as far as they can be read."""
         chain = itertools.chain.from_iterable
         found = [*taken_ranges.near(network, chain(map(taken_ranges.of_services, self.service_cidrs.objects.values())))]
@@ -275,12 +275,12 @@ class Copy:
             trusted: whether the API server asks; other clients learn of published attributes alone.
         """
         asked = referenced_attributes([] if new is None else [new.spec.selector.cel], published=not trusted)
-        reported = await self.nodes.reported(asked, new)
+        reported = await self.nodes.read_reports(asked, new)
         if new is not None:
             reported = replace(reported, seen=folded(reported.seen, new.spec.selector.cel))
         return replace(self.cluster, reported=reported)
 
-    async def confirmed(self, classes: Iterable[str]) -> World:
+    async def confirm(self, classes: Iterable[str]) -> World:
         """The cluster, with these DeviceClasses, their topologies and PodNetworks as the API server has them now.
 
         It is `cluster` itself, as it was when this was called, if that is up to date.

@@ -120,7 +120,7 @@ class Nodes:
         """Note the nodes that report again, while this is entered."""
         return self.reports.following(self._outdate)
 
-    async def reported(self, asked: frozenset[str], policy: DeviceExposurePolicy | None) -> InterfaceReports:
+    async def read_reports(self, asked: frozenset[str], policy: DeviceExposurePolicy | None) -> InterfaceReports:
         """The nodes' reports, by these attributes.
 
         Args:

@@ -115,11 +115,9 @@ def read_claim(request: AdmissionRequest) -> Claim:
 
 
 def _verdict(found: ObjectFindings, kind: str) -> Verdict:
-    """The texts of findings, with their places unless the texts name the steps and requests that they are about."""
-    names_places = kind in CLAIMS or kind == NetworkTopology.__name__
+    """The texts of findings."""
     errors, warnings = (
-        tuple(finding.text if names_places else finding.text_at_path for finding in findings)
-        for findings in (found.errors, found.warnings)
+        tuple(objects.text_of(kind, finding) for finding in findings) for findings in (found.errors, found.warnings)
     )
     return Verdict(errors, warnings)
 

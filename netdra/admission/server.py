@@ -202,7 +202,7 @@ class Webhook:
         with suppress(*UNREADABLE):
             network = msgspec.json.decode(request.object, type=PodNetwork)
             async with self._lists.turn("", size):
-                return replace(cluster, taken=await self._copy.taken(network))
+                return replace(cluster, taken=await self._copy.read_taken(network))
         return cluster
 
     async def _by_worker(self, request: AdmissionRequest, cluster: World, *, trusted: bool) -> Verdict:
@@ -233,7 +233,7 @@ class Webhook:
         try:
             while more := claims.decisive(read_claim(request), cluster) - asked:
                 asked |= more
-                confirmed = await self._copy.confirmed(asked)
+                confirmed = await self._copy.confirm(asked)
                 if confirmed is cluster:
                     break
                 cluster = confirmed
@@ -257,14 +257,14 @@ class Webhook:
         if not searches.may_be_long(claim, await nodes.most_devices()):
             return ()
         asked = searches.asked_by_claim(claim, cluster.classes)
-        asking = asyncio.create_task(self._searched(request, asked, client))
+        asking = asyncio.create_task(self._search(request, asked, client))
         self._asking.add(asking)
         asking.add_done_callback(self._asking.discard)
         # The worker goes on: it would be replaced if the question were cancelled.
         await asyncio.wait({asking}, timeout=FORESEEING_SECONDS)
         return asking.result().warnings if asking.done() else ()
 
-    async def _searched(self, request: AdmissionRequest, asked: frozenset[str], client: str) -> Verdict:
+    async def _search(self, request: AdmissionRequest, asked: frozenset[str], client: str) -> Verdict:
         """The worker's verdict on the search for a claim, by these attributes; none where workers are busy."""
         try:
             async with self._workers.turns.turn(f"{_OF_CLAIMS}{client}", len(request.object)):

@@ -1,6 +1,6 @@
 """The objects of a bundle, read as from an API server: what could not be read there cannot be read here either.
 
-So `netdra why` reads a bundle by the same code as a cluster (`netdra.cli.why_objects`).
+So `netdra why` reads a bundle by the same code as a cluster (`netdra.cluster.reading`).
 """
 
 from __future__ import annotations

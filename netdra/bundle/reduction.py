@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
+from netdra.cluster.objects import ClusterEvent, ContainerState, PlacedPod
 from netdra.model.errors import UNREADABLE
-from netdra.story.objects import ClusterEvent, ContainerState, PlacedPod
 
 _OURS = ("dra.networking/", "networking.dra.io/", "cni.networking.k8s.io/")
 _STATES = ("running", "waiting", "terminated")

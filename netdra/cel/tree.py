@@ -223,8 +223,11 @@ def condition(node: Node) -> Condition | None:
         if node.function == "_&&_":
             return NeedsAll(known) if known else None
         return NeedsOne(known) if len(known) == len(found) else None
-    if node.function not in {"_==_", "@in"} or len(node.arguments) != 2:
-        return None
+    return _comparison(node) if node.function in {"_==_", "@in"} and len(node.arguments) == 2 else None
+
+
+def _comparison(node: Call) -> Needs | None:
+    """The condition of a comparison of an attribute with values that are written out."""
     left, right = node.arguments
     if node.function == "_==_" and isinstance(left, Literal):
         left, right = right, left

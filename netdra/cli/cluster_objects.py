@@ -8,16 +8,15 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Iterable, Iterator
-from http import HTTPStatus
 from typing import Any, NamedTuple, TypeVar
 
 from netdra.cli import terminal
 from netdra.cli.shared import ClusterAccess
+from netdra.cluster.reading import ObjectReader
 from netdra.kube import resources
-from netdra.kube.client import Client, Selection
-from netdra.kube.errors import ApiError
+from netdra.kube.client import Selection
 from netdra.kube.features import scheduler_version
-from netdra.kube.resources import KubernetesObject, Resource
+from netdra.kube.resources import Resource
 from netdra.model.core import ClusterNode, ServiceCIDR
 from netdra.model.errors import InvalidInputError
 from netdra.model.neutron_port import NeutronPort
@@ -84,9 +83,7 @@ class ClusterObjects(NamedTuple):
         """
         for kind in kinds:
             if kind in self.refusals:
-                raise InvalidInputError(
-                    self.refusals[kind], hint=f"request the permission to list {_RESOURCES[kind].plural}"
-                )
+                raise InvalidInputError(self.refusals[kind])
 
 
 def read(access: ClusterAccess, kinds: Iterable[type], driver: str = "") -> ClusterObjects:
@@ -121,29 +118,15 @@ def taken(access: ClusterAccess) -> Iterator[TakenRange]:
 
 
 async def _read(access: ClusterAccess, kinds: tuple[type, ...], driver: str) -> ClusterObjects:
-    found = ClusterObjects({}, {}, "")
     async with access.client() as client:
-        await asyncio.gather(*(_list(client, kind, driver, found) for kind in kinds))
-        return found._replace(version=await scheduler_version(client))
+        reader = ObjectReader(client)
+        lists = await asyncio.gather(*(reader.list(_RESOURCES[kind], _selection(kind, driver)) for kind in kinds))
+        plurals = {kind: _RESOURCES[kind].plural for kind in kinds}
+        unread = {kind: reader.unread[plural] for kind, plural in plurals.items() if plural in reader.unread}
+        objects = {kind: [*found] for kind, found in zip(kinds, lists, strict=True) if kind not in unread}
+        return ClusterObjects(objects, unread, "", await scheduler_version(client))
 
 
-async def _list(client: Client, kind: type[KubernetesObject], driver: str, found: ClusterObjects) -> None:
-    resource = _RESOURCES[kind]
-    of_driver = driver if resource is resources.RESOURCE_SLICES else ""
-    selection = Selection(field_selector=f"spec.driver={of_driver}" if of_driver else "")
-    try:
-        found.objects[kind] = await client.list(resource, selection)
-    except ApiError as problem:
-        refusal = _refusal(problem.status.code, resource)
-        if not refusal:
-            raise
-        found.refusals[kind] = refusal
-
-
-def _refusal(code: int, resource: Resource[Any]) -> str:
-    """Why a kind cannot be read, if the rest can be; "" for a failure of the whole cluster."""
-    if code == HTTPStatus.FORBIDDEN:
-        return f"you are not allowed to list {resource.plural}"
-    if code == HTTPStatus.NOT_FOUND:
-        return f"the cluster does not serve {resource.plural} of {resource.group_version}"
-    return ""
+def _selection(kind: type, driver: str) -> Selection:
+    is_of_driver = driver and _RESOURCES[kind] is resources.RESOURCE_SLICES
+    return Selection(field_selector=f"spec.driver={driver}" if is_of_driver else "")

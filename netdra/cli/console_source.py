@@ -13,18 +13,19 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from netdra.cli import why_objects
 from netdra.cli.cluster_plan import ClusterNow, DeviceChange, compare
-from netdra.cli.console_objects import KINDS as LISTED
-from netdra.cli.console_objects import ListReader
 from netdra.cli.console_traffic import DriverPlace, TrafficFollower
-from netdra.cli.console_users import RESOURCES, UserRights, allowed_namespaces, user_rights
+from netdra.cli.console_users import RESOURCES, UserRights, find_allowed_namespaces, user_rights
 from netdra.cli.examination import TAINTED, FleetNow, TaintedDevice, examine
+from netdra.cluster import reading, watching
+from netdra.cluster.devices import DeviceLine, DeviceLines
+from netdra.cluster.listing import KINDS as LISTED
+from netdra.cluster.listing import ListReader
+from netdra.cluster.objects import ClusterState
 from netdra.console.access import ConsoleAccess, SignedOnUser, SignOn
 from netdra.console.fleet import ClassShare, CountedNode, NodeCounts, count
 from netdra.console.forecast_page import Forecast, ForecastDevice
 from netdra.console.frame import MAX_ROWS
-from netdra.console.rows import DeviceLine, DeviceLines
 from netdra.console.server import Console
 from netdra.console.traffic_page import PodTraffic
 from netdra.console.troubles import ClusterExamination, stuck_pods
@@ -45,7 +46,6 @@ from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import DeviceTaint, Wire
 from netdra.ops.health import met
 from netdra.ops.process import Process
-from netdra.story.objects import ClusterState
 from netdra.story.usage import class_shares
 
 COUNTED_NODES = Resource(resources.NODE_NETWORKS.group_version, resources.NODE_NETWORKS.plural, CountedNode)
@@ -205,7 +205,7 @@ class LiveCluster:
         Raises:
             InvalidInputError: no such class exists.
         """
-        cluster = await why_objects.read(self.client, why_objects.Scope())
+        cluster = await reading.read(self.client, reading.Scope())
         if chosen not in cluster.known.classes:
             raise InvalidInputError(f'DeviceClass "{chosen}" does not exist')
         shares = await asyncio.to_thread(class_shares, cluster, chosen)
@@ -223,18 +223,18 @@ class LiveCluster:
         """The objects of the page of an object."""
         reader = ListReader(self.client, self.namespaces)
         if kind == "node":
-            return await why_objects.read_node(self.client, name)
+            return await reading.read_node(self.client, name)
         if kind == "plugin":
-            return await reader.listed("plugins")
+            return await reader.read_list("plugins")
         if kind == "policy":
             return await reader.policy(name)
         if self.namespaces and kind in ("pod", "claim") and place not in self.namespaces:
             raise PermanentError(f'namespace "{place}" is not shown by this console')
-        return await why_objects.read(self.client, why_objects.scope_of(kind, place, name))
+        return await reading.read(self.client, reading.scope_of(kind, place, name))
 
-    async def listed(self, kind: str) -> ClusterState:
+    async def read_list(self, kind: str) -> ClusterState:
         """The objects of a list."""
-        return await ListReader(self.client, self.namespaces).listed(kind)
+        return await ListReader(self.client, self.namespaces).read_list(kind)
 
     async def devices(self, node: str, matches: Callable[[DeviceLine], bool]) -> DeviceLines:
         """The devices of a node, or with "" of all, that match."""
@@ -281,15 +281,15 @@ class LiveCluster:
         if kind in ("policy", "plugin"):
             await self.wait_list({"policy": "policies", "plugin": "plugins"}[kind])
             return
-        scope = why_objects.scope_of(kind, place, name)
-        await why_objects.wait_change(self.client, await why_objects.versions(self.client, scope))
+        scope = reading.scope_of(kind, place, name)
+        await watching.wait_change(self.client, await watching.versions(self.client, scope))
 
     async def wait_list(self, kind: str) -> None:
         """Wait until an object of a list has changed, or some seconds."""
         resource = resources.RESOURCE_SLICES if kind == "devices" else LISTED[kind][0][1]
         places = self.namespaces if resource.namespaced and self.namespaces else ("",)
-        watched = [why_objects.WatchedKind(resource, Selection(namespace=place)) for place in places]
-        await why_objects.wait_change(self.client, await why_objects.begin_watch(self.client, watched))
+        watched = [watching.WatchedKind(resource, Selection(namespace=place)) for place in places]
+        await watching.wait_change(self.client, await watching.begin_watch(self.client, watched))
 
 
 class UserCluster(LiveCluster):
@@ -344,7 +344,7 @@ class UserCluster(LiveCluster):
         found = await self._whole.traffic(node)
         if "pods" in self._rights.kinds:
             return found
-        allowed = await allowed_namespaces(self.client, {row.namespace for row in found.rows})
+        allowed = await find_allowed_namespaces(self.client, {row.namespace for row in found.rows})
         return found._replace(rows=[row for row in found.rows if row.namespace in allowed], unread=())
 
     async def wait_fleet(self, since: str) -> None:

@@ -51,10 +51,10 @@ async def user_rights(client: Client, namespaces: Collection[str]) -> UserRights
     found = frozenset(kind for kind, is_allowed in zip(kinds, allowed, strict=True) if is_allowed)
     if "pods" in found:
         return UserRights(found, frozenset())
-    return UserRights(found, await allowed_namespaces(client, namespaces))
+    return UserRights(found, await find_allowed_namespaces(client, namespaces))
 
 
-async def allowed_namespaces(client: Client, namespaces: Collection[str]) -> frozenset[str]:
+async def find_allowed_namespaces(client: Client, namespaces: Collection[str]) -> frozenset[str]:
     """Of `MAX_NAMESPACES` namespaces at most, those whose pods the client's user may list.
 
     Raises:

@@ -14,7 +14,7 @@ from netdra.cli import daemons, shared
 from netdra.cli.shared import option
 
 if TYPE_CHECKING:
-    from netdra.controller.neutron import NeutronSettings
+    from netdra.controller.neutron.ports import NeutronSettings
 
 
 @click.command(name="controller")
@@ -154,7 +154,7 @@ def _cloud(
     defaults = cloud.defaults()
     if cloud.neutron_clouds is None:
         return None
-    from netdra.controller.neutron import NeutronSettings
+    from netdra.controller.neutron.ports import NeutronSettings
 
     return NeutronSettings(
         cloud.neutron_clouds,

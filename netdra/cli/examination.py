@@ -19,9 +19,10 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from netdra import __version__
-from netdra.cli import why_objects
-from netdra.cli.console_objects import ListReader
-from netdra.cli.why_objects import EVENTS, PODS, TAINT_RULES, Scope
+from netdra.cluster import reading
+from netdra.cluster.listing import ListReader
+from netdra.cluster.objects import ClusterEvent, ClusterState, PlacedPod
+from netdra.cluster.reading import EVENTS, PODS, TAINT_RULES, Scope
 from netdra.console.fleet import CountedNode, NodeCounts, count
 from netdra.console.rows import claim_state, has_claims
 from netdra.console.troubles import (
@@ -45,7 +46,6 @@ from netdra.model.meta import time_of, time_text
 from netdra.model.node_network import NodeNetwork
 from netdra.model.resource import ResourceSlice
 from netdra.story.devices import taint_step
-from netdra.story.objects import ClusterEvent, ClusterState, PlacedPod
 from netdra.story.overview import CauseOfMany, Overview, overview
 from netdra.story.plugins import plugin_story
 from netdra.story.policies import policy_story
@@ -137,7 +137,7 @@ def _is_large(counts: Iterable[NodeCounts]) -> bool:
 async def _read_all(client: Client, reader: ListReader, _: FleetNow) -> tuple[ClusterState, list[str]]:
     """All objects, as `netdra why --all-namespaces` reads them; with namespaces, the pods of these alone."""
     scopes = [Scope(namespace=place, every=True) for place in reader.namespaces] or [Scope(every=True)]
-    parts = [await why_objects.read(client, scope) for scope in scopes]
+    parts = [await reading.read(client, scope) for scope in scopes]
     first = parts[0]
     return (
         replace(
@@ -154,7 +154,7 @@ async def _read_large(client: Client, reader: ListReader, fleet: FleetNow) -> tu
     """The pods that wait or fail, and the objects of their stories."""
     pending = await reader.of(PODS, has_claims, field_selector="status.phase=Pending")
     events = await reader.of(EVENTS, _concerns, field_selector="type=Warning")
-    failing = await _failing(reader)
+    failing = await _find_failing(reader)
     lost = {
         (event.involved_object.namespace, event.involved_object.name) for event in events if event.reason in _REASONS
     }
@@ -203,7 +203,7 @@ def _concerns(event: ClusterEvent) -> bool:
     return event.involved_object.kind in ("Pod", "ResourceClaim")
 
 
-async def _failing(reader: ListReader) -> set[tuple[str, str]]:
+async def _find_failing(reader: ListReader) -> set[tuple[str, str]]:
     """The pods whose claims fail."""
     claims = await reader.of(resources.RESOURCE_CLAIMS, lambda claim: claim_state(claim) == "Failing")
     return {

@@ -198,28 +198,34 @@ def _explanation(decision: Decision, result: ExposureResult) -> InterfaceExplana
         or (device.name in decision.pooled and device.lane is not None and decision.interface in device.lane.vfs)
     )
     drawn = {(device.pool, name) for device in made for name in device.consumes}
-    blamed = {verdict.policy for verdict in decision.verdicts if verdict.outcome == "invalid"}
-    winning = {verdict.policy for verdict in decision.verdicts if verdict.outcome == "wins"}
-    lanes = f"{decision.device_name.rpartition('v')[0]}-vfs"
     return InterfaceExplanation(
         decision=decision,
         devices=made,
         counter_sets=tuple(
             counter_set for counter_set in result.counter_sets if (counter_set.pool, counter_set.name) in drawn
         ),
-        problems=tuple(
-            problem
-            for problem in result.problems
-            if problem.interface == decision.interface
-            or (not problem.interface and problem.policy in blamed)
-            or (problem.policy in winning and problem.interface.startswith(lanes))
-        ),
+        problems=tuple(_problems(decision, result)),
         registered=tuple(
             outcome
             for outcome in result.outcomes
             if outcome.device in (decision.exposed or (decision.if_name, decision.device_name))
         ),
     )
+
+
+def _problems(decision: Decision, result: ExposureResult) -> Iterator[Problem]:
+    """The problems of an interface, of policies that cannot be used for it, and of the VFs that it is pooled with."""
+    blamed = {verdict.policy for verdict in decision.verdicts if verdict.outcome == "invalid"}
+    winning = {verdict.policy for verdict in decision.verdicts if verdict.outcome == "wins"}
+    lanes = f"{decision.device_name.rpartition('v')[0]}-vfs"
+    for problem in result.problems:
+        is_of_policy = not problem.interface and problem.policy in blamed
+        if (
+            problem.interface == decision.interface
+            or is_of_policy
+            or (problem.policy in winning and problem.interface.startswith(lanes))
+        ):
+            yield problem
 
 
 def _lines(explanation: InterfaceExplanation) -> Iterator[str]:

@@ -6,7 +6,7 @@ import click
 
 from netdra.cli import shared, terminal
 from netdra.cli.shared import ClusterAccess
-from netdra.story.objects import ClusterState
+from netdra.cluster.objects import ClusterState
 from netdra.story.usage import DeviceUse, device_uses
 
 _COLUMNS = ("NODE", "DEVICE", "TYPE", "PF", "STATE", "CLAIM", "POD", "IN POD", "ADDRESSES", "REASON")
@@ -37,11 +37,11 @@ async def read_cluster(access: ClusterAccess, nodes: tuple[str, ...]) -> Cluster
     Raises:
         ApiError: the API server does not answer.
     """
-    from netdra.cli import why_objects
+    from netdra.cluster import reading
 
     async with access.client() as client:
-        scope = why_objects.Scope(node=nodes[0] if len(nodes) == 1 else "")
-        found = await why_objects.read(client, scope)
+        scope = reading.Scope(node=nodes[0] if len(nodes) == 1 else "")
+        found = await reading.read(client, scope)
     for kind in ("resourceslices", "resourceclaims", "nodenetworks", "deviceclasses"):
         if kind in found.unread:
             terminal.tell(found.unread[kind])

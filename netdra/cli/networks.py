@@ -14,7 +14,7 @@ import click
 from netdra.cli import shared, terminal
 
 if TYPE_CHECKING:
-    from netdra.controller.imports import LeasePlan, LeaseSource
+    from netdra.controller.addresses.imports import LeasePlan, LeaseSource
     from netdra.kube.client import Client
     from netdra.networks.kept import KeptRelease, KeptSelection
 
@@ -70,7 +70,7 @@ def import_leases(
     Without --apply, nothing is written. The exit code is 1 if an address of a lease is also assigned by netdra, or
     imported from elsewhere.
     """
-    from netdra.controller.imports import HostLocal, Whereabouts, plan
+    from netdra.controller.addresses.imports import HostLocal, Whereabouts, plan
 
     if (folder is None) != (not node):
         raise click.UsageError("--host-local and --node require each other")
@@ -91,7 +91,7 @@ def release(network: str, cluster: shared.ClusterAccess, is_applied: bool, outpu
     Run it when the other plugin was removed from the cluster. netdra may assign the addresses at once, so no pod may
     have one of them. Without --apply, nothing is written.
     """
-    from netdra.controller.imports import plan_release
+    from netdra.controller.addresses.imports import plan_release
 
     _run(cluster, lambda client: plan_release(client, network), output, is_applied=is_applied)
 
@@ -178,7 +178,7 @@ def release_kept(
 async def _release_kept(
     cluster: shared.ClusterAccess, selection: KeptSelection, *, is_applied: bool
 ) -> list[KeptRelease]:
-    from netdra.controller.kept_addresses import plan, write
+    from netdra.controller.addresses.kept import plan, write
 
     async with cluster.client() as client:
         planned = await plan(client, selection, datetime.now(UTC))
@@ -196,7 +196,7 @@ def _run(
     *,
     is_applied: bool,
 ) -> None:
-    from netdra.controller.imports import LeasePlan, write
+    from netdra.controller.addresses.imports import LeasePlan, write
 
     async def work() -> LeasePlan:
         async with cluster.client() as client:

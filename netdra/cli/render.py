@@ -174,15 +174,7 @@ def _choose(
 def _print(bound: Binding, listed: Sequence[pod.ShownClaim], output: str) -> None:
     """The plans, in one of the forms of `--output`; with a pod, known values are put in place of references."""
     called = {entry.claim.reference: entry.name for entry in reversed(listed)}
-    unchosen = [
-        f'{of_plan(plan.topology, step.name)}: device "{step.device.device}" represents several VFs; '
-        "the node selects one of them when it prepares the claim, and its name and PCI address are not "
-        "known before"
-        for plan in bound.plans
-        for step in plan.steps
-        if step.device is not None and step.device.is_unchosen
-    ]
-    for text in dict.fromkeys(unchosen):
+    for text in dict.fromkeys(_unchosen(bound)):
         terminal.tell(text)
     if output == "plan":
         terminal.print_data(bound.plans, "json")
@@ -198,12 +190,27 @@ def _print(bound: Binding, listed: Sequence[pod.ShownClaim], output: str) -> Non
         if listed:
             _print_claims(listed, bound)
         click.echo("\n\n".join(_lines(entry) for entry in rendered))
-        left = list(dict.fromkeys(text for entry in rendered for text in entry.unknown))
-        of_facts = [text for text in left if any(map(_is_fact, references.parse(text)))]
-        if of_results := [text for text in left if text not in of_facts]:
-            click.echo(f"\nKnown only after the steps have run: {', '.join(of_results)}")
-        if of_facts:
-            click.echo(f"\nKnown only when the node prepares the claim: {', '.join(of_facts)}")
+        _print_unknown(list(dict.fromkeys(text for entry in rendered for text in entry.unknown)))
+
+
+def _unchosen(bound: Binding) -> Iterator[str]:
+    """Remarks on devices of several VFs, of which the node will select one."""
+    for plan in bound.plans:
+        for step in plan.steps:
+            if step.device is not None and step.device.is_unchosen:
+                yield (
+                    f'{of_plan(plan.topology, step.name)}: device "{step.device.device}" represents several VFs; '
+                    "the node selects one of them when it prepares the claim, and its name and PCI address are not "
+                    "known before"
+                )
+
+
+def _print_unknown(left: Sequence[str]) -> None:
+    of_facts = [text for text in left if any(map(_is_fact, references.parse(text)))]
+    if of_results := [text for text in left if text not in of_facts]:
+        click.echo(f"\nKnown only after the steps have run: {', '.join(of_results)}")
+    if of_facts:
+        click.echo(f"\nKnown only when the node prepares the claim: {', '.join(of_facts)}")
 
 
 def _is_fact(part: str | references.Reference) -> bool:

@@ -6,6 +6,7 @@ import itertools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
+from itertools import chain
 from typing import Literal
 
 import click
@@ -163,20 +164,12 @@ def _claims(read: objects.InputObjects) -> tuple[list[ResourceClaim], list[Resou
 def _rejections(read: objects.InputObjects) -> dict[str, tuple[str, ...]]:
     """The errors of the claims and templates of the files, and of their topologies: netdra rejects them on the node."""
     from netdra.review import objects as reviews
-    from netdra.review.world import World, topologies_of_class
-    from netdra.vocabulary import added
+    from netdra.review.world import topologies_of_class, world_of
 
     topologies = {topology.name: topology for topology in read.of(NetworkTopology)}
     written = read.claims(read.files)
-    policies, customs = read.of(DeviceExposurePolicy), read.of(CustomDevice)
-    world = World(
-        topologies=topologies,
-        schemas={schema.metadata.name: schema for schema in read.of(CNIPluginSchema)},
-        classes=known_classes(topologies.values(), node_slices.classes(read)),
-        added=added(policies, customs),
-        pod_networks={network.name: network for network in read.of(PodNetwork)},
-        offline=True,
-    )
+    others = (read.of(kind) for kind in (DeviceExposurePolicy, CustomDevice, CNIPluginSchema, PodNetwork, DeviceClass))
+    world = world_of(chain(topologies.values(), *others), offline=True)
     found: dict[int, list[str]] = {}
     for value, finding in reviews.errors([*topologies.values(), *written], world):
         found.setdefault(id(value), []).append(finding.text)

@@ -12,8 +12,8 @@ from netdra.cli.shared import ClusterAccess
 from netdra.model.errors import InvalidInputError
 
 if TYPE_CHECKING:
+    from netdra.cluster.objects import ClusterState
     from netdra.kube.client import Client
-    from netdra.story.objects import ClusterState
 
 T = TypeVar("T")
 

@@ -17,14 +17,14 @@ from netdra import __version__
 from netdra.bundle.archive import MIB, LeftOut
 from netdra.bundle.content import Collected, Parts
 from netdra.bundle.recorded import VERSIONS, objects_file
-from netdra.cli.why_objects import EVENTS, NODES, PODS, TAINT_RULES, WORKLOADS
+from netdra.cluster.objects import ClusterEvent, PlacedPod
+from netdra.cluster.reading import EVENTS, NODES, PODS, TAINT_RULES, WORKLOADS
 from netdra.doctor.cluster_verdicts import NETDRA_PODS, PART_LABEL
 from netdra.kube import resources
 from netdra.kube.client import Client, Selection
 from netdra.kube.errors import ApiError, UnavailableError
 from netdra.kube.resources import Resource
 from netdra.model.core import ClusterNode
-from netdra.story.objects import ClusterEvent, PlacedPod
 
 T = TypeVar("T")
 

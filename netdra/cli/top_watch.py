@@ -131,7 +131,7 @@ class _Dashboard:
     async def _follow_networks(self) -> None:
         while True:
             try:
-                self._networks = [*(await self._cluster.listed("networks")).networks]
+                self._networks = [*(await self._cluster.read_list("networks")).networks]
                 self._problem = ""
             except NetdraError as problem:
                 self._problem = str(problem)

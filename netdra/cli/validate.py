@@ -30,7 +30,6 @@ from netdra.rules.workloads import IN_FILES, Wrong
 
 if TYPE_CHECKING:
     from netdra.cli.cluster_objects import ClusterObjects
-    from netdra.review.world import World
 
 Kind = TypeVar("Kind")
 Written = ResourceClaim | ResourceClaimTemplate | DeviceClass
@@ -150,13 +149,7 @@ def command(context: click.Context, given: objects.InputOptions, output: str, st
     do not change it without --strict.
     """
     given.check()
-    checked = _Checked([], [], [], [], [], [], [], "" if given.of_cluster else IN_FILES)
-    unknown = objects.UnknownKinds()
-    paths = list(inputs.once(given.paths))
-    with _progress("Reading", len(paths), "files") as advance:
-        for path in paths:
-            checked.take(path, unknown)
-            advance()
+    checked = _read_files(given.paths, "" if given.of_cluster else IN_FILES)
     files = list(checked.files)
     slices = [value for _, value in _of(checked.items, ResourceSlice)]
     unread: tuple[str, ...] = ()
@@ -171,16 +164,10 @@ def command(context: click.Context, given: objects.InputOptions, output: str, st
         slices += of_nodes[0]
         checked.nodes.extend(of_nodes[1])
         files = files or [_CLUSTER]
-    values = {id(item.value): item for item in checked.items}
-    foreseen = forecasts.findings([item.value for item in checked.items], slices, checked.nodes)
-    found = [*_problems(checked), *(values[key].problem(finding, "warning") for key, finding in foreseen)]
-    shared = forecasts.rdma_modes([item.value for item in checked.items], checked.nodes)
-    found += [values[key].problem(finding, severity) for key, finding, severity in shared]
-    problems = [problem for problem in found if problem.file in files]
+    problems = [problem for problem in _all_problems(checked, slices) if problem.file in files]
     if strict:
         problems = [msgspec.structs.replace(problem, severity="error") for problem in problems]
-    problems = list(dict.fromkeys(problems))
-    problems.sort(key=lambda problem: (files.index(problem.file), problem.line))
+    problems = sorted(dict.fromkeys(problems), key=lambda problem: (files.index(problem.file), problem.line))
     makers = {id(item.marked) for item in checked.workloads}  # a JobSet has several pod specs, and is one object
     count = sum(item.file in files for item in checked.items) + len(makers) + len(checked.services)
     if output == "table":
@@ -232,11 +219,36 @@ def _progress(label: str, total: int, unit: str) -> Iterator[Callable[[], None]]
         yield advance
 
 
+def _read_files(paths: Sequence[str], where: str) -> _Checked:
+    """The contents of files; `where` names the place of the objects in messages."""
+    checked = _Checked([], [], [], [], [], [], [], where)
+    unknown, once = objects.UnknownKinds(), list(inputs.once(paths))
+    with _progress("Reading", len(once), "files") as advance:
+        for path in once:
+            checked.take(path, unknown)
+            advance()
+    return checked
+
+
+def _all_problems(checked: _Checked, slices: Sequence[ResourceSlice]) -> Iterator[FileProblem]:
+    """The problems of the objects, by themselves and with the devices of slices."""
+    yield from _problems(checked)
+    values = {id(item.value): item for item in checked.items}
+    written = [item.value for item in checked.items]
+    for key, finding in forecasts.findings(written, slices, checked.nodes):
+        yield values[key].problem(finding, "warning")
+    for key, finding, severity in forecasts.rdma_modes(written, checked.nodes):
+        yield values[key].problem(finding, severity)
+
+
 def _problems(checked: _Checked) -> Iterator[FileProblem]:
     """All that is wrong with the objects, each by itself and all together."""
     from netdra.review import objects as reviews
+    from netdra.review.world import world_of
 
-    items, world = checked.items, _world(checked)
+    items = checked.items
+    taken = tuple(checked.taken)
+    world = world_of((item.value for item in items), taken=taken, offline=True, where=checked.where)
     yield from checked.problems
     yield from _duplicates(items)
     of = {id(item.value): item for item in items}
@@ -254,36 +266,6 @@ def _problems(checked: _Checked) -> Iterator[FileProblem]:
     yield from _scoped(items)
     yield from _workloads(items, checked.workloads, checked.where)
     yield from _services(items, checked.services, checked.where)
-
-
-def _world(checked: _Checked) -> World:
-    """All objects, by which each one is reviewed. Schemas and classes with errors describe nothing."""
-    from netdra.networks import shares
-    from netdra.review.world import World
-    from netdra.rules import contract
-    from netdra.rules.classes import check_class
-    from netdra.topology.classes import known_classes
-    from netdra.vocabulary import added
-
-    items = checked.items
-    topologies = {value.name: value for _, value in _of(items, NetworkTopology)}
-    policies = {value.name: value for _, value in _of(items, DeviceExposurePolicy)}
-    devices = {value.name: value for _, value in _of(items, CustomDevice)}
-    networks = {value.name: value for _, value in _of(items, PodNetwork)}
-    schemas = [value for _, value in _of(items, CNIPluginSchema) if not contract.examine(value)[1]]
-    classes = [value for _, value in _of(items, DeviceClass) if not check_class(value)]
-    return World(
-        topologies=topologies,
-        schemas={schema.metadata.name: schema for schema in schemas},
-        policies=policies,
-        custom_devices=devices,
-        classes=known_classes(topologies.values(), [*shares.device_classes(networks.values()), *classes]),
-        added=added(policies.values(), devices.values()),
-        pod_networks=networks,
-        taken=tuple(checked.taken),
-        offline=True,
-        where=checked.where,
-    )
 
 
 def _of_cluster(given: objects.InputOptions) -> ClusterObjects:

@@ -18,7 +18,7 @@ from netdra.model.errors import InvalidInputError
 from netdra.story.kinds import CLUSTER_WIDE, KINDS
 
 if TYPE_CHECKING:
-    from netdra.story.objects import ClusterState
+    from netdra.cluster.objects import ClusterState
     from netdra.story.overview import Overview
     from netdra.story.statement import Statement, Story
 
@@ -185,17 +185,17 @@ _FORMS = {
 
 def _show_overview(source: StorySource, of: Subject, output: str) -> None:
     """Print the causes of all pods of a workload, of a namespace, or of all namespaces: a subject without a place."""
-    from netdra.cli import why_objects
+    from netdra.cluster import reading
     from netdra.story.overview import overview
 
     async def read() -> Overview:
         async with source.client() as client:
-            scope = why_objects.Scope(namespace=source.translate(of.place), every=True)
-            cluster = source.complete(await why_objects.read(client, scope))
+            scope = reading.Scope(namespace=source.translate(of.place), every=True)
+            cluster = source.complete(await reading.read(client, scope))
             if not of.kind:
                 subject = f"Namespace {of.place}" if of.place else "The cluster"
                 return overview(cluster, subject, cluster.pods, whole=True)
-            pods = await why_objects.pods_of(client, of.kind, scope.namespace, source.translate(of.name), cluster)
+            pods = await reading.pods_of(client, of.kind, scope.namespace, source.translate(of.name), cluster)
             return overview(cluster, f"{of.kind.capitalize()} {of.place}/{of.name}", pods, whole=False)
 
     found = source.restore(shared.run(read()))
@@ -228,22 +228,22 @@ def _overview_lines(found: Overview) -> Iterator[str]:
 
 async def _follow(source: StorySource, subject: Subject, output: str, *, watch: bool) -> Story:
     """Print the story, and with `watch` each further one that differs."""
-    from netdra.cli import why_objects
+    from netdra.cluster import reading, watching
 
     subject = subject.translated(source)
-    scope = why_objects.scope_of(subject.kind, subject.place, subject.name)
+    scope = reading.scope_of(subject.kind, subject.place, subject.name)
     former = None
     async with source.client() as client:
         while True:
-            since = await why_objects.versions(client, scope) if watch else ()
-            story = source.restore(subject.story(source.complete(await why_objects.read(client, scope))))
+            since = await watching.versions(client, scope) if watch else ()
+            story = source.restore(subject.story(source.complete(await reading.read(client, scope))))
             if story != former:
                 show(story, output, again=former is not None)
                 sys.stdout.flush()
             if not watch:
                 return story
             former = story
-            await why_objects.wait_change(client, since)
+            await watching.wait_change(client, since)
 
 
 def show(story: Story, output: str, *, again: bool = False) -> None:

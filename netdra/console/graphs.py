@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from netdra.cluster.objects import ClusterState, PlacedPod
 from netdra.console.frame import link, note, state, table, together
 from netdra.console.markup import Markup, PageAddress, element
 from netdra.console.picture import DrawnStep, picture
@@ -14,7 +15,6 @@ from netdra.model.names import DRIVER
 from netdra.model.plan import called
 from netdra.model.topology import NetworkTopology
 from netdra.slices.allocator import claim_key
-from netdra.story.objects import ClusterState, PlacedPod
 from netdra.story.usage import ClassUse, class_uses
 from netdra.topology.classes import class_name
 from netdra.topology.graph import Graph, compile_topology

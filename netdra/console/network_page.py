@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from netdra.cluster.objects import ClusterState
 from netdra.console.frame import facts, link, section, state, table, together
 from netdra.console.markup import Child, Markup, PageAddress, element
 from netdra.console.rows import network_state, usage_bar
@@ -15,7 +16,6 @@ from netdra.console.times import ago
 from netdra.model.pod_address import PodAddress
 from netdra.model.pod_network import AddressRange, PodNetwork, PodNetworkStatus
 from netdra.networks.ranges import Span, bounds, network_of, shown, usable
-from netdra.story.objects import ClusterState
 
 MAX_CELLS = 1024
 _STEPS = 4

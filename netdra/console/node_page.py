@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from netdra.cluster.objects import ClusterState
 from netdra.console.fleet import GONE, hidden_state
 from netdra.console.frame import STATES, TONES, bar, facts, link, note, section, state, table, together
 from netdra.console.markup import Child, Markup, PageAddress, element
@@ -19,7 +20,6 @@ from netdra.model.node_network import InterfaceGroup, NodeNetworkStatus
 from netdra.model.resource import Device, ResourceSlice, newest
 from netdra.slices.allocator import claim_key
 from netdra.story.nodes import driver_problems
-from netdra.story.objects import ClusterState
 from netdra.story.usage import UseCount, pf_uses
 
 MAX_DEVICES = 2048

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from netdra.cluster.objects import ClusterState
 from netdra.console.forecast_page import policy_form
 from netdra.console.frame import PageLife, facts, link, notes, page, section, state, table, together
 from netdra.console.graphs import pod_graphs, topology_graph
@@ -20,7 +21,6 @@ from netdra.slices.allocator import claim_key
 from netdra.story.claims import claim_story
 from netdra.story.devices import device_story
 from netdra.story.networks import network_story
-from netdra.story.objects import ClusterState
 from netdra.story.plugins import plugin_story
 from netdra.story.pods import pod_story
 from netdra.story.policies import policy_story, rollout_of

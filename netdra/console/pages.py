@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 
+from netdra.cluster.devices import DeviceLine, DeviceLines
+from netdra.cluster.objects import ClusterState
 from netdra.console import rows
 from netdra.console.access import SignedOnUser
 from netdra.console.fleet import ClassShare, NodeCounts
@@ -15,7 +17,7 @@ from netdra.console.frame import PageLife
 from netdra.console.listing import ObjectList, Shown, list_page, shown_of
 from netdra.console.object_page import object_page
 from netdra.console.routes import KINDS, PageRoute
-from netdra.console.rows import DeviceLine, DeviceLines, codes_of
+from netdra.console.rows import codes_of
 from netdra.console.search_page import MAX_HITS, Hit, HitGroup, of_addresses, search_page
 from netdra.console.start_page import ClassChoice, start_page
 from netdra.console.traffic_page import PodTraffic, traffic_page
@@ -23,7 +25,6 @@ from netdra.console.troubles import ClusterExamination
 from netdra.model.errors import InvalidInputError
 from netdra.model.pod_address import PodAddress
 from netdra.model.policy import DeviceExposurePolicy
-from netdra.story.objects import ClusterState
 
 T = TypeVar("T")
 
@@ -65,7 +66,7 @@ class ClusterSource(Protocol):
     async def objects(self, kind: str, place: str, name: str) -> ClusterState:
         """The objects of the page of an object."""
 
-    async def listed(self, kind: str) -> ClusterState:
+    async def read_list(self, kind: str) -> ClusterState:
         """The objects of a list."""
 
     async def devices(self, node: str, matches: Callable[[DeviceLine], bool]) -> DeviceLines:
@@ -156,7 +157,7 @@ class Pages:
             found = await self._read(partial(self.source.devices, node, partial(_is_shown, shown)))
             listed = rows.device_list(found, len(found.lines))
         else:
-            cluster = await self._read(partial(self.source.listed, asked.kind))
+            cluster = await self._read(partial(self.source.read_list, asked.kind))
             listed = rows.LISTS[asked.kind](cluster, codes)
         return list_page(listed, shown, life=PageLife(is_live=True, now=self.source.now))
 
@@ -173,7 +174,7 @@ class Pages:
         nodes = rows.node_list([node for node in self.source.fleet() if small in node.name.lower()], {})
         groups.append(_hits(nodes, small))
         for kind in ("pods", "claims", "topologies", "policies", "networks", "plugins"):
-            found = rows.LISTS[kind](await self.source.listed(kind), {})
+            found = rows.LISTS[kind](await self.source.read_list(kind), {})
             unread += found.unread
             groups.append(_hits(found, small))
         devices = await self.source.devices("", lambda line: small in line.text)

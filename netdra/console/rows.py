@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
 
+from netdra.cluster.devices import DeviceLine, DeviceLines
+from netdra.cluster.objects import ClusterState, PlacedPod
 from netdra.console.fleet import NodeCounts
 from netdra.console.frame import bar, link, state, together
 from netdra.console.listing import Cell, ListColumn, ListRow, ObjectList
@@ -19,46 +20,11 @@ from netdra.model.pod_network import AVAILABLE, NEARLY_FULL, READY, PodNetwork, 
 from netdra.model.rollout import NetworkTopologyUsageStatus
 from netdra.model.suggestions import listed
 from netdra.model.topology import NetworkTopology
-from netdra.story.objects import ClusterState, PlacedPod
 from netdra.story.policies import rollout_of
 
 Codes = Mapping[tuple[str, str, str], Sequence[ClusterTrouble]]
 """The troubles of each object, by the first part of its page's path, its place and its name."""
 _NAMED = 3
-
-
-class DeviceLine(NamedTuple):
-    """A device in a list; the names are those of `netdra.story.usage.DeviceUse`.
-
-    Attributes:
-        keys: further texts that a search finds it by: its MAC, its PCI address.
-    """
-
-    node: str
-    name: str
-    type: str = ""
-    pf: str = ""
-    state: str = "free"
-    claims: tuple[str, ...] = ()
-    pods: tuple[str, ...] = ()
-    addresses: tuple[str, ...] = ()
-    reason: str = ""
-    keys: tuple[str, ...] = ()
-
-    @property
-    def text(self) -> str:
-        """The texts that a filter searches."""
-        parts = (self.node, self.name, self.type, self.pf, *self.claims, *self.pods, *self.addresses, *self.keys)
-        return " ".join(parts).lower()
-
-
-class DeviceLines(NamedTuple):
-    """Devices of the cluster: those that match a filter, up to a limit, and the number of all."""
-
-    lines: Sequence[DeviceLine] = ()
-    total: int = 0
-    left: int = 0
-    unread: Sequence[str] = ()
 
 
 def codes_of(troubles: Iterable[ClusterTrouble]) -> Codes:

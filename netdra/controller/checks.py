@@ -7,7 +7,6 @@ long costs its object a few seconds once, and never holds up the process that le
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -17,8 +16,8 @@ from netdra.controller.metrics import DEFECTS
 from netdra.controller.worker import PolicyTask, TopologyTask
 from netdra.model.errors import sentence
 from netdra.model.policy import DeviceExposurePolicy
-from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
+from netdra.review.world import World
 from netdra.workers.pool import (
     SECONDS,
     WorkerDefectError,
@@ -58,27 +57,23 @@ class Checks:
     ) -> None:
         await self.pool.__aexit__(kind, problem, trace)
 
-    async def policy(self, policy: DeviceExposurePolicy) -> tuple[str, ...]:
-        """The errors of a policy; none if it can be used.
+    async def errors(self, value: DeviceExposurePolicy | NetworkTopology, world: World) -> tuple[str, ...]:
+        """The errors of an object; none if it can be used.
+
+        Args:
+            value: as it is stored.
+            world: the schemas of the cluster, and the names that are added to devices.
 
         Raises:
             BusyError, KilledError: the worker cannot answer just now, or was killed; the object stays
             unjudged.
         """
-        bare = msgspec.structs.replace(policy, status=None)
-        return await self._ask(("policy", policy.name), policy.spec, PolicyTask(bare))
-
-    async def topology(self, topology: NetworkTopology, schemas: Iterable[CNIPluginSchema]) -> tuple[str, ...]:
-        """The errors of a topology, by the cluster's schemas.
-
-        Raises:
-            BusyError, KilledError: the worker cannot answer just now, or was killed; the object stays
-            unjudged.
-        """
-        own = tuple(schemas)
-        subject = (topology.spec, *((schema.metadata.name, schema.spec) for schema in own))
-        bare = msgspec.structs.replace(topology, status=None)
-        return await self._ask(("topology", topology.name), subject, TopologyTask(bare, own))
+        schemas = ((name, schema.spec) for name, schema in world.schemas.items())
+        subject = (value.spec, world.added, *schemas)
+        bare = msgspec.structs.replace(value, status=None)
+        if isinstance(bare, NetworkTopology):
+            return await self._ask(("topology", value.name), subject, TopologyTask(bare, world))
+        return await self._ask(("policy", value.name), subject, PolicyTask(bare, world))
 
     def forget(self, kind: Literal["policy", "topology"], name: str) -> None:
         """Forget the answer for an object that is gone."""

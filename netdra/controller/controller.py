@@ -17,6 +17,7 @@ from netdra.controller import failures, metrics, status
 from netdra.controller.checks import Checks
 from netdra.controller.classes import ClassWrites, changes
 from netdra.controller.state import (
+    ALL_POLICIES,
     ALL_TOPOLOGIES,
     CUSTOM_DEVICE_ROLLOUT,
     FEATURES,
@@ -62,6 +63,7 @@ from netdra.model.errors import InvalidInputError
 from netdra.model.meta import Condition
 from netdra.model.topology import NetworkTopology
 from netdra.ops.metrics import measured
+from netdra.review.world import World
 from netdra.rules import runnable, shipped
 
 log = logging.getLogger(__name__)
@@ -132,6 +134,7 @@ class Controller:
             CUSTOM_DEVICE_ROLLOUT: self._custom_device_rollout,
             FEATURES: self._learn_features,
             ALL_TOPOLOGIES: self._all_topologies,
+            ALL_POLICIES: self._all_policies,
         }
 
     async def run(self) -> None:
@@ -168,7 +171,8 @@ class Controller:
             self._checks.forget("topology", name)
             self._written.pop(name, None)
             return  # its classes go with it
-        findings = await self._checks.topology(topology, shipped.own_of(self.state.schemas.objects.values()))
+        own = {schema.metadata.name: schema for schema in shipped.own_of(self.state.schemas.objects.values())}
+        findings = await self._checks.errors(topology, World(schemas=own, added=self.state.added.value))
         deleted = bool(topology.metadata.deletion_timestamp)
         planned = ClassWrites() if findings and not deleted else self._changes(topology)
         if not deleted:
@@ -230,7 +234,7 @@ class Controller:
         if policy is None:
             self._checks.forget("policy", name)
             return
-        wrong = await self._checks.policy(policy)
+        wrong = await self._checks.errors(policy, World(added=self.state.added.value))
         await self._write_status(POLICIES, policy, status.of_policy(policy, self.state.ranks.of(policy), wrong, now()))
 
     async def _topology_usage(self, name: str) -> None:
@@ -303,3 +307,7 @@ class Controller:
     async def _all_topologies(self, _: str) -> None:
         for name in self.state.topologies.objects:
             self.work.add(Key(TOPOLOGY, name))
+
+    async def _all_policies(self, _: str) -> None:
+        for name in self.state.policies.objects:
+            self.work.add(Key(POLICY, name))

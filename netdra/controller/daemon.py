@@ -11,12 +11,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from netdra.controller.addresses import PodAddresses
+from netdra.controller.addresses.pod_addresses import PodAddresses
 from netdra.controller.controller import Controller
 from netdra.controller.device_health import DeviceTaints
-from netdra.controller.endpoints import ServiceEndpoints
-from netdra.controller.installers import InstallerSettings
-from netdra.controller.plugins import ClusterPlugins
+from netdra.controller.plugins.cluster_plugins import ClusterPlugins
+from netdra.controller.plugins.installers import InstallerSettings
+from netdra.controller.services.endpoints import ServiceEndpoints
 from netdra.health.rules import DEFAULT_CAP, HealthCap
 from netdra.kube.client import Client
 from netdra.kube.events import Recorder
@@ -28,7 +28,7 @@ from netdra.ops.health import Check, CheckResult
 from netdra.ops.process import Process, spare_what_is_loaded
 
 if TYPE_CHECKING:
-    from netdra.controller.neutron import NeutronSettings
+    from netdra.controller.neutron.ports import NeutronSettings
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ async def _lead(client: Client, recorder: Recorder, process: Process, settings: 
         if settings.services:
             tasks.create_task(ServiceEndpoints(client, recorder, addresses, process.in_hand).run())
         if settings.neutron is not None:
-            from netdra.controller.neutron import NeutronPorts
+            from netdra.controller.neutron.ports import NeutronPorts
 
             ports = NeutronPorts(
                 client, recorder, controller.state, settings.neutron, settings.namespace, process.in_hand

@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from netdra.controller.classes import is_generated
-from netdra.controller.installers import PLUGIN_LABEL
-from netdra.controller.neutron_ownership import LEASE as NEUTRON_LEASE
-from netdra.controller.plugins import DAEMON_SETS, finalize
-from netdra.controller.plugins import FINALIZER as INSTALLED
+from netdra.controller.neutron.ownership import LEASE as NEUTRON_LEASE
+from netdra.controller.plugins.cluster_plugins import DAEMON_SETS, finalize
+from netdra.controller.plugins.cluster_plugins import FINALIZER as INSTALLED
+from netdra.controller.plugins.installers import PLUGIN_LABEL
 from netdra.controller.writing import FINALIZER, finalize_network, finalize_port, finalize_topology
 from netdra.kube.client import Client, Selection
 from netdra.kube.errors import NotFoundError
@@ -210,17 +210,17 @@ async def clean(client: Client, installation: Installation) -> AsyncIterator[Rem
     Raises:
         ApiError: an object cannot be removed just now.
     """
-    async for released in _released(client):
+    async for released in _remove_finalizers(client):
         yield released
     for kind, labelled, selection in (
         ("DaemonSet", DAEMON_SETS, Selection(namespace=installation.namespace, label_selector=PLUGIN_LABEL)),
         ("EndpointSlice", _ENDPOINT_SLICES, Selection(label_selector=f"{MANAGED_BY}={MANAGER}")),
     ):
-        async for removed in _labelled(client, kind, labelled, selection):
+        async for removed in _delete_labelled(client, kind, labelled, selection):
             yield removed
     for resource, is_own in _OWN_OBJECTS:
         for entry in await _present(client.list(resource)):
-            if is_own(entry) and await _done(client.delete(resource, entry)):
+            if is_own(entry) and await _write_present(client.delete(resource, entry)):
                 yield Removed(kind=resource.type.__name__, name=entry.metadata.name)
     for kind, named, name in (
         ("Lease", _LEASES, CONTROLLER_LEASE),
@@ -228,30 +228,36 @@ async def clean(client: Client, installation: Installation) -> AsyncIterator[Rem
         ("Secret", _SECRETS, f"{installation.name}-webhook"),
     ):
         metadata = ObjectMeta(name=name, namespace=installation.namespace)
-        if await _done(client.delete(named, BareObject(metadata=metadata))):
+        if await _write_present(client.delete(named, BareObject(metadata=metadata))):
             yield Removed(kind=kind, name=f"{installation.namespace}/{name}")
 
 
-async def _labelled(client: Client, kind: str, resource: Resource[Any], selection: Selection) -> AsyncIterator[Removed]:
+async def _delete_labelled(
+    client: Client, kind: str, resource: Resource[Any], selection: Selection
+) -> AsyncIterator[Removed]:
     """Delete the objects of namespaces that carry a label of netdra's."""
     for entry in await client.list(resource, selection):
-        if await _done(client.delete(resource, entry)):
+        if await _write_present(client.delete(resource, entry)):
             yield Removed(kind=kind, name=f"{entry.metadata.namespace}/{entry.metadata.name}")
 
 
-async def _released(client: Client) -> AsyncIterator[Removed]:
+async def _remove_finalizers(client: Client) -> AsyncIterator[Removed]:
     """Remove netdra's finalizers from the objects of users."""
     for topology in await _present(client.list(TOPOLOGIES)):
-        if FINALIZER in topology.metadata.finalizers and await _done(finalize_topology(client, topology, wanted=False)):
+        if FINALIZER in topology.metadata.finalizers and await _write_present(
+            finalize_topology(client, topology, wanted=False)
+        ):
             yield Removed(kind="finalizer of NetworkTopology", name=topology.name)
     for network in await _present(client.list(POD_NETWORKS)):
-        if FINALIZER in network.metadata.finalizers and await _done(finalize_network(client, network, wanted=False)):
+        if FINALIZER in network.metadata.finalizers and await _write_present(
+            finalize_network(client, network, wanted=False)
+        ):
             yield Removed(kind="finalizer of PodNetwork", name=network.name)
     for plugin in await _present(client.list(CNI_PLUGINS)):
-        if INSTALLED in plugin.metadata.finalizers and await _done(finalize(client, plugin, wanted=False)):
+        if INSTALLED in plugin.metadata.finalizers and await _write_present(finalize(client, plugin, wanted=False)):
             yield Removed(kind="finalizer of CNIPlugin", name=plugin.name)
     for port in await _present(client.list(NEUTRON_PORTS)):
-        if IN_NEUTRON in port.metadata.finalizers and await _done(finalize_port(client, port, wanted=False)):
+        if IN_NEUTRON in port.metadata.finalizers and await _write_present(finalize_port(client, port, wanted=False)):
             port_id = f", {port.status.port_id} in Neutron" if port.status is not None and port.status.port_id else ""
             yield Removed(kind="finalizer of NeutronPort", name=f"{port.metadata.namespace}/{port.name}{port_id}")
 
@@ -263,7 +269,7 @@ async def _present(reading: Awaitable[list[T]]) -> list[T]:
         return []
 
 
-async def _done(writing: Awaitable[None]) -> bool:
+async def _write_present(writing: Awaitable[None]) -> bool:
     """Whether the object was there."""
     try:
         await writing

@@ -1,4 +1,4 @@
-"""A process that compiles the expressions of policies and topologies, one object at a time (`netdra.workers.process`).
+"""A process that reviews policies and topologies, one object at a time (`netdra.review`, `netdra.workers.process`).
 
 Started by `netdra.controller.checks` as `python -m netdra.controller.worker`. As a rule the webhook has checked these
 objects; but it may have been installed after them, or be of another version.
@@ -9,26 +9,26 @@ from __future__ import annotations
 import msgspec
 
 from netdra import cel
-from netdra.exposure.check import check
 from netdra.model.policy import DeviceExposurePolicy
-from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
-from netdra.rules import contract, shipped
-from netdra.rules.topologies import check_topology
+from netdra.review import objects
+from netdra.review.world import World
+from netdra.rules import shipped
 from netdra.workers import process
 
 
 class PolicyTask(msgspec.Struct, frozen=True, tag="policy"):
-    """Check a policy."""
+    """Review a policy."""
 
-    policy: DeviceExposurePolicy
+    value: DeviceExposurePolicy
+    world: World
 
 
 class TopologyTask(msgspec.Struct, frozen=True, tag="topology"):
-    """Check a topology by the cluster's schemas."""
+    """Review a topology."""
 
-    topology: NetworkTopology
-    schemas: tuple[CNIPluginSchema, ...]
+    value: NetworkTopology
+    world: World
 
 
 Task = PolicyTask | TopologyTask
@@ -38,10 +38,8 @@ _reader: msgspec.json.Decoder[Task] = msgspec.json.Decoder(Task)
 def answer(body: bytes) -> tuple[str, ...]:
     """All errors of an object, as texts; none if it can be used."""
     task = _reader.decode(body)
-    if isinstance(task, PolicyTask):
-        return tuple(finding.text_at_path for finding in check(task.policy))
-    valid = [schema for schema in task.schemas if not contract.examine(schema)[1]]
-    return tuple(finding.text for finding in check_topology(task.topology, valid))
+    found = objects.errors([task.value], task.world)
+    return tuple(objects.text_of(type(value).__name__, finding) for value, finding in found)
 
 
 def load() -> None:

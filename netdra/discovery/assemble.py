@@ -76,8 +76,9 @@ def interface(facts: MachineFacts, index: int, uplinks: Uplinks) -> Interface:
     pf_name, pf, vf_index = _pf(facts, behind, link.port if kind == REPRESENTOR else None)
     ipv4, ipv6 = _addresses(facts, index) if index in facts.addresses else ((), ())
     stack = _stack(facts, index, kind) if link.kind and kind not in HARDWARE else _NO_STACK
-    rdma = (facts.rdma.get(device.address, "") or facts.rdma.get(link.name, "")) if facts.rdma else ""
+    rdma = facts.rdma.get(device.address, "") or facts.rdma.get(link.name, "")
     gids = facts.gids.get(rdma, _NO_GIDS)
+    bridge_name, bridge_type = _bridge(link) if kind == "bridge" else ("", "")
     return Interface(
         if_name=link.name,
         type=kind,
@@ -93,7 +94,7 @@ def interface(facts: MachineFacts, index: int, uplinks: Uplinks) -> Interface:
         numa_node=device.numa_node if stack is _NO_STACK else stack.numa_node,
         vendor=device.vendor,
         product=device.product,
-        driver=device.driver or (OVS_KIND if link.kind == OVS_KIND else ""),
+        driver=_driver(device, link),
         rdma=bool(rdma),
         rdma_device=rdma,
         rdma_mode=facts.rdma_mode if rdma else "",
@@ -105,8 +106,8 @@ def interface(facts: MachineFacts, index: int, uplinks: Uplinks) -> Interface:
         pf_name=pf_name,
         pf_pci_address=pf,
         vf_index=vf_index,
-        bridge_name=link.name if kind == "bridge" else "",
-        bridge_type=("ovs" if link.kind == OVS_KIND else "linux") if kind == "bridge" else "",
+        bridge_name=bridge_name,
+        bridge_type=bridge_type,
         vlan_filtering=index in facts.vlan_filtering,
         vlan_id=facts.vlan_ids.get(index, 0),
         master=master.name if master else "",
@@ -116,7 +117,7 @@ def interface(facts: MachineFacts, index: int, uplinks: Uplinks) -> Interface:
         pcie_root=device.pcie_root if stack is _NO_STACK else stack.pcie_root,
         pcie_roots=stack.pcie_roots,
         iommu_group=device.iommu_group,
-        eswitch_mode=facts.eswitch.get(pf or device.address, "") if facts.eswitch else "",
+        eswitch_mode=facts.eswitch.get(pf or device.address, ""),
         port_name=link.port_name,
         representor=_representor(facts, pf, vf_index) if kind == "vf" else "",
         encapsulation=ENCAPSULATIONS.get(link.hardware) or f"[{link.hardware}]",
@@ -133,6 +134,15 @@ def interface(facts: MachineFacts, index: int, uplinks: Uplinks) -> Interface:
         ifindex=max(index, 0),
         unreadable=_unreadable(facts, index) if facts.problems or behind.unreadable else (),
     )
+
+
+def _driver(device: SysfsDevice, link: Link) -> str:
+    return device.driver or (OVS_KIND if link.kind == OVS_KIND else "")
+
+
+def _bridge(link: Link) -> tuple[str, str]:
+    """The name and the type of a bridge."""
+    return link.name, "ovs" if link.kind == OVS_KIND else "linux"
 
 
 class _Stack(NamedTuple):

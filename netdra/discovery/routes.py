@@ -7,12 +7,14 @@ its key and its next hops are kept; equal next hops share their memory.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from itertools import chain
 
 from netdra.kernel.monitor import RouteEvent
 from netdra.kernel.route import MadeRoute
 
-_Hops = tuple[tuple[int, bytes], ...]
+_Hop = tuple[int, bytes]
+_Hops = tuple[_Hop, ...]
 _Group = tuple[_Hops, ...]
 
 
@@ -85,9 +87,7 @@ class MadeRoutes:
         for key in {*self._keys.get(index, ()), *listed}:
             route, group, now = MadeRoute(key, ()), self._groups.get(key, ()), listed.get(key, [])
             if route.is_ipv6:
-                hops = [hop for several in now for hop in several]
-                former = tuple(hop for hop in (group[0] if group else ()) if hop[0] != index or hop in hops)
-                left = (*former, *(hop for hop in hops if hop not in former))
+                left = _hops_left(group[0] if group else (), [*chain.from_iterable(now)], index)
                 self._set(route, (left,) if left else ())
             else:
                 kept = tuple(hops for hops in group if index not in _links((hops,)) or hops in now)
@@ -152,3 +152,9 @@ def _kept(known: _Hops, hops: _Hops) -> _Hops:
 
 def _links(group: _Group) -> set[int]:
     return {link for hops in group for link, _ in hops}
+
+
+def _hops_left(former: _Hops, hops: Sequence[_Hop], index: int) -> _Hops:
+    """The next hops of a route of IPv6 once those through a link are others; those that stay keep their order."""
+    kept = tuple(hop for hop in former if hop[0] != index or hop in hops)
+    return (*kept, *(hop for hop in hops if hop not in kept))

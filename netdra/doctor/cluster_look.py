@@ -23,6 +23,7 @@ from netdra.doctor.cluster_verdicts import (
     Component,
     Definition,
     ReportFacts,
+    ReviewFacts,
     SummaryFacts,
     WebhookFacts,
 )
@@ -33,8 +34,10 @@ from netdra.kube.errors import NotFoundError, RefusedError
 from netdra.kube.features import probe
 from netdra.kube.resources import (
     CUSTOM_DEVICE_ROLLOUTS,
+    CUSTOM_DEVICES,
     NODE_REPORTS,
     NODES,
+    POD_NETWORKS,
     POLICIES,
     POLICY_ROLLOUTS,
     SCHEMAS,
@@ -50,7 +53,9 @@ from netdra.model.meta import Condition, ObjectMeta
 from netdra.model.node_network import NodeNetworkReport, ReportedStatus
 from netdra.model.resource import Wire
 from netdra.model.topology import NetworkTopology
-from netdra.rules import bonds, runnable
+from netdra.review import objects
+from netdra.review.world import world_of
+from netdra.rules import runnable
 
 AT_ONCE = 8
 NO_NODE = "netdra-doctor"
@@ -126,13 +131,13 @@ async def look(client: Client, namespace: str, name: str = "netdra", node: str =
         features=await attempt(probe(client, node or any_node or NO_NODE)),
         definitions=await attempt(_definitions(client)),
         webhook=await attempt(_webhook(client, configurations(name))),
-        lacking=await attempt(_lacking(client, namespace, name)),
+        lacking=await attempt(_find_lacking(client, namespace, name)),
         nodes=nodes if isinstance(nodes, Unseen) else tuple(nodes),
         components=components,
         reports=await attempt(_reports(client)),
         summaries=await attempt(_summaries(client)),
         not_allowed=await attempt(_not_allowed(client, () if isinstance(components, Unseen) else components)),
-        bonds=await attempt(_bonds(client)),
+        reviews=await attempt(_reviews(client)),
     )
 
 
@@ -234,14 +239,19 @@ async def _not_allowed(client: Client, components: Iterable[Component]) -> dict[
     return {name: findings for name, findings in found.items() if findings}
 
 
-async def _bonds(client: Client) -> dict[str, tuple[Finding, ...]]:
-    """By topology, its bonds whose frames the NIC may drop, or that may not survive the loss of a link."""
-
-    def check(topology: NetworkTopology) -> tuple[str, tuple[Finding, ...]]:
-        return topology.name, (*bonds.one_mac(topology), *bonds.failover(topology))
-
-    found = await client.gather(TOPOLOGIES, check)
-    return {name: findings for name, findings in sorted(found) if findings}
+async def _reviews(client: Client) -> ReviewFacts:
+    """The errors of stored objects, and the warnings about frames that the pods of a topology may lose."""
+    reviewed: tuple[Resource[Any], ...] = (TOPOLOGIES, POLICIES, SCHEMAS, CUSTOM_DEVICES, POD_NETWORKS)
+    stored = [value for resource in reviewed for value in await client.list(resource)]
+    world = world_of(stored)
+    errors = [*objects.errors(stored, world)]
+    wrong = {id(value) for value, _ in errors}
+    sound = [topology for _, topology in sorted(world.topologies.items()) if id(topology) not in wrong]
+    warnings: dict[str, tuple[Finding, ...]] = {}
+    for topology, finding in objects.warnings(sound, world):
+        if finding.rule and isinstance(topology, NetworkTopology):
+            warnings[topology.name] = (*warnings.get(topology.name, ()), finding)
+    return ReviewFacts(tuple(finding for _, finding in errors), warnings)
 
 
 def _is_degraded(conditions: Iterable[Condition]) -> bool:
@@ -295,29 +305,31 @@ async def _answer(client: Client) -> str:
     return "unasked"
 
 
-async def _lacking(client: Client, namespace: str, installation: str) -> dict[str, tuple[str, ...]]:
+async def _find_lacking(client: Client, namespace: str, installation: str) -> dict[str, tuple[str, ...]]:
     """The rights that the processes lack: all processes where that may be asked, else the asking one."""
     asked = await client.create(WHO_AM_I, Review())
     name = asked.status.get("userInfo", {}).get("username", "")
     prefix = f"system:serviceaccount:{namespace}:{installation}-"
     if name.startswith(prefix) and name.removeprefix(prefix) in PROCESSES:
         process = name.removeprefix(prefix)
-        return {process: await _denied(client, needed(process, installation), namespace, {})}
+        return {process: await _find_denied(client, needed(process, installation), namespace, {})}
     groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
     return {
-        process: await _denied(
+        process: await _find_denied(
             client, needed(process, installation), namespace, {"user": f"{prefix}{process}", "groups": groups}
         )
         for process in PROCESSES
     }
 
 
-async def _denied(client: Client, rights: Sequence[Right], namespace: str, whose: Mapping[str, Any]) -> tuple[str, ...]:
+async def _find_denied(
+    client: Client, rights: Sequence[Right], namespace: str, whose: Mapping[str, Any]
+) -> tuple[str, ...]:
     """The rights that a service account, or the user, has not."""
     kind = MAY_THEY if whose else MAY_I
     few = asyncio.Semaphore(AT_ONCE)
 
-    async def allowed(right: Right) -> bool:
+    async def ask(right: Right) -> bool:
         attributes = {
             "verb": right.verb,
             "group": right.group,
@@ -330,5 +342,5 @@ async def _denied(client: Client, rights: Sequence[Right], namespace: str, whose
             answer = await client.create(kind, Review(spec={**whose, "resourceAttributes": attributes}))
         return bool(answer.status.get("allowed", False))
 
-    answers = await asyncio.gather(*map(allowed, rights))
+    answers = await asyncio.gather(*map(ask, rights))
     return tuple(str(right) for right, held in zip(rights, answers, strict=True) if not held)

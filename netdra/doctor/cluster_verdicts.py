@@ -28,7 +28,8 @@ SOON = timedelta(days=14)
 NAMED = 5
 VERSIONS = "versions of netdra"
 """The check of the versions of netdra's pods."""
-BONDS = "bonds of VFs"
+STORED, FRAMES = "stored objects", "frames of VFs"
+_VALIDATE = "netdra validate --cluster"
 NRI_OF_CRIO = "[crio.nri] enable_nri = true"
 AS_ADMINISTRATOR = "use a kubeconfig that is allowed to read it: netdra doctor --kubeconfig"
 
@@ -109,6 +110,18 @@ class SummaryFacts(msgspec.Struct, frozen=True, kw_only=True):
     users: Mapping[str, int] = {}
 
 
+class ReviewFacts(msgspec.Struct, frozen=True):
+    """The reviews of stored objects.
+
+    Attributes:
+        errors: those that the webhook would reject, had it been asked.
+        warnings: topology -> the warnings about frames that its pods may lose.
+    """
+
+    errors: tuple[Finding, ...] = ()
+    warnings: Mapping[str, tuple[Finding, ...]] = {}
+
+
 class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
     """A cluster. Each part is the seen state, or the reason why it is unknown.
 
@@ -125,7 +138,7 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
         reports: what nodes state of themselves.
         summaries: usages and rollouts.
         not_allowed: topology -> why nodes do not run plugins of it.
-        bonds: topology -> the warnings about its bonds.
+        reviews: the reviews of stored objects.
     """
 
     server: str
@@ -141,7 +154,7 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
     reports: tuple[ReportFacts, ...] | Unseen = ()
     summaries: SummaryFacts | Unseen = SummaryFacts()
     not_allowed: Mapping[str, tuple[Finding, ...]] | Unseen = {}
-    bonds: Mapping[str, tuple[Finding, ...]] | Unseen = {}
+    reviews: ReviewFacts | Unseen = ReviewFacts()
 
 
 class Shortcoming(msgspec.Struct, frozen=True):
@@ -205,7 +218,7 @@ def verdicts(facts: ClusterFacts, own_version: str, now: datetime) -> list[Diagn
         *judged("reports of nodes", facts.reports, lambda reports: _reports(reports, facts)),
         *judged("usages and rollouts", facts.summaries, _summaries),
         *judged("plugins of topologies", facts.not_allowed, _plugins),
-        *judged(BONDS, facts.bonds, _bonds),
+        *judged(STORED, facts.reviews, _reviews),
     ]
 
 
@@ -477,12 +490,16 @@ def _plugins(not_allowed: Mapping[str, tuple[Finding, ...]]) -> Iterator[Diagnos
         yield _finding(check, "ok", "nodes allow all plugins of the topologies")
 
 
-def _bonds(wrong: Mapping[str, tuple[Finding, ...]]) -> Iterator[Diagnosis]:
-    """The bonds of VFs that may drop frames or not survive the loss of a link; nothing if all are in order."""
-    for findings in [*wrong.values()][:NAMED]:
-        yield _finding(BONDS, "warning", findings[0].what, findings[0].hint)
-    if len(wrong) > NAMED:
-        yield _finding(BONDS, "warning", f"{len(wrong) - NAMED} more topologies", "netdra validate --cluster")
+def _reviews(reviews: ReviewFacts) -> Iterator[Diagnosis]:
+    """The errors of stored objects, and the frames that pods may lose; nothing if all are in order."""
+    for finding in reviews.errors[:NAMED]:
+        yield _finding(STORED, "warning", finding.what, finding.hint or _VALIDATE)
+    if len(reviews.errors) > NAMED:
+        yield _finding(STORED, "warning", f"{len(reviews.errors) - NAMED} more errors", _VALIDATE)
+    for findings in [*reviews.warnings.values()][:NAMED]:
+        yield _finding(FRAMES, "warning", findings[0].what, findings[0].hint)
+    if len(reviews.warnings) > NAMED:
+        yield _finding(FRAMES, "warning", f"{len(reviews.warnings) - NAMED} more topologies", _VALIDATE)
 
 
 def _versions(versions: Iterable[str]) -> str:

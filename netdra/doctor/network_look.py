@@ -32,7 +32,7 @@ async def look(client: Client) -> NetworkFacts:
     if not networks and not addresses:
         return NetworkFacts()
     claims, nodes, taken = await asyncio.gather(
-        attempt(_claims(client)), attempt(_nodes(client)), attempt(_taken(client))
+        attempt(_claims(client)), attempt(_nodes(client)), attempt(_read_taken(client))
     )
     return NetworkFacts(networks=networks, addresses=addresses, claims=claims, nodes=nodes, taken=taken)
 
@@ -53,7 +53,7 @@ async def _nodes(client: Client) -> dict[str, bool]:
     return dict(await client.gather(NODE_READINESS, lambda node: (node.metadata.name, node.may_run_pods)))
 
 
-async def _taken(client: Client) -> tuple[TakenRange, ...]:
+async def _read_taken(client: Client) -> tuple[TakenRange, ...]:
     services = await client.gather(SERVICE_CIDRS, lambda entry: (*taken_ranges.of_services(entry),))
     nodes = await client.gather(NODES, lambda node: (*taken_ranges.of_node(node),))
     ports = await client.gather(NEUTRON_PORTS, lambda port: (*taken_ranges.of_port(port),))

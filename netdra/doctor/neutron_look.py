@@ -81,7 +81,7 @@ async def look_at_ports(client: Client, components: Sequence[Component] | Unseen
     return PortFacts(
         topologies=topologies,
         ports=tuple(ports),
-        waiting=await attempt(_waiting(client, frozenset(topologies), have)),
+        waiting=await attempt(_find_waiting(client, frozenset(topologies), have)),
         controllers=_controllers(components),
     )
 
@@ -130,7 +130,7 @@ async def _topologies(client: Client) -> tuple[str, ...]:
     return tuple(sorted(topology.name for topology in await client.list(TOPOLOGIES) if topology.asks_neutron))
 
 
-async def _waiting(client: Client, topologies: frozenset[str], have: set[str]) -> dict[str, str]:
+async def _find_waiting(client: Client, topologies: frozenset[str], have: set[str]) -> dict[str, str]:
     """The allocated claims of topologies that have no port, and since when."""
     return {
         f"{claim.metadata.namespace}/{claim.metadata.name}": allocation.allocation_timestamp

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Iterator
 from datetime import timedelta
 
+from netdra.cluster.objects import PlacedPodStatus
 from netdra.doctor.cluster_verdicts import NETDRA_PODS, PART_LABEL, VERSION_LABEL, Component
 from netdra.doctor.diagnosis import Unseen, attempt
 from netdra.doctor.process_verdicts import DriverFacts, Leader, ProcessFacts
@@ -21,7 +22,6 @@ from netdra.model.core import BareObject
 from netdra.model.meta import time_of
 from netdra.model.names import CONTROLLER_LEASE, DRIVER
 from netdra.model.resource import Wire
-from netdra.story.objects import PlacedPodStatus
 
 CLOUDS_OPTION = "--neutron-clouds"
 """The option by which a controller knows a cloud."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import TypeVar
 
-from netdra.doctor.scheduling_verdicts import PendingPod, SchedulingFacts
+from netdra.cluster.reading import PODS
+from netdra.doctor.scheduling_verdicts import SchedulingFacts
 from netdra.kube import answers
 from netdra.kube.client import PAGE, Client, Selection
 from netdra.kube.features import scheduler_version
@@ -22,8 +23,6 @@ from netdra.kube.resources import (
     KubernetesObject,
     Resource,
 )
-
-PODS = Resource("v1", "pods", PendingPod, namespaced=True)
 
 _EVERY = Selection()
 

@@ -7,10 +7,12 @@ files, and the webhook (`netdra.review.searches`) on nodes' reports.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 
 import msgspec
 
+from netdra.cluster.objects import PlacedPod
 from netdra.doctor.cluster_verdicts import AS_ADMINISTRATOR, NAMED
 from netdra.doctor.diagnosis import Diagnosis, Unseen
 from netdra.model.claim import (
@@ -22,10 +24,9 @@ from netdra.model.claim import (
     ResourceClaimSpec,
     ResourceClaimTemplate,
 )
-from netdra.model.core import BareObject, PodClaim
 from netdra.model.meta import ObjectMeta
 from netdra.model.names import IMPLICIT_RESOURCE
-from netdra.model.resource import QuantityText, ResourceSlice, Wire
+from netdra.model.resource import ResourceSlice
 from netdra.model.scheduler_version import NEWEST_SCHEDULER, SchedulerVersion
 from netdra.model.topology import NetworkTopology
 from netdra.slices.allocator import Allocator, claim_key
@@ -37,32 +38,6 @@ CHECK = "searches of the scheduler"
 Claims = tuple[ResourceClaim, ...]
 """The claims of one pod."""
 _finding = partial(Diagnosis, "cluster")
-
-
-class ContainerResources(Wire, frozen=True):
-    """A container's limits."""
-
-    limits: Mapping[str, QuantityText] = {}
-
-
-class LimitedContainer(Wire, frozen=True):
-    """A container's name and resources."""
-
-    name: str
-    resources: ContainerResources = ContainerResources()
-
-
-class PendingSpec(Wire, frozen=True):
-    """A pod's containers and claims."""
-
-    containers: tuple[LimitedContainer, ...] = ()
-    resource_claims: tuple[PodClaim, ...] = ()
-
-
-class PendingPod(BareObject, frozen=True):
-    """A pod that is not scheduled, as far as it asks for devices."""
-
-    spec: PendingSpec = PendingSpec()
 
 
 class SchedulingFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +54,7 @@ class SchedulingFacts(msgspec.Struct, frozen=True, kw_only=True):
     topologies: tuple[NetworkTopology, ...] = ()
     templates: tuple[ResourceClaimTemplate, ...] = ()
     claims: tuple[ResourceClaim, ...] = ()
-    pods: tuple[PendingPod, ...] = ()
+    pods: tuple[PlacedPod, ...] = ()
     is_part: bool = False
     version: SchedulerVersion = NEWEST_SCHEDULER
 
@@ -123,31 +98,44 @@ def _asked(facts: SchedulingFacts, classes: Collection[DeviceClass]) -> Iterator
         for claim in claims:
             if claim.status.allocation is None and is_for(claim.spec.devices, ours):
                 yield f'{kind} "{claim_key(claim)}"', (claim,)
-    by_resource = {f"{IMPLICIT_RESOURCE}{name}": name for name in ours}
-    by_resource |= {
-        entry.spec.extended_resource_name: entry.metadata.name
-        for entry in classes
-        if entry.spec.extended_resource_name and entry.metadata.name in ours
-    }
+    yield from _asked_by_pods(facts, classes, ours, templates)
+
+
+def _asked_by_pods(
+    facts: SchedulingFacts, classes: Iterable[DeviceClass], ours: AbstractSet[str], templates: Iterable[ResourceClaim]
+) -> Iterator[tuple[str, Claims]]:
+    """The pods with several claims, or with extended resources, for devices of netdra."""
+    by_resource = _by_resource(classes, ours)
     by_template = {claim_key(claim): claim for claim in templates}
     by_name = {claim_key(claim): claim for claim in facts.claims if claim.status.allocation is None}
     for pod in (pod for pod in facts.pods if pod.metadata.deletion_timestamp is None):
-        limits = [
-            (resource, by_resource[resource], int(limit))
-            for container in pod.spec.containers
-            for resource, limit in container.resources.limits.items()
-            if resource in by_resource and str(limit).isdecimal() and int(limit)
-        ]
+        limits = [*_limits(pod, by_resource)]
         own = [_claim(pod.metadata, limits)] if limits else []
         beside = f"{pod.metadata.namespace or 'default'}/"
         named = (
             by_template.get(f"{beside}{entry.resource_claim_template_name}")
             or by_name.get(f"{beside}{entry.resource_claim_name}")
-            for entry in pod.spec.resource_claims
+            for entry in pod.spec.resource_claims or ()
         )
         asked = (*(claim for claim in named if claim is not None), *own)
         if limits or (len(asked) > 1 and any(is_for(claim.spec.devices, ours) for claim in asked)):
             yield f'Pod "{beside}{pod.metadata.name}"', asked
+
+
+def _by_resource(classes: Iterable[DeviceClass], ours: AbstractSet[str]) -> dict[str, str]:
+    """The classes of netdra by the extended resources that request them."""
+    own = [entry for entry in classes if entry.metadata.name in ours]
+    named = {entry.spec.extended_resource_name or "": entry.metadata.name for entry in own}
+    named.pop("", None)
+    return {f"{IMPLICIT_RESOURCE}{name}": name for name in ours} | named
+
+
+def _limits(pod: PlacedPod, by_resource: Mapping[str, str]) -> Iterator[tuple[str, str, int]]:
+    """A pod's limits of extended resources: the resource, its class and the amount."""
+    for container in pod.spec.containers or ():
+        for resource, limit in container.limits.items():
+            if resource in by_resource and str(limit).isdecimal() and int(limit):
+                yield resource, by_resource[resource], int(limit)
 
 
 def _claim(metadata: ObjectMeta, wanted: Iterable[tuple[str, str, int]]) -> ResourceClaim:

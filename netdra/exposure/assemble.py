@@ -53,19 +53,7 @@ def assemble(
         lacked: as `netdra.exposure.facts.with_lacked` has it.
     """
     nic, lanes, problems = with_lanes(nic)
-    candidates = [CandidateInterface(nic.root.interface, nic.root.resolution.templates)] if nic.root else []
-    candidates += [
-        CandidateInterface(
-            offer.interface,
-            offer.resolution.templates,
-            is_root=False,
-            on=stands.on,
-            on_root=stands.on_root,
-            shares_function=stands.shares_function,
-            protected=_is_protected(offer),
-        )
-        for offer, stands in nic.others
-    ]
+    candidates = _candidates(nic)
     chosen, left_out = select(candidates, _covered(nic), features)
     problems += left_out
     root = nic.root.interface if nic.root else Interface(if_name=nic.pf_name)
@@ -138,6 +126,24 @@ def assemble(
         decisions=tuple(decisions),
         problems=tuple(problems),
     )
+
+
+def _candidates(nic: NicOffers) -> list[CandidateInterface]:
+    """The interfaces of a NIC that devices can be made of, the NIC itself first."""
+    candidates = [CandidateInterface(nic.root.interface, nic.root.resolution.templates)] if nic.root else []
+    candidates += [
+        CandidateInterface(
+            offer.interface,
+            offer.resolution.templates,
+            is_root=False,
+            on=stands.on,
+            on_root=stands.on_root,
+            shares_function=stands.shares_function,
+            protected=_is_protected(offer),
+        )
+        for offer, stands in nic.others
+    ]
+    return candidates
 
 
 def _lanes_of_vfs(

@@ -8,8 +8,8 @@ more of some counter than there is. Called by `netdra.exposure.assemble` once pe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, islice
 
 import msgspec
 
@@ -80,42 +80,63 @@ def charge(
         num_vfs: how many VFs there are, known or not.
         link_speed: in Mbit/s; 0 if it is not known.
     """
-    on_root = [member for member in members if member.on_root]
-    unknown = max(0, num_vfs - sum(member.is_vf for member in members))
-    slots = sum(_slots_of(member) for member in on_root) + unknown + 1
-    protected = sum(member.protected for member in on_root)
-    wholes = _exclusives(personas) + sum(_exclusives(member.personas) for member in members if member.shares_function)
-    totals = {}
-    if num_vfs or wholes > 1 or (wholes and slots > 1):
-        totals[names.EXCLUSION_SLOTS] = slots
+    slots = _slots(personas, members, num_vfs)
+    protected = sum(member.protected for member in members if member.on_root)
+    totals = {names.EXCLUSION_SLOTS: slots} if slots else {}
     lenders = [persona for persona in personas if persona.template.shared and lends(persona)]
-    stacked = [persona for member in members if _is_on_link(member) for persona in member.personas if lends(persona)]
-    offered = len(personas) + sum(len(member.personas) for member in members)
-    if link_speed > 0 and (num_vfs or ([*lenders, *stacked] and offered > 1)):
+    stacked = [*filter(lends, chain.from_iterable(member.personas for member in members if _is_on_link(member)))]
+    is_shared = bool(lenders or stacked) and len(personas) + sum(len(member.personas) for member in members) > 1
+    if link_speed > 0 and (num_vfs or is_shared):
         totals[names.BANDWIDTH] = link_speed
     charges = _interface(name, personas, totals, sets=MAX_COUNTER_CONSUMPTIONS)
     main = names.label(f"{name}-counters")
     if names.EXCLUSION_SLOTS in totals and protected:
         # Protected slots are gone from the value, while the whole NIC still takes all of them: it cannot be had.
         charges.sets[main] |= {names.EXCLUSION_SLOTS: slots - protected}
-    for persona in lenders if names.BANDWIDTH in totals else ():
-        # While any claim has a share of it, all that it could lend is gone from the link.
-        charges.consumes.setdefault(persona.name, {}).setdefault(main, {})[names.BANDWIDTH] = persona.template.lends
+    if names.BANDWIDTH in totals:
+        _lend(charges, lenders, main)
     others = [persona for persona in (*lenders, *stacked) if not persona.template.lanes]
     fallback = _fair_share(others, num_vfs=num_vfs, link_speed=link_speed)
+    _charge_members(charges, members, totals, main, fallback=min(fallback, link_speed), link_speed=link_speed)
+    return _without_idle(charges)
+
+
+def _lend(charges: Charges, lenders: Iterable[Persona], main: str) -> None:
+    """While any claim has a share of a device, all that it could lend is gone from the link."""
+    for persona in lenders:
+        charges.consumes.setdefault(persona.name, {}).setdefault(main, {})[names.BANDWIDTH] = persona.template.lends
+
+
+def _slots(personas: Sequence[Persona], members: Sequence[NicMember], num_vfs: int) -> int:
+    """How many exclusion-slots a NIC has; 0 if its devices do not exclude each other."""
+    unknown = max(0, num_vfs - sum(member.is_vf for member in members))
+    slots = sum(_slots_of(member) for member in members if member.on_root) + unknown + 1
+    wholes = _exclusives(personas) + sum(_exclusives(member.personas) for member in members if member.shares_function)
+    return slots if num_vfs or wholes > 1 or (wholes and slots > 1) else 0
+
+
+def _charge_members(
+    charges: Charges,
+    members: Sequence[NicMember],
+    totals: Mapping[str, int],
+    main: str,
+    *,
+    fallback: int,
+    link_speed: int,
+) -> None:
+    """Add the counters of the other interfaces, and their devices' consumption of the NIC's own set, `main`."""
     for branch in branches(members):
         parts = [members[place] for place in branch]
         own = _branch(parts, _above(parts, branch) if len(parts) > 1 else ())
         charges.sets.update(own.sets)
         for member in parts:
             for persona in member.personas:
-                share = _share(member, persona, fallback=min(fallback, link_speed), link_speed=link_speed)
+                share = _share(member, persona, fallback=fallback, link_speed=link_speed)
                 if member.is_vf:
                     charges.bandwidth[persona.name] = share
                 amounts = _of_root(member, persona, totals, share)
                 from_main = {main: amounts} if amounts else {}
                 charges.consumes[persona.name] = from_main | own.consumes.get(persona.name, {})
-    return _without_idle(charges)
 
 
 def branches(members: Sequence[NicMember]) -> list[list[int]]:

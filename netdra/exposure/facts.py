@@ -5,7 +5,7 @@ Called by `netdra.exposure.assemble` once per interface and once per device. Lim
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from netdra.exposure.templates import Template
 from netdra.model import names
@@ -80,21 +80,29 @@ def of_device(
     if template.additional.get(PHYSNET) == "":
         fitting_facts[PHYSNET] = interface.physnet
     if template.facts:
-        own = attributes(interface)
-        for name in template.facts:
-            value = own.get(name, template.additional[name])
-            fitting_facts[name] = _cut(value, listed=name in LISTED_ATTRIBUTES) if isinstance(value, str) else value
+        fitting_facts |= _own_facts(interface, template)
     if lists and len(interface.pcie_roots) > 1:
-        roots = (names.SEED_PCIE_ROOT, names.STANDARD_PCIE_ROOT)
-        missing = (name for name in roots if name not in fitting_facts and _is_chosen(name, template))
-        fitting_facts |= dict.fromkeys(missing, interface.pcie_roots)
+        for name in _chosen_roots(template):
+            fitting_facts.setdefault(name, interface.pcie_roots)
     if interface.device_file and fitting_facts.get(names.STANDARD_PCIE_ROOT):
         # A PCIe root that a policy gives is a key more than other devices have: there is room for one of its two names.
         fitting_facts.pop(names.SEED_PCIE_ROOT, None)
     if not template.empty_facts:
-        for name in [name for name, value in fitting_facts.items() if name in _EMPTY and value == _EMPTY[name]]:
-            del fitting_facts[name]
+        fitting_facts = {name: value for name, value in fitting_facts.items() if _EMPTY.get(name) != value}
     return fitting_facts, tuple(left_out)
+
+
+def _chosen_roots(template: Template) -> Iterator[str]:
+    """The names by which a template publishes PCIe roots."""
+    return (name for name in (names.SEED_PCIE_ROOT, names.STANDARD_PCIE_ROOT) if _is_chosen(name, template))
+
+
+def _own_facts(interface: Interface, template: Template) -> Iterator[tuple[str, AttributeValue]]:
+    """The further facts of an interface that a template asks for."""
+    own = attributes(interface)
+    for name in template.facts:
+        value = own.get(name, template.additional[name])
+        yield name, _cut(value, listed=name in LISTED_ATTRIBUTES) if isinstance(value, str) else value
 
 
 def with_lacked(

@@ -9,7 +9,7 @@ that the report does not contain are not guessed. Pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
 import msgspec
@@ -168,12 +168,13 @@ class Foresight:
         written = [rule for rule in self._after if rule.policy in matched]
         before, was_pooled = _offered(_templates(interface, facts, [*beside, *removed]))
         after, pooled = _offered(_templates(interface, facts, [*beside, *written]))
-        if (set(after) - set(before) or (pooled and not was_pooled)) and PROTECTING & set(seen.unknown):
+        offers_more = bool(set(after) - set(before)) or (pooled is not None and was_pooled is None)
+        if offers_more and PROTECTING & set(seen.unknown):
             return None
         return DeviceForecast(
-            removed=tuple(device for device in seen.devices if _is_of(device, before) and not _is_of(device, after)),
+            removed=tuple(_removed(seen, before, after)),
             added={suffix: policy for suffix, policy in after.items() if suffix not in before},
-            reassigned={suffix: policy for suffix, policy in after.items() if before.get(suffix, policy) != policy},
+            reassigned=_reassigned(before, after),
             matched=bool(matched),
             was_pooled=was_pooled,
             pooled=pooled,
@@ -316,3 +317,12 @@ def _offered(templates: Sequence[Template]) -> tuple[dict[str, str], VFPooling |
 def _is_of(device: PublishedDevice, offered: Mapping[str, str]) -> bool:
     """Whether a published device is one of those that are offered."""
     return device.policy in offered.values() if device.name else device.suffix in offered
+
+
+def _removed(seen: SimilarInterfaces, before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[PublishedDevice]:
+    return (device for device in seen.devices if _is_of(device, before) and not _is_of(device, after))
+
+
+def _reassigned(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
+    """The devices, by suffix, that another policy offers than before."""
+    return {suffix: policy for suffix, policy in after.items() if before.get(suffix, policy) != policy}

@@ -48,6 +48,10 @@ class _Lane(msgspec.Struct, frozen=True):
     template: Template
 
 
+_Group = tuple[Template, list[Interface]]
+"""A template that pools VFs, and its VFs."""
+
+
 def with_lanes(nic: NicOffers) -> tuple[NicOffers, dict[str, Lane], list[Problem]]:
     """The NIC with an interface for each lane, the VFs of each lane by identity, and the problems of other lanes.
 
@@ -68,7 +72,31 @@ def with_lanes(nic: NicOffers) -> tuple[NicOffers, dict[str, Lane], list[Problem
     if not pools and not nic.held:
         return nic, {}, []
     held = {entry.identity: entry.device for entry in nic.held}
-    groups: dict[str, tuple[Template, list[Interface]]] = {}
+    others, groups = _grouped(nic, pools, held)
+    lanes, problems = _made_lanes(nic, others, pools, groups)
+    offers = [(_offer(made), MemberPlace(frozenset(), on_root=True)) for made in lanes]
+    pooled = {identity for made in lanes for identity in made.lane.vfs}
+    reasons = {vf.identity: _left_out(vf) for _, vfs in groups for vf in vfs if vf.identity not in pooled} | {
+        identity: f'a claim uses it as device "{device}"' if device else UNDOING
+        for identity, device in held.items()
+        if identity not in pooled
+    }
+    others = [(_hidden(offer, reasons), place) for offer, place in others]
+    whole = msgspec.structs.replace(nic, others=(*others, *offers))
+    return whole, {made.lane.interface.identity: made.lane for made in lanes}, problems
+
+
+def _grouped(
+    nic: NicOffers, pools: Mapping[str, Template], held: Mapping[str, str]
+) -> tuple[list[tuple[Offer, MemberPlace]], list[_Group]]:
+    """The NIC's other interfaces without the templates that pool VFs, and for each such template its VFs.
+
+    Args:
+        nic: the NIC.
+        pools: the templates that pool VFs, by device.
+        held: the devices of claims by the VFs' identities.
+    """
+    groups: dict[str, _Group] = {}
     others = []
     for offer, place in nic.others:
         interface, templates = offer.interface, offer.resolution.templates
@@ -81,11 +109,21 @@ def with_lanes(nic: NicOffers) -> tuple[NicOffers, dict[str, Lane], list[Problem
         if template is not None:
             groups.setdefault(template.policy, (template, []))[1].append(interface)
         others.append((_with(offer, tuple(single for single in templates if not single.lanes)), place))
+    return others, [*groups.values()]
+
+
+def _made_lanes(
+    nic: NicOffers,
+    others: Sequence[tuple[Offer, MemberPlace]],
+    pools: Mapping[str, Template],
+    groups: Iterable[_Group],
+) -> tuple[list[_Lane], list[Problem]]:
+    """The lanes of the VFs of each template, and the problems of those that have too little; as of `_grouped`."""
     lanes: list[_Lane] = []
     problems: list[Problem] = []
-    for template, vfs in groups.values():
-        # What claims have of former devices of other names is theirs until they end.
-        elsewhere = sum(entry.bandwidth for entry in nic.held if entry.device not in pools)
+    # What claims have of former devices of other names is theirs until they end.
+    elsewhere = sum(entry.bandwidth for entry in nic.held if entry.device not in pools)
+    for template, vfs in groups:
         link = (template.lends or _part_of_nic(nic, others, vfs)) - elsewhere
         for made in _lanes(nic, template, vfs, max(link, 0)):
             why = _too_little(made)
@@ -93,16 +131,7 @@ def with_lanes(nic: NicOffers) -> tuple[NicOffers, dict[str, Lane], list[Problem
                 lanes.append(made)
             else:
                 problems.append(why)
-    offers = [(_offer(made), MemberPlace(frozenset(), on_root=True)) for made in lanes]
-    pooled = {identity for made in lanes for identity in made.lane.vfs}
-    reasons = {vf.identity: _left_out(vf) for _, vfs in groups.values() for vf in vfs if vf.identity not in pooled} | {
-        identity: f'a claim uses it as device "{device}"' if device else UNDOING
-        for identity, device in held.items()
-        if identity not in pooled
-    }
-    others = [(_hidden(offer, reasons), place) for offer, place in others]
-    whole = msgspec.structs.replace(nic, others=(*others, *offers))
-    return whole, {made.lane.interface.identity: made.lane for made in lanes}, problems
+    return lanes, problems
 
 
 def lane_names(pf_name: str, lanes: int) -> list[str]:

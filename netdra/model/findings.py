@@ -36,11 +36,13 @@ class Finding(msgspec.Struct, frozen=True):
         what: the object, the value and the rule that it breaks.
         hint: the next thing to do, or "".
         path: where it is in the object, from its top (`spec`, `steps`, 2, `config`, `mode`).
+        rule: the name of the rule, for programs; "" for most rules.
     """
 
     what: str
     hint: str = ""
     path: Path = ()
+    rule: str = ""
 
     @property
     def text(self) -> str:
@@ -69,6 +71,11 @@ def about(topology: str, step: str, what: str, *, hint: str = "", path: Path = (
 def about_object(kind: str, name: str, finding: Finding) -> Finding:
     """A finding about an object, which its text names first."""
     return Finding(f'{kind} "{name}": {finding.what}', finding.hint, finding.path)
+
+
+def of_rule(rule: str, findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Findings with the name of their rule."""
+    return (msgspec.structs.replace(finding, rule=rule) for finding in findings)
 
 
 def within(findings: Iterable[Finding], *path: str | int) -> Iterator[Finding]:

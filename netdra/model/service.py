@@ -1,6 +1,6 @@
 """Services, the pods behind them, and EndpointSlices (k8s.io/api/core/v1, discovery/v1), as far as netdra uses them.
 
-Read by `netdra.controller.endpoints`; `netdra.services` works out the EndpointSlices.
+Read by `netdra.controller.services.endpoints`; `netdra.services` works out the EndpointSlices.
 """
 
 from __future__ import annotations

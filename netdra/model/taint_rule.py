@@ -1,6 +1,6 @@
 """DeviceTaintRule (resource.k8s.io/v1): a taint on devices beside those in their slices, as the controller writes it.
 
-Follows k8s.io/api/resource/v1. `netdra.story.objects.TaintRule` reads those of administrators.
+Follows k8s.io/api/resource/v1. `netdra.cluster.objects.TaintRule` reads those of administrators.
 """
 
 from __future__ import annotations

@@ -58,6 +58,11 @@ class WorkloadContainer(Wire, frozen=True):
         return (self.resources.claims or ()) if self.resources is not None else ()
 
     @property
+    def limits(self) -> Mapping[str, Any]:
+        """Its limits by the resource's name."""
+        return (self.resources.limits or {}) if self.resources is not None else {}
+
+    @property
     def amounts(self) -> Mapping[str, Any]:
         """Its resources by name: limits, and requests without a limit."""
         resources = self.resources or WorkloadResources()

@@ -1,8 +1,9 @@
 """When an address may go to another pod: its former pod no longer has it, and it was not in use for some time. Pure.
 
-Called by `netdra.controller.addresses`. That a claim is gone or deallocated proves nothing: a pod that was deleted by
-force runs on until the kubelet ends it. The node states in its NodeNetwork which released addresses its pods still have
-(decision D74). Times of objects were written by other clocks, so none counts for longer than its own interval.
+Called by `netdra.controller.addresses.pod_addresses`. That a claim is gone or deallocated proves nothing: a pod that
+was deleted by force runs on until the kubelet ends it. The node states in its NodeNetwork which released addresses its
+pods still have (decision D74). Times of objects were written by other clocks, so none counts for longer than its own
+interval.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Addresses of PodNetworks that are kept without a claim, and which of them an administrator may release. Pure.
 
-`netdra.controller.kept_addresses` reads and deletes them; `netdra networks release-kept` shows them.
+`netdra.controller.addresses.kept` reads and deletes them; `netdra networks release-kept` shows them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Leases of other IPAM plugins, whereabouts and host-local, as addresses that a PodNetwork must not assign. Pure.
 
-`netdra.controller.imports` reads the leases and writes a PodAddress for each; `netdra networks import` shows them.
+`netdra.controller.addresses.imports` reads the leases and writes a PodAddress for each; `netdra networks import` shows
+them.
 """
 
 from __future__ import annotations

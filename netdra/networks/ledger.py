@@ -1,7 +1,7 @@
 """The assigned addresses of a PodNetwork, and the next address for an interface.
 
-Kept by `netdra.controller.addresses` from the PodAddresses that it watches. An address that was chosen counts as
-assigned from then on, until its PodAddress is seen or `forget` is called: two workers never choose one.
+Kept by `netdra.controller.addresses.pod_addresses` from the PodAddresses that it watches. An address that was chosen
+counts as assigned from then on, until its PodAddress is seen or `forget` is called: two workers never choose one.
 """
 
 from __future__ import annotations
@@ -359,10 +359,21 @@ class NetworkLedger:
         if wishes:
             self._check_requested(wishes[0], owner, labels, attached)
             return wishes[0]
+        own = self._own_place(family, owner, labels)
+        return own or self._left_place(family, owner, labels, attached)
+
+    def _own_place(self, family: Family, owner: AddressOwner, labels: Mapping[str, str]) -> _Place | None:
+        """The address that an interface has, or that was chosen for it."""
         chosen = (place for place in self._by_owner.get(owner, ()) if place[0] == family)
         for own in (*((family, address.number) for address in self.of(owner, family)), *chosen):
             if self._serves(own, labels):
                 return own
+        return None
+
+    def _left_place(
+        self, family: Family, owner: AddressOwner, labels: Mapping[str, str], attached: Collection[_Place]
+    ) -> _Place | None:
+        """The address that an interface had before, or that is reserved for it."""
         withheld = (place for place, other in self._withheld.items() if other == owner)
         # An address in a claim's status that is reserved or withheld for another owner does not count.
         for place in (*(place for place in attached if self._is_for(place, owner)), *withheld):

@@ -1,7 +1,7 @@
 """The addresses of a PodNetwork as a device that claims share, so that the scheduler knows a full network. Pure.
 
 A claim that has a request of the network's DeviceClass consumes the capacity `addresses` of the device (decision D71).
-`netdra.controller.network_shares` counts and writes; command-line tools use the same device without a cluster.
+`netdra.controller.addresses.shares` counts and writes; command-line tools use the same device without a cluster.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The claims that wait for a free address, in the order of their arrival. Pure.
 
-Kept by `netdra.controller.addresses`. Addresses of a claim are assigned all or none, so a claim that waits holds none.
-A pod may have several claims, and begins when each has its addresses: the pod that waits longer is first, and a pod
-that waits less long gives back what it holds of the other's network. So no two pods wait for each other.
+Kept by `netdra.controller.addresses.pod_addresses`. Addresses of a claim are assigned all or none, so a claim that
+waits holds none. A pod may have several claims, and begins when each has its addresses: the pod that waits longer is
+first, and a pod that waits less long gives back what it holds of the other's network. So no two pods wait for each
+other.
 """
 
 from __future__ import annotations

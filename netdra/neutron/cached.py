@@ -54,7 +54,7 @@ class Cached(Generic[K, V]):
         )
         if entry is None or not is_good:
             self._forget_old(now)
-            entry = self._entries[key] = _Entry(asyncio.ensure_future(_awaited(ask)), now)
+            entry = self._entries[key] = _Entry(asyncio.ensure_future(_ask(ask)), now)
         try:
             # Whoever is cancelled does not end the request that others wait for.
             return await asyncio.shield(entry.answer)
@@ -80,7 +80,7 @@ class Cached(Generic[K, V]):
                 del self._entries[key]
 
 
-async def _awaited(ask: Callable[[], Awaitable[V]]) -> V:
+async def _ask(ask: Callable[[], Awaitable[V]]) -> V:
     return await ask()
 
 

@@ -240,7 +240,7 @@ class Neutron(Networks):
             # Neutron itself puts any project's QoS policy on a port, and any security group for the role admin.
             policy = await self.policy(wanted.qos_policy) if wanted.qos_policy else None
             await self.check_groups(wanted.security_groups or ())
-            port = await self.session.one("POST", "ports", "port", Port, await self._made(wanted))
+            port = await self.session.one("POST", "ports", "port", Port, await self._body(wanted))
         elif not port.is_bound or (port.host, port.pci_slot) != (wanted.host, wanted.pci_slot):
             # The same host again has Neutron look for an agent again; another VF of it is bound anew.
             body = {"port": {name: wanted.sent["port"][name] for name in ("binding:host_id", "binding:profile")}}
@@ -248,7 +248,7 @@ class Neutron(Networks):
         check_bound(port, wanted, network)
         return port, network, await self.describe(port, network, policy)
 
-    async def _made(self, wanted: PortRequest) -> dict[str, Any]:
+    async def _body(self, wanted: PortRequest) -> dict[str, Any]:
         """The body that makes a port, with its tags if this Neutron takes them there."""
         tags = {"tags": list(wanted.label.tags)} if await self._has(TAGS_AT_ONCE) and wanted.label.tags else {}
         return {"port": {**wanted.sent["port"], **tags}}

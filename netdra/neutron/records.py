@@ -1,7 +1,7 @@
 """The record in Neutron of the owner of a cluster's ports: a security group of the project, which no port has. Pure.
 
 Its description ends in a word that the cluster's controller writes again again and again; see
-`netdra.controller.neutron_ownership`. Of all that a project can own, it needs no network and no further extension.
+`netdra.controller.neutron.ownership`. Of all that a project can own, it needs no network and no further extension.
 """
 
 from __future__ import annotations

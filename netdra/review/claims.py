@@ -129,27 +129,33 @@ def _guesses(claim: Claim, world: World) -> Iterator[Finding]:
     for name in [class_name for class_name in _classes(wanted) if class_name not in world.classes][:MAX_GUESSES]:
         place = next(_places(wanted, name, path))
         missing = f'{claim.kind} "{claim.metadata.name}": DeviceClass "{name}" not found'
-        derived = False
-        near = ""
-        for topology in (name[:at] for at, letter in enumerate(name) if letter == "-"):
-            written = world.topologies.get(topology)
-            made = [f"{topology}-{step.name}" for step in written.spec.steps if step.is_root] if written else []
-            if name in made:
-                derived = True  # the topology itself is wrong, and is reported
-            elif written is not None and any(name == f"{topology}-{step.name}" for step in written.spec.steps):
-                roots = ", ".join(made)
-                what = f'{missing}: this step of NetworkTopology "{topology}" is not a device'
-                yield Finding(what=what, hint=f"request {roots}", path=place)
-                derived = True
-            elif written is not None:
-                near = near or suggestions.alike(name, made)
-        if not derived and name in world.topologies:
-            steps = world.topologies[name].spec.steps
-            roots = ", ".join(f"{name}-{step.name}" for step in steps if step.is_root)
-            what = f"{missing}: this is the name of a NetworkTopology"
-            yield Finding(what=what, hint=f"request the classes of its root steps: {roots}", path=place)
-        elif not derived and (meant := _meant(name, world) or near):
+        named = (name[:at] for at, letter in enumerate(name) if letter == "-")
+        topologies = [world.topologies[topology] for topology in named if topology in world.topologies]
+        derived = [topology for topology in topologies if name in _names_of(topology, roots=False)]
+        made = [_names_of(topology, roots=True) for topology in topologies]
+        near = (suggestions.alike(name, names) for names in made)
+        for topology in derived:
+            what = f'{missing}: this step of NetworkTopology "{topology.name}" is not a device'
+            roots = ", ".join(_names_of(topology, roots=True))
+            yield Finding(what=what, hint=f"request {roots}", path=place)
+        if derived or any(name in names for names in made):
+            continue  # of a topology with such a root step the error is reported
+        if name in world.topologies:
+            yield _whole_topology(world.topologies[name], missing, place)
+        elif meant := _meant(name, world) or next(filter(None, near), ""):
             yield Finding(what=missing, hint=f'did you mean "{meant}"?', path=place)
+
+
+def _names_of(topology: NetworkTopology, *, roots: bool) -> list[str]:
+    """The names of the classes of a topology's root steps, or those that its other steps would have."""
+    return [f"{topology.name}-{step.name}" for step in topology.spec.steps if step.is_root is roots]
+
+
+def _whole_topology(topology: NetworkTopology, missing: str, place: Path) -> Finding:
+    """A claim names a topology in place of one of its classes."""
+    roots = ", ".join(_names_of(topology, roots=True))
+    what = f"{missing}: this is the name of a NetworkTopology"
+    return Finding(what=what, hint=f"request the classes of its root steps: {roots}", path=place)
 
 
 def _meant(name: str, world: World) -> str:

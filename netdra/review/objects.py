@@ -31,6 +31,8 @@ from netdra.review.world import World
 from netdra.rules import variables
 from netdra.rules.cni_plugins import check_plugin
 
+_NAMING_PLACES = frozenset({"NetworkTopology", "ResourceClaim", "ResourceClaimTemplate"})
+"""The kinds of which findings name the steps and requests."""
 Clock = Callable[[], bool]
 """Whether there is time to continue with what decides nothing."""
 
@@ -43,7 +45,7 @@ class ObjectFindings(msgspec.Struct, frozen=True):
 
 
 def review(value: object, world: World, old: object = None, in_time: Clock = lambda: True) -> ObjectFindings:
-    """ObjectFindings an object that is about to be written; of kinds without rules nothing is wrong.
+    """Review an object that is about to be written; of kinds without rules nothing is wrong.
 
     Args:
         value: the object as it will be.
@@ -54,6 +56,11 @@ def review(value: object, world: World, old: object = None, in_time: Clock = lam
     if errors := (*_errors(value, world, old), *_beside(beside.errors, value, world)):
         return ObjectFindings(errors)
     return ObjectFindings((), (*_warnings(value, world, old, in_time), *_beside(beside.warnings, value, world)))
+
+
+def text_of(kind: str, finding: Finding) -> str:
+    """A finding about an object, with its place unless the text names the step or the request that it is about."""
+    return finding.text if kind in _NAMING_PLACES else finding.text_at_path
 
 
 def _show_no_progress() -> None:

@@ -1,11 +1,13 @@
 """The world that a review goes by: the other objects that matter for the object that is reviewed.
 
-Made by the webhook of its copy of the cluster (`netdra.admission.copy`), and by `netdra validate` of files. Pure.
+Made by the webhook of its copy of the cluster (`netdra.admission.copy`), and by the commands of objects that they read
+once (`world_of`). Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -19,9 +21,13 @@ from netdra.model.pod_network import PodNetwork
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
+from netdra.networks import shares
 from netdra.review.offers import Offers
+from netdra.rules import contract
+from netdra.rules.classes import check_class
 from netdra.rules.taken_ranges import TakenRange
-from netdra.topology.classes import parameters
+from netdra.topology.classes import known_classes, parameters
+from netdra.vocabulary import added
 
 
 class World(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -64,6 +70,34 @@ class World(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 NOTHING = World()
 """A world without other objects."""
+
+
+def world_of(values: Iterable[Any], **rest: Any) -> World:
+    """The world of objects that were read. Schemas and classes with errors describe nothing.
+
+    Args:
+        values: objects of any kind.
+        rest: further attributes.
+    """
+    by_kind: dict[type, dict[str, Any]] = {kind: {} for kind in _KINDS}
+    for value in values:
+        if type(value) in by_kind:
+            by_kind[type(value)][value.metadata.name] = value
+    topologies, policies, devices, networks, schemas, classes = by_kind.values()
+    usable = [device_class for device_class in classes.values() if not check_class(device_class)]
+    return World(
+        topologies=topologies,
+        policies=policies,
+        custom_devices=devices,
+        pod_networks=networks,
+        schemas={name: schema for name, schema in schemas.items() if not contract.examine(schema)[1]},
+        classes=known_classes(topologies.values(), [*shares.device_classes(networks.values()), *usable]),
+        added=added(policies.values(), devices.values()),
+        **rest,
+    )
+
+
+_KINDS = (NetworkTopology, DeviceExposurePolicy, CustomDevice, PodNetwork, CNIPluginSchema, DeviceClass)
 
 
 def topologies_of_class(device_class: DeviceClass) -> frozenset[str]:

@@ -88,30 +88,8 @@ def of_claim(
         offered: the devices.
         labels: of Nodes by name, as far as they are known; None if they are not.
     """
-    wanted, path = device_claim(claim)
-    wishes: list[_Wish] = []
-    for at, request in enumerate(wanted.requests):
-        exact = request.exactly
-        if exact is None or exact.admin_access or exact.device_class_name not in classes:
-            continue
-        named = f'{claim.kind} "{claim.metadata.name}"'
-        for config in classes[exact.device_class_name].spec.config:
-            meant = parameters(config.opaque, named)
-            topology = topologies.get(meant.network_topology_ref.name) if meant is not None else None
-            graph = examine(topology)[0] if topology is not None else None
-            if (
-                meant is None
-                or topology is None
-                or graph is None
-                or not any(step.name == meant.step for step in graph.roots)
-            ):
-                continue
-            forecast = _Forecast(topology, graph, offered, (), labels or {}, lambda: True)
-            place = (*path, "requests", at, "exactly")
-            several = exact.count > 1 or exact.allocation_mode == "All"
-            wishes.append(
-                _Wish(request.name, meant.step, several, forecast.names_of(meant.step, exact), place, graph.topology)
-            )
+    wanted, _ = device_claim(claim)
+    wishes = [*_wishes(claim, topologies, classes, offered, labels or {})]
     held = [
         (entry.requests, entry.match_attribute, entry.distinct_attribute)
         for entry in wanted.constraints
@@ -131,6 +109,33 @@ def of_claim(
             hint = "add a constraint with distinctAttribute, or use a unique fact in config.name"
             yield Finding(what, hint, second.path)
             return
+
+
+def _wishes(
+    claim: ResourceClaim | ResourceClaimTemplate,
+    topologies: Mapping[str, NetworkTopology],
+    classes: Mapping[str, DeviceClass],
+    offered: Sequence[PossibleDevice],
+    labels: _LABELS,
+) -> Iterator[_Wish]:
+    """The requests for steps of topologies; arguments as of `of_claim`."""
+    wanted, path = device_claim(claim)
+    for at, request in enumerate(wanted.requests):
+        exact = request.exactly
+        if exact is None or exact.admin_access or exact.device_class_name not in classes:
+            continue
+        named = f'{claim.kind} "{claim.metadata.name}"'
+        for config in classes[exact.device_class_name].spec.config:
+            meant = parameters(config.opaque, named)
+            topology = topologies.get(meant.network_topology_ref.name) if meant is not None else None
+            graph = examine(topology)[0] if topology is not None else None
+            roots = {root.name for root in graph.roots} if graph is not None else ()
+            if meant is None or topology is None or graph is None or meant.step not in roots:
+                continue
+            forecast = _Forecast(topology, graph, offered, (), labels, lambda: True)
+            place = (*path, "requests", at, "exactly")
+            several = exact.count > 1 or exact.allocation_mode == "All"
+            yield _Wish(request.name, meant.step, several, forecast.names_of(meant.step, exact), place, graph.topology)
 
 
 def of_ordinal(topology: NetworkTopology, ordinal: int | None) -> Iterator[tuple[Finding, bool]]:

@@ -15,7 +15,7 @@ import msgspec
 from netdra.cel import guarded
 from netdra.model import names
 from netdra.model.errors import InvalidInputError
-from netdra.model.findings import Finding, Path, about
+from netdra.model.findings import Finding, Path, about, of_rule
 from netdra.model.plan import Plan
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import BUILTIN_TYPES, NetworkTopology
@@ -31,6 +31,10 @@ from netdra.topology.step_check import shown_name
 
 if TYPE_CHECKING:
     from netdra.cel.vocabulary import Added
+
+
+SPOOF_CHECK, BOND = "SpoofCheck", "Bond"
+"""The rules on frames that a NIC drops, and on bonds that cannot use another link: their pods start all the same."""
 
 
 def check_topology(topology: NetworkTopology, schemas: Sequence[CNIPluginSchema] = ()) -> tuple[Finding, ...]:
@@ -115,9 +119,9 @@ def check_unwise(topology: NetworkTopology) -> Iterator[Finding]:
     yield from _of_forwarded_ports(compiled)
     yield from _of_destinations(compiled)
     yield from _of_rdma(compiled)
-    yield from bonds.one_mac(topology)
-    yield from bonds.failover(topology)
-    yield from foreign_macs.check(topology)
+    yield from of_rule(SPOOF_CHECK, bonds.one_mac(topology))
+    yield from of_rule(BOND, bonds.failover(topology))
+    yield from of_rule(SPOOF_CHECK, foreign_macs.check(topology))
     plan = bind.unbound(topology)
     yield from routing.unwise(compiled, plan)
     yield from _placed(_true(check_mtus([plan]), plan, compiled), plan, compiled)

@@ -8,7 +8,7 @@ reject it with any value of the reference.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from netdra.model import texts
@@ -268,27 +268,45 @@ def _route(path: Path, entry: Mapping[str, Any], places: dict[str, int]) -> Iter
         entry: the route.
         places: where each route before it stands in the list; it is added.
     """
+    yield from _scope(path, entry.get("scope"))
     destination = entry.get("destination") or entry.get("dst") or ""
     gateway = entry.get("gateway") or entry.get("gw") or ""
-    scope = entry.get("scope")
-    is_word = isinstance(scope, str) and scope not in _SCOPES and "{{" not in scope
-    if is_word or (isinstance(scope, int) and not 0 <= scope <= _MOST_SCOPE):
-        hint = f"one of {', '.join(_SCOPES)}, or 0 to {_MOST_SCOPE}"
-        yield Finding(f"{scope!r:.40} is not a route scope", hint, (*path, "scope"))
     hops = [hop for _, hop in routing.entries(entry, "nexthops")]
-    routers = [hop.get("gateway") or "" for hop in hops]
-    values = (destination, gateway, entry.get("source") or entry.get("src") or "", *routers)
+    values = (
+        destination,
+        gateway,
+        entry.get("source") or entry.get("src") or "",
+        *(hop.get("gateway") or "" for hop in hops),
+    )
     if not all(isinstance(value, str) for value in values) or any("{{" in value for value in values):
         return
     if gateway and hops:
         what = "a route has a gateway or nexthops, not both"
         yield Finding(what, "move the gateway into nexthops", (*path, "nexthops"))
-        return
-    if not destination:
+    elif not destination:
         yield Finding("the route does not have a destination", 'set destination, e.g. 10.0.0.0/8 or "default"', path)
-        return
+    else:
+        yield from _way(path, entry, values, hops, places)
+
+
+def _scope(path: Path, scope: object) -> Iterator[Finding]:
+    is_word = isinstance(scope, str) and scope not in _SCOPES and "{{" not in scope
+    if is_word or (isinstance(scope, int) and not 0 <= scope <= _MOST_SCOPE):
+        hint = f"one of {', '.join(_SCOPES)}, or 0 to {_MOST_SCOPE}"
+        yield Finding(f"{scope!r:.40} is not a route scope", hint, (*path, "scope"))
+
+
+def _way(
+    path: Path,
+    entry: Mapping[str, Any],
+    values: Sequence[str],
+    hops: Sequence[Mapping[str, Any]],
+    places: dict[str, int],
+) -> Iterator[Finding]:
+    """The errors in the addresses of a route: its destination, its gateway, its source and its routers."""
+    destination, gateway, source, *routers = values
     try:
-        network = texts.network(destination, gateway or next(filter(None, routers), ""), *values[2:])
+        network = texts.network(destination, gateway or next(filter(None, routers), ""), source, *routers)
     except ValueError:
         if not all(value == "" or texts.fits(value, "ip") for value in values[1:]):
             return  # the schema's check reports it
@@ -296,10 +314,11 @@ def _route(path: Path, entry: Mapping[str, Any], places: dict[str, int]) -> Iter
         hint = "destination must be a network such as 10.0.0.0/8, and gateway an address of the same family"
         yield Finding(f"route to {quoted(destination)}{by} is not valid", hint, path)
         return
+    scope = entry.get("scope")
     reach = scope if isinstance(scope, str | int) else None
-    faults = (texts.route_fault(network, router, values[2], reach) for router in (gateway, *routers))
+    faults = (texts.route_fault(network, router, source, reach) for router in (gateway, *routers))
     what, hint = next((fault for fault in faults if fault[0]), ("", ""))
-    key = repr((_route_key(network, gateway, values[2], entry), [sorted(map(str, hop.items())) for hop in hops]))
+    key = repr((_route_key(network, gateway, source, entry), [sorted(map(str, hop.items())) for hop in hops]))
     if what:
         yield Finding(what, hint, path)
     elif key in places:
@@ -358,33 +377,40 @@ def _ethtool(step: PlannedStep) -> Iterator[Finding]:
 def _bond(step: PlannedStep, name_of: Callable[[str], str]) -> Iterator[Finding]:
     links = step.config.get("links")
     if isinstance(links, list | tuple):
-        written = [link.get("name") if isinstance(link, Mapping) else link for link in links]
-        for at, entry in enumerate(written):
-            if entry is None or entry == "":
-                hint = "use {name: '{{ step.interfaceName }}'}"
-                yield Finding("a member of the bond does not have a name", hint, ("config", "links", at))
-        members = [name_of(entry) if isinstance(entry, str) else "" for entry in written]
-        if step.if_name in members:
-            at = members.index(step.if_name)
-            yield Finding(f'"{step.if_name}" is the bond itself', "list its members", ("config", "links", at))
-        primary = step.config.get("primary")
-        primary = name_of(primary) if isinstance(primary, str) else ""
-        if primary and all(members) and primary not in members:
-            hint = f"use one of {', '.join(members)}"
-            yield Finding(f'primary "{primary}" is not one of its links', hint, ("config", "primary"))
+        yield from _members(step, links, name_of)
     yield from _of_mode(step.config)
     for key in _BOND_NUMBERS:
         value = step.config.get(key)
         if isinstance(value, str) and not (value.isascii() and value.isdecimal() and len(value) < 10):
             yield Finding(f"{key} {quoted(value)} is not a number", "remove the quotes of the number", ("config", key))
-    targets = step.config.get("arpIpTarget")
+    yield from _arp_targets(step.config.get("arpIpTarget"))
+
+
+def _members(step: PlannedStep, links: Sequence[Any], name_of: Callable[[str], str]) -> Iterator[Finding]:
+    """The errors in the members of a bond, and in the choice of the first one."""
+    written = [link.get("name") if isinstance(link, Mapping) else link for link in links]
+    for at, entry in enumerate(written):
+        if entry is None or entry == "":
+            hint = "use {name: '{{ step.interfaceName }}'}"
+            yield Finding("a member of the bond does not have a name", hint, ("config", "links", at))
+    members = [name_of(entry) if isinstance(entry, str) else "" for entry in written]
+    if step.if_name in members:
+        at = members.index(step.if_name)
+        yield Finding(f'"{step.if_name}" is the bond itself', "list its members", ("config", "links", at))
+    primary = step.config.get("primary")
+    primary = name_of(primary) if isinstance(primary, str) else ""
+    if primary and all(members) and primary not in members:
+        hint = f"use one of {', '.join(members)}"
+        yield Finding(f'primary "{primary}" is not one of its links', hint, ("config", "primary"))
+
+
+def _arp_targets(targets: object) -> Iterator[Finding]:
     listed = targets.split(",") if isinstance(targets, str) else targets if isinstance(targets, list | tuple) else ()
     for entry in listed:
         if not isinstance(entry, str) or not texts.fits(entry.strip(), "ip") or ":" in entry:
             shown = quoted(entry) if isinstance(entry, str) else str(entry)
-            yield Finding(
-                f"arpIpTarget {shown} is not an IPv4 address", "an example is 10.0.0.1", ("config", "arpIpTarget")
-            )
+            what = f"arpIpTarget {shown} is not an IPv4 address"
+            yield Finding(what, "an example is 10.0.0.1", ("config", "arpIpTarget"))
 
 
 # bond_opts of drivers/net/bonding/bond_options.c, unsuppmodes: the kernel refuses the option whatever its value.

@@ -238,22 +238,27 @@ def _claim(workload: Workload, entry: PodClaim, place: Path, objects: Objects) -
     found = objects.find(kind, namespace, name)
     if found is not None or not objects.has_claims:
         return found, ()
-    elsewhere = sorted(place for other, place, named in objects.claims if (other, named) == (kind, name))
-    others = [
-        named for other, place, named in objects.claims if other == kind and (place in (namespace, "") or not namespace)
-    ]
     swapped = objects.find(_TEMPLATE if kind == _CLAIM else _CLAIM, namespace, name)
+    where = f' in namespace "{namespace}"' if namespace else ""
+    what = f'{workload.called}, claim "{entry.name}": {kind} "{name}" not found{where}{objects.where}'
+    finding = Finding(what, _missing_hint(kind, namespace, name, swapped, objects), (*place, field))
+    return None, [Wrong(finding, certain=swapped is not None)]
+
+
+def _missing_hint(kind: str, namespace: str, name: str, swapped: Claim | None, objects: Objects) -> str:
+    """The next step for a claim that does not exist; `swapped` is the object of the name and the other kind."""
+    elsewhere = sorted(place for other, place, named in objects.claims if (other, named) == (kind, name))
     if elsewhere:
         hint = f'it exists in namespace "{elsewhere[0]}", but a pod can only use claims of its own namespace'
     elif swapped is not None:
         hint = f'"{name}" is a {swapped.kind}: set {_field_of(swapped)}'
     else:
+        places = (namespace, "") if namespace else {place for _, place, _ in objects.claims}
+        others = [named for other, place, named in objects.claims if other == kind and place in places]
         near = suggestions.closest(name, others)
         add = "add its file, unless it already exists in the cluster" if objects.where else "create it"
         hint = f'did you mean "{near}"?' if near else add
-    where = f' in namespace "{namespace}"' if namespace else ""
-    what = f'{workload.called}, claim "{entry.name}": {kind} "{name}" not found{where}{objects.where}'
-    return None, [Wrong(Finding(what, hint, (*place, field)), certain=swapped is not None)]
+    return hint
 
 
 def _field_of(claim: Claim) -> str:

@@ -1,12 +1,11 @@
 """Checks the Services that name a PodNetwork: why netdra writes no EndpointSlices for one.
 
-Used by `netdra.controller.endpoints`, which reports it as an event, and by `netdra validate`.
+Used by `netdra.controller.services.endpoints`, which reports it as an event, and by `netdra validate`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from netdra.model.findings import Finding
 from netdra.model.names import is_label_value
@@ -19,32 +18,25 @@ LABEL_PATH = ("metadata", "labels", NETWORK_LABEL)
 _ANNOTATION = ("metadata", "annotations", SELECTOR_ANNOTATION)
 
 
-class ServiceFault(NamedTuple):
-    """The reason of the event, and its text and place in the Service."""
-
-    reason: str
-    finding: Finding
-
-
-def fault(service: Service) -> ServiceFault | None:
-    """The reason for which a Service with the label gets no slices of netdra's; None if it gets them."""
+def fault(service: Service) -> Finding | None:
+    """Why a Service with the label gets no slices of netdra's, the event's reason as the rule; None if it gets them."""
     called = f'Service "{service.metadata.name}"'
     if service.spec.selector:
         what = f"{called} has spec.selector, so Kubernetes publishes the addresses of the cluster's own network"
         hint = f"create it again without the selector, and select pods with the annotation {SELECTOR_ANNOTATION}"
-        return ServiceFault("ServiceHasSelector", Finding(what, hint, ("spec", "selector")))
+        return Finding(what, hint, ("spec", "selector"), "ServiceHasSelector")
     if service.spec.type == "ExternalName":
-        finding = Finding(f"{called} is of type ExternalName, which has no endpoints", path=("spec", "type"))
-        return ServiceFault("ServiceHasNoEndpoints", finding)
+        what = f"{called} is of type ExternalName, which has no endpoints"
+        return Finding(what, path=("spec", "type"), rule="ServiceHasNoEndpoints")
     if not service.selector:
         what = f"{called} has the label {NETWORK_LABEL} without the annotation {SELECTOR_ANNOTATION}"
         hint = "add it, with a label selector for the pods, e.g. app=web"
-        return ServiceFault("WrongPodSelector", Finding(what, hint, LABEL_PATH))
+        return Finding(what, hint, LABEL_PATH, "WrongPodSelector")
     wrong = selector.fault(service.selector)
     if wrong is not None:
         what = f'{called}, annotation {SELECTOR_ANNOTATION}: "{wrong}" is not a valid requirement on a label'
         hint = "use the form of kubectl -l, e.g. app=web"
-        return ServiceFault("WrongPodSelector", Finding(what, hint, _ANNOTATION))
+        return Finding(what, hint, _ANNOTATION, "WrongPodSelector")
     return None
 
 
@@ -56,7 +48,7 @@ def errors(service: Service) -> Iterator[Finding]:
         yield Finding(what, "write the name of the PodNetwork, e.g. storage", LABEL_PATH)
     found = fault(service)
     if found is not None:
-        yield found.finding
+        yield found
 
 
 def warnings(service: Service, network: PodNetwork) -> Iterator[Finding]:

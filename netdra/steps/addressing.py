@@ -105,24 +105,12 @@ def checked_route(params: RouteParams, where: str) -> Route:
         raise InvalidInputError(
             f"{where}: {one} and {other} are two names of one field", hint="leave one of the two out"
         )
-    destination, gateway = params.destination or params.dst, params.gateway or params.gw
-    source = params.source or params.src
+    gateway, source = params.gateway or params.gw, params.source or params.src
     if gateway and params.nexthops:
         raise InvalidInputError(
             f"{where}: a route has a gateway or nexthops, not both", hint="move the gateway into nexthops"
         )
-    try:
-        routers = [hop.gateway for hop in params.nexthops if hop.gateway]
-        network = texts.network(destination, gateway or next(iter(routers), ""), source, *routers)
-    except ValueError:
-        raise InvalidInputError(
-            f'{where}: no route can be made to "{destination[:80]}" by "{gateway[:80]}"',
-            hint="destination is a network as 10.0.0.0/8, gateway an address of the same family",
-        ) from None
-    for router in (gateway, *routers):
-        what, hint = texts.route_fault(network, router, source, params.scope)
-        if what:
-            raise InvalidInputError(f"{where}: {what}", hint=hint)
+    network = _checked_network(params, where)
     scope = _SCOPES[params.scope] if isinstance(params.scope, str) else params.scope
     return Route(
         destination=network,
@@ -144,6 +132,29 @@ def checked_route(params: RouteParams, where: str) -> Route:
             for hop in params.nexthops
         ),
     )
+
+
+def _checked_network(params: RouteParams, where: str) -> str:
+    """The destination of a route whose routers can be reached.
+
+    Raises:
+        InvalidInputError: as of `checked_route`.
+    """
+    destination, gateway = params.destination or params.dst, params.gateway or params.gw
+    source = params.source or params.src
+    try:
+        routers = [hop.gateway for hop in params.nexthops if hop.gateway]
+        network = texts.network(destination, gateway or next(iter(routers), ""), source, *routers)
+    except ValueError:
+        raise InvalidInputError(
+            f'{where}: no route can be made to "{destination[:80]}" by "{gateway[:80]}"',
+            hint="destination is a network as 10.0.0.0/8, gateway an address of the same family",
+        ) from None
+    for router in (gateway, *routers):
+        what, hint = texts.route_fault(network, router, source, params.scope)
+        if what:
+            raise InvalidInputError(f"{where}: {what}", hint=hint)
+    return network
 
 
 def from_ipam(result: StepResult, if_name: str) -> AddedAddressing:

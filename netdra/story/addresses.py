@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from netdra.cluster.objects import ClusterState
 from netdra.model import names
 from netdra.model.claim import ResourceClaim
 from netdra.networks import shares
-from netdra.story.objects import ClusterState
 from netdra.story.statement import Statement, wrong
 from netdra.topology.selectors import choices
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from netdra.cluster.objects import ClusterState, PlacedPod
 from netdra.model.claim import AllocatedDeviceStatus, DeviceRequestAllocationResult, ResourceClaim
 from netdra.model.errors import without_hint
 from netdra.model.names import DRIVER, network_class, network_of_class
 from netdra.model.neutron_port import NeutronPort
 from netdra.model.suggestions import hint, listed
 from netdra.model.topology import NetworkTopology
-from netdra.rules import bonds, foreign_macs
+from netdra.review.objects import review
+from netdra.review.world import World
 from netdra.story import networks, placement
-from netdra.story.objects import ClusterState, PlacedPod
 from netdra.story.statement import Statement, Story, done, fact, story_of, wrong
 from netdra.topology.selectors import choices, device_claim
 
@@ -102,7 +103,7 @@ def requirements(cluster: ClusterState, claim: ResourceClaim, *, holds_back: boo
             yield _unknown_class(cluster, claim, name)
     for topology in cluster.known.asked(claim):
         if claim.status.allocation is None or topology.status is not None:
-            yield from readiness(topology, holds_back=holds_back)
+            yield from readiness(topology, cluster.world, holds_back=holds_back)
 
 
 def _unknown_class(cluster: ClusterState, claim: ResourceClaim, name: str) -> Statement:
@@ -131,8 +132,8 @@ def _unknown_class(cluster: ClusterState, claim: ResourceClaim, name: str) -> St
     return wrong(_about(claim), text, next_step, reason="UnknownDeviceClass")
 
 
-def readiness(topology: NetworkTopology, *, holds_back: bool = True) -> Iterator[Statement]:
-    """The conditions of a topology that do not hold, and warnings about its bonds."""
+def readiness(topology: NetworkTopology, world: World, *, holds_back: bool = True) -> Iterator[Statement]:
+    """The conditions of a topology that do not hold, and warnings about frames that its pods may lose."""
     about = f"NetworkTopology {topology.name}"
     conditions = topology.status.conditions if topology.status is not None else ()
     if not conditions:
@@ -154,11 +155,11 @@ def readiness(topology: NetworkTopology, *, holds_back: bool = True) -> Iterator
                 next_step=_TOPOLOGY_STEPS.get(condition.reason, "correct the topology"),
                 time=condition.last_transition_time,
             )
-    spoofed = (*bonds.one_mac(topology), *foreign_macs.check(topology))
-    for reason, findings in {"SpoofCheck": spoofed, "Bond": bonds.failover(topology)}.items():
-        for finding in findings:
-            next_step = finding.hint
-            yield Statement(severity="warning", object=about, text=finding.what, reason=reason, next_step=next_step)
+    for finding in review(topology, world).warnings:
+        if finding.rule:
+            yield Statement(
+                severity="warning", object=about, text=finding.what, reason=finding.rule, next_step=finding.hint
+            )
 
 
 _TOPOLOGY_STEPS: Mapping[str, str] = {

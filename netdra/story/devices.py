@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from netdra.cluster.objects import ClusterState, DeviceInSlice
 from netdra.model.claim import ResourceClaim
 from netdra.model.names import DRIVER, UNHEALTHY
 from netdra.model.node_network import DeviceFault, InterfaceGroup
@@ -12,7 +13,6 @@ from netdra.model.suggestions import hint, listed
 from netdra.slices.allocator import claim_key
 from netdra.story import claims as of_claims
 from netdra.story.nodes import driver_problems
-from netdra.story.objects import ClusterState, DeviceInSlice
 from netdra.story.statement import Statement, Story, done, fact, story_of, wrong
 
 _SHOWN = ("type", "ifName", "pciAddress", "pfName", "linkSpeed", "operState", "numaNode", "physnet", "supportedCNIs")

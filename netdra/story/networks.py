@@ -6,10 +6,12 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 
+from netdra.cluster.objects import ClusterEvent, ClusterState
+from netdra.cluster.wanted import MAX_WAITING, missing_families, pod_network, present_addresses, wanted_addresses
 from netdra.model import names as names_of
 from netdra.model.claim import ResourceClaim, selected_node
-from netdra.model.errors import NetdraError, without_hint
-from netdra.model.pod_address import PodAddress, family_of
+from netdra.model.errors import without_hint
+from netdra.model.pod_address import PodAddress
 from netdra.model.pod_network import AVAILABLE, NEARLY_FULL, READY, REQUIRED, PodNetwork, is_problem
 from netdra.model.suggestions import hint, listed
 from netdra.model.topology import NetworkTopology
@@ -18,7 +20,6 @@ from netdra.networks.errors import AddressError
 from netdra.networks.ledger import NetworkLedger
 from netdra.rules import pod_addresses, pod_networks
 from netdra.rules.pod_addresses import WantedAddresses
-from netdra.story.objects import ClusterEvent, ClusterState
 from netdra.story.statement import Statement, Story, done, fact, story_of, wrong
 
 _REASONS = (
@@ -42,8 +43,6 @@ _STATES = {
     NEARLY_FULL: "has a range with few free addresses",
 }
 """The state of a network by the condition that reports a problem, the worst first."""
-MAX_WAITING = 5
-"""How many claims that wait for an address a network's story names."""
 
 
 def network_story(cluster: ClusterState, name: str) -> Story:
@@ -152,54 +151,20 @@ def addresses(cluster: ClusterState, claim: ResourceClaim, network: str = "") ->
     """The state of the addresses of an allocated claim: of all PodNetworks, or of one."""
     if not cluster.could_read("podnetworks", "podaddresses"):
         return
-    for entry in _wanted(cluster, claim):
+    for entry in wanted_addresses(cluster, claim):
         if network in ("", entry.network):
             yield from _of_step(cluster, claim, entry)
-
-
-def lacking(cluster: ClusterState, claim: ResourceClaim) -> set[str]:
-    """The PodNetworks of which an allocated claim lacks an address."""
-    return {entry.network for entry in _wanted(cluster, claim) if _missing(cluster, claim, entry)}
-
-
-def _wanted(cluster: ClusterState, claim: ResourceClaim) -> tuple[WantedAddresses, ...]:
-    if claim.status.allocation is None:
-        return ()
-    try:
-        return pod_addresses.wanted(claim, {topology.name: topology for topology in cluster.topologies})
-    except NetdraError:
-        return ()  # its node reports that the claim does not fit its topology
-
-
-def _network(cluster: ClusterState, name: str) -> PodNetwork | None:
-    return next((entry for entry in cluster.networks if entry.name == name), None)
-
-
-def _present(cluster: ClusterState, claim: ResourceClaim, wanted: WantedAddresses) -> list[PodAddress]:
-    """The addresses that a step of a claim has."""
-    own = cluster.addresses_by_claim.get(claim.metadata.uid, [])
-    place = wanted.owner.topology, wanted.owner.step, wanted.owner.index
-    return [
-        entry for entry in own if (entry.spec.owner.topology, entry.spec.owner.step, entry.spec.owner.index) == place
-    ]
-
-
-def _missing(cluster: ClusterState, claim: ResourceClaim, wanted: WantedAddresses) -> list[str]:
-    """The families of which a step of a claim has no address."""
-    network = _network(cluster, wanted.network)
-    families = {family_of(entry.cidr) for entry in network.spec.ranges} if network is not None else {"any"}
-    return sorted(families - {entry.family for entry in _present(cluster, claim, wanted)})
 
 
 def _of_step(cluster: ClusterState, claim: ResourceClaim, wanted: WantedAddresses) -> Iterator[Statement]:
     about = f"ResourceClaim {claim.metadata.namespace}/{claim.metadata.name}"
     step, name = f'step "{wanted.owner.step}"', wanted.network
-    if not _missing(cluster, claim, wanted):
-        texts = listed((entry.spec.address for entry in _present(cluster, claim, wanted)), 4)
+    if not missing_families(cluster, claim, wanted):
+        texts = listed((entry.spec.address for entry in present_addresses(cluster, claim, wanted)), 4)
         yield done(about, f'{step} has {texts} of PodNetwork "{name}"', reason="AddressAssigned")
         return
     what = f'{step} has no address of PodNetwork "{name}"'
-    network, event = _network(cluster, name), _event(cluster, claim)
+    network, event = pod_network(cluster, name), _event(cluster, claim)
     if network is None:
         names = [entry.name for entry in cluster.networks]
         next_step = hint(name, names, "PodNetworks:") or "create it"
@@ -226,8 +191,8 @@ def _problem(
     try:
         pod_addresses.check_usable(network.name, network, pod_networks.check(network))
         pod_addresses.check_allowed(network, claim.metadata.namespace)
-        if not _present(cluster, claim, wanted):
-            steps = sum(entry.network == network.name for entry in _wanted(cluster, claim))
+        if not present_addresses(cluster, claim, wanted):
+            steps = sum(entry.network == network.name for entry in wanted_addresses(cluster, claim))
             pod_addresses.check_new(network, claim, steps)
         if node and found is None and any(entry.node_selector is not None for entry in network.spec.ranges):
             return None  # its labels are unknown

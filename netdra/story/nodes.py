@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from netdra.cluster.objects import ClusterState, PlacedPod, PlacementNode, PodToleration
 from netdra.model.core import NodeTaint
 from netdra.model.errors import InvalidInputError
 from netdra.model.names import DRIVER
 from netdra.slices.nodes import HOSTNAME_LABEL, SchedulerNode, named, parse_selector, selects
-from netdra.story.objects import ClusterState, PlacedPod, PlacementNode, PodToleration
 from netdra.story.statement import Statement, wrong
 
 _BLOCKING = frozenset({"NoSchedule", "NoExecute"})

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from netdra.cluster.objects import ClusterState, PlacedPod
 from netdra.story.networks import network_story
-from netdra.story.objects import ClusterState, PlacedPod
 from netdra.story.pods import pod_story
 from netdra.story.statement import Statement, Story
 from netdra.story.topologies import topology_story

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from netdra.cluster.objects import ClusterState
 from netdra.model.claim import ResourceClaim, ResourceClaimSpec
 from netdra.model.errors import InvalidInputError
 from netdra.model.names import DRIVER, UNHEALTHY
@@ -19,7 +20,6 @@ from netdra.model.suggestions import listed
 from netdra.slices.allocator import Allocation, Allocator, Explanation, Obstacle, claim_key
 from netdra.story import addresses, shortage
 from netdra.story.nodes import scheduler_nodes
-from netdra.story.objects import ClusterState
 from netdra.story.statement import Statement, fact, wrong
 
 MAX_DETAILS = 16

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from netdra.cluster.objects import ClusterState
 from netdra.model.cni_plugin import CNIPlugin, CNIPluginStatus
 from netdra.model.suggestions import hint
-from netdra.story.objects import ClusterState
 from netdra.story.statement import Statement, Story, done, fact, story_of, wrong
 
 _REQUIRED = ("Installed", "SchemaApplied")

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from msgspec.structs import replace
 
+from netdra.cluster.objects import ClusterEvent, ClusterState, PlacedPod
 from netdra.model.claim import (
     DeviceClaim,
     DeviceRequest,
@@ -24,7 +25,6 @@ from netdra.rules import workloads
 from netdra.story import claims as of_claims
 from netdra.story import placement
 from netdra.story.nodes import driver_problems, exclusions
-from netdra.story.objects import ClusterEvent, ClusterState, PlacedPod
 from netdra.story.statement import Statement, Story, done, fact, story_of, wrong
 
 _UNREACHABLE = ("list of registered", "connection error", "connection refused", "code = Unavailable")

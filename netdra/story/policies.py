@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from netdra.cluster.objects import ClusterState
 from netdra.model.meta import Condition
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.rollout import DeviceExposurePolicyRolloutStatus
 from netdra.model.suggestions import hint, listed
-from netdra.story.objects import ClusterState
 from netdra.story.statement import Statement, Story, done, fact, story_of, wrong
 
 _BAD = {"Accepted": "False", "Degraded": "True"}

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from netdra.cluster.objects import ClusterState
 from netdra.model.claim import ResourceClaim
 from netdra.model.errors import sentence
 from netdra.model.names import DRIVER
@@ -15,7 +16,6 @@ from netdra.model.suggestions import listed
 from netdra.model.topology import NetworkTopology
 from netdra.slices.allocator import Explanation, RequestReport
 from netdra.story.nodes import driver_problems
-from netdra.story.objects import ClusterState
 from netdra.story.statement import Statement, wrong
 from netdra.topology.needed import run_by
 

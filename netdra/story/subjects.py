@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from netdra.cluster.objects import ClusterState
 from netdra.story.claims import claim_story
 from netdra.story.devices import device_story
 from netdra.story.networks import network_story
-from netdra.story.objects import ClusterState
 from netdra.story.pods import pod_story
 from netdra.story.statement import Story
 from netdra.story.topologies import topology_story

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from netdra.cluster.objects import ClusterState
 from netdra.model.names import TOPOLOGY_LABEL
 from netdra.model.suggestions import hint, listed
 from netdra.model.topology import NetworkTopology
 from netdra.story import claims as of_claims
 from netdra.story import shortage
-from netdra.story.objects import ClusterState
 from netdra.story.statement import Statement, Story, done, fact, story_of, wrong
 from netdra.story.usage import ClassUse, class_uses
 from netdra.topology.classes import class_name, topology_label
@@ -41,7 +41,7 @@ def _statements(cluster: ClusterState, topology: NetworkTopology) -> Iterator[St
         if condition.status == "True":
             text = f"{condition.type}: {condition.message}"
             yield done(about, text, reason=condition.reason, time=condition.last_transition_time)
-    yield from of_claims.readiness(topology)
+    yield from of_claims.readiness(topology, cluster.world)
     yield from _classes(cluster, topology)
     yield from _devices(cluster, topology)
     nodes = [report.name for report in cluster.node_networks]

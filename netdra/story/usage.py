@@ -10,6 +10,7 @@ from decimal import Decimal
 
 import msgspec
 
+from netdra.cluster.objects import ClusterState, DeviceId, DeviceInSlice
 from netdra.model import quantity
 from netdra.model.claim import DeviceClaim, DeviceRequest, ExactDeviceRequest, ResourceClaim, ResourceClaimSpec
 from netdra.model.errors import InvalidInputError
@@ -21,7 +22,6 @@ from netdra.slices.allocator.alike import grouped, matching
 from netdra.slices.allocator.pools import Candidate
 from netdra.slices.allocator.wishes import SelectorCache, Selectors, UnallocatableError, task
 from netdra.story.nodes import scheduler_nodes
-from netdra.story.objects import ClusterState, DeviceId, DeviceInSlice
 
 
 class DeviceUse(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -115,21 +115,30 @@ def examine(graphs: Sequence[Steps]) -> tuple[tuple[dict[str, str], ...], tuple[
     for roots in (True, False):
         for graph, names in zip(graphs, named, strict=True):
             for step in (step for step in graph.steps if step.is_root is roots):
-                problem, hint = "", ""
                 try:
-                    if open_ := _open(step):
-                        names[step.name], problem = _apart(open_, step, named), _never_fits(open_)
-                    else:
-                        given_name = _given(step, names)
-                        names[step.name] = given_name or _default(step, names) or next(numbers)
-                        # The name of another step is an error of that step, and is not reported again.
-                        is_own = bool(given_name) and "{{" not in step.config[_key(step)]
-                        problem = unfit(given_name) if is_own and not is_open(given_name) else ""
+                    names[step.name], problem, hint = *_named(step, names, named, numbers), ""
                 except ConfigError as error:
                     names[step.name], problem, hint = next(numbers), error.what, error.hint
                 if problem:
                     findings.append(graph.about(step.name, problem, hint=hint, path=("config", _key(step) or "name")))
     return named, tuple(findings or (*_clashes(graphs, named), *_masters(graphs, named)))
+
+
+def _named(
+    step: Step | PlannedStep, names: Mapping[str, str], named: Sequence[Mapping[str, str]], numbers: Iterator[str]
+) -> tuple[str, str]:
+    """The name of a step's interface, and the error in it.
+
+    Raises:
+        ConfigError: the config does not show the name.
+    """
+    if open_ := _open(step):
+        return _apart(open_, step, named), _never_fits(open_)
+    given_name = _given(step, names)
+    # The name of another step is an error of that step, and is not reported again.
+    is_own = bool(given_name) and "{{" not in step.config[_key(step)]
+    name = given_name or _default(step, names) or next(numbers)
+    return name, unfit(given_name) if is_own and not is_open(given_name) else ""
 
 
 def makes_interface(step: Step | PlannedStep) -> bool:

@@ -11,8 +11,9 @@ from queue import Queue
 
 import pytest
 
-from netdra.controller import addresses, controller, network_shares
-from netdra.controller.addresses import PodAddresses
+from netdra.controller import controller
+from netdra.controller.addresses import pod_addresses, shares
+from netdra.controller.addresses.pod_addresses import PodAddresses
 from netdra.controller.checks import Checks
 from netdra.controller.controller import Controller
 from netdra.kube import events
@@ -174,7 +175,7 @@ def _nodes(net: Net) -> dict[str, str]:
 def test_claims_that_wait_cost_no_request_while_nothing_changes(
     workspace: Workspace, control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(addresses, "WAIT_SECONDS", SOON)
+    monkeypatch.setattr(pod_addresses, "WAIT_SECONDS", SOON)
     monkeypatch.setattr(events, "WRITE_AGAIN_SECONDS", SOON)
     entry = {"cidr": "10.61.0.0/30", "gateway": "10.61.0.1"}
     net = Net(workspace, ranges=[entry], keepSeconds=0, quarantineSeconds=0)
@@ -195,7 +196,7 @@ def test_claims_that_wait_cost_no_request_while_nothing_changes(
 def test_claims_that_wait_for_a_node_cost_no_request_for_each_of_them(
     workspace: Workspace, control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(addresses, "WAIT_SECONDS", SOON)
+    monkeypatch.setattr(pod_addresses, "WAIT_SECONDS", SOON)
     monkeypatch.setattr(events, "WRITE_AGAIN_SECONDS", SOON)
     node = workspace.create(manifest(NODE, workspace.name("node")))["metadata"]["name"]
     net = Net(
@@ -212,7 +213,7 @@ def test_claims_that_wait_for_a_node_cost_no_request_for_each_of_them(
 def test_claims_that_are_not_scheduled_cost_no_request_while_nothing_changes(
     workspace: Workspace, control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(network_shares, "REPORT_SECONDS", SOON)
+    monkeypatch.setattr(shares, "REPORT_SECONDS", SOON)
     monkeypatch.setattr(events, "WRITE_AGAIN_SECONDS", SOON)
     net = Net(workspace, ranges=[{"cidr": "10.63.0.0/30", "gateway": "10.63.0.1"}], keepSeconds=0)
     with leading(control_plane) as proxy:

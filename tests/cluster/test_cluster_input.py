@@ -71,11 +71,11 @@ def test_validate_checks_files_together_with_the_objects_of_the_cluster(
 def test_missing_rights_are_reported_by_kind(control_plane: ControlPlane, topology: str) -> None:
     nobody = control_plane.kubeconfig("nobody", ())
     refused = call(nobody, "graph")
-    assert "you are not allowed to list networktopologies" in refused.stderr
+    assert "the cluster does not allow you to list networktopologies" in refused.stderr
     assert isinstance(refused.exception, InvalidInputError)
     validated = call(nobody, "validate")
     assert isinstance(validated.exception, InvalidInputError)
     assert 'request a ClusterRoleBinding to the ClusterRole "netdra-reader"' in str(validated.exception)
     simulated = call(nobody, "simulate", str(FIRST_POD))
-    assert "you are not allowed to list deviceclasses" in simulated.stderr
+    assert "the cluster does not allow you to list deviceclasses" in simulated.stderr
     assert simulated.exit_code == 0, simulated.output

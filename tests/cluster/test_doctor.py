@@ -301,9 +301,30 @@ def test_a_bond_of_vfs_whose_frames_the_nic_may_drop_is_found(installed: Control
         _, found = doctor(installed.kubeconfig())
     finally:
         api.delete(kind, "pair")
-    assert found["bonds of VFs"]["level"] == "warning"
-    assert 'NetworkTopology "pair", step "bond0": the bond sends with one MAC' in found["bonds of VFs"]["seen"]
-    assert "failOverMac: active" in found["bonds of VFs"]["fix"]
+    assert found["frames of VFs"]["level"] == "warning"
+    assert 'NetworkTopology "pair", step "bond0": the bond sends with one MAC' in found["frames of VFs"]["seen"]
+    assert "failOverMac: active" in found["frames of VFs"]["fix"]
+
+
+def test_stored_objects_with_errors_and_frames_of_other_macs_are_found(installed: ControlPlane, api: Api) -> None:
+    kind = "networking.dra.io/v1alpha1/NetworkTopology"
+    vf = {"name": "a", "type": "sriov", "selector": {"cel": "true"}}
+    tagged = {**vf, "network": "storage", "config": {"vlan": 100, "ipam": {"type": "network"}}}
+    above = {"name": "m", "type": "macvlan", "dependOn": ["a"], "config": {"master": "{{ a.interfaceName }}"}}
+    # The webhook takes the topology, because the network comes after it.
+    api.create(objects.manifest(kind, "tagged", spec={"steps": [tagged]}))
+    network = "networking.dra.io/v1alpha1/PodNetwork"
+    api.create(objects.manifest(network, "storage", spec={"vlan": 200, "ranges": [{"cidr": "10.66.0.0/24"}]}))
+    api.create(objects.manifest(kind, "above", spec={"steps": [vf, above]}))
+    try:
+        _, found = doctor(installed.kubeconfig())
+    finally:
+        api.delete(kind, "tagged")
+        api.delete(network, "storage")
+        api.delete(kind, "above")
+    assert found["stored objects"]["level"] == found["frames of VFs"]["level"] == "warning"
+    assert 'step "a": the step uses VLAN 100, but PodNetwork "storage" is VLAN 200' in found["stored objects"]["seen"]
+    assert "macvlan sends with a MAC address of its own" in found["frames of VFs"]["seen"]
 
 
 def test_an_older_definition_is_found(installed: ControlPlane, api: Api) -> None:

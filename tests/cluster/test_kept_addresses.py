@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from netdra.controller import kept_addresses
+from netdra.controller.addresses import kept as keeping
 from netdra.kube.client import Client
 from netdra.kube.connection import connect
 from netdra.kube.kubeconfig import find_config
@@ -108,10 +108,10 @@ def test_an_address_that_a_claim_has_got_meanwhile_stays(workspace: Workspace, a
 
     async def work() -> list[tuple[str, str]]:
         async with Client(connect(find_config(administrator))) as client:
-            planned = await kept_addresses.plan(client, KeptSelection((net.name,)), datetime.now(UTC))
+            planned = await keeping.plan(client, KeptSelection((net.name,)), datetime.now(UTC))
             await asyncio.to_thread(net.claim, "postgres-0")
             await asyncio.to_thread(net.until, "postgres-0", "10.16.0.1/24")
-            done = await kept_addresses.write(client, planned)
+            done = await keeping.write(client, planned)
         return [(entry.shown.state, entry.shown.detail) for entry in done]
 
     assert asyncio.run(work()) == [("changed", "assigned to claim postgres-0 meanwhile")]

@@ -23,7 +23,7 @@ from tests.cluster.test_pod_networks import NETWORK
 
 CLAIMS = 5
 GATE = "DRAConsumableCapacity"
-QUICK = "from netdra.controller import network_shares; network_shares.RECHECK_SECONDS = 1.0"
+QUICK = "from netdra.controller.addresses import shares; shares.RECHECK_SECONDS = 1.0"
 
 
 @pytest.fixture(scope="module")

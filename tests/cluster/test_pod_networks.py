@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from netdra.controller.addresses import PodAddresses
+from netdra.controller.addresses.pod_addresses import PodAddresses
 from netdra.controller.controller import Controller
 from netdra.kube.client import Client
 from netdra.kube.connection import connect

@@ -104,7 +104,7 @@ async def prepared(
 
 async def used_address(net: Net, addresses: NodeAddresses, made: Object) -> str:
     """The address that the node uses for a claim."""
-    (completed,) = await addresses.addressed([planned(net, made)], {}, SECONDS)
+    (completed,) = await addresses.wait_assigned([planned(net, made)], {}, SECONDS)
     (address,) = completed.steps[0].assigned
     return str(address)
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from netdra.controller.addresses import PodAddresses
+from netdra.controller.addresses.pod_addresses import PodAddresses
 from netdra.controller.controller import Controller
-from netdra.controller.endpoints import ServiceEndpoints
+from netdra.controller.services.endpoints import ServiceEndpoints
 from netdra.kube.client import Client
 from netdra.kube.connection import connect
 from netdra.kube.events import Recorder

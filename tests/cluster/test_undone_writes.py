@@ -18,12 +18,12 @@ from typing import Any
 
 import pytest
 
-from netdra.controller.addresses import PodAddresses
+from netdra.controller.addresses.pod_addresses import PodAddresses
 from netdra.controller.controller import Controller
 from netdra.controller.device_health import DeviceTaints
-from netdra.controller.endpoints import ServiceEndpoints
-from netdra.controller.installers import InstallerSettings
-from netdra.controller.plugins import ClusterPlugins
+from netdra.controller.plugins.cluster_plugins import ClusterPlugins
+from netdra.controller.plugins.installers import InstallerSettings
+from netdra.controller.services.endpoints import ServiceEndpoints
 from netdra.health.rules import HealthCap, rule_name
 from netdra.kube.client import Client, WriteRequest
 from netdra.kube.connection import connect, find_config

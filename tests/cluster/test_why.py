@@ -27,8 +27,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from netdra.bundle.words import known_words
-from netdra.cli import why_objects
 from netdra.cli.main import cli
+from netdra.cluster import reading, watching
 from netdra.console.routes import KINDS
 from netdra.kube import features as gates
 from netdra.kube import resources
@@ -646,7 +646,7 @@ def test_the_role_for_readers_lets_every_command_and_page_read_all_it_shows(scen
             assert "unread" not in json.loads(told.stdout)
         everything = CliRunner().invoke(cli, ["why", "-A", access, "-o", "json"])
         assert "unread" not in json.loads(everything.stdout)
-        for workload in why_objects.WORKLOADS.values():
+        for workload in reading.WORKLOADS.values():
             assert may(scene.api, reader, "get", workload.plural, workload.group_version.rpartition("/")[0])
         for command in ("get", "top"):
             told = CliRunner().invoke(cli, [command, access])
@@ -707,24 +707,24 @@ def test_a_watched_story_is_printed_again_when_it_has_changed_and_ends_with_ctrl
 
 def test_a_story_is_read_again_as_soon_as_one_of_its_addresses_changes(scene: Scene) -> None:
     """The PodNetwork does not exist, so nothing else changes with the address."""
-    scope = why_objects.scope_of("claim", scene.workspace.namespace, "any")
+    scope = reading.scope_of("claim", scene.workspace.namespace, "any")
     owner = {"namespace": scene.workspace.namespace, "claim": "any", "topology": "lan", "step": "lan"}
     spec = {"network": "none", "address": "10.0.1.1/16", "families": ["IPv4"], "owner": owner}
     written = manifest(f"{GROUP}/PodAddress", "none.10.0.1.1", spec={**spec, "claim": {"name": "any", "uid": "5f0c"}})
     begun = time.monotonic()
     since = asyncio.run(changed(scene, scope, written))
-    assert time.monotonic() - begun < why_objects.AT_MOST_SECONDS / 2
+    assert time.monotonic() - begun < watching.AT_MOST_SECONDS / 2
     (addresses,) = [watched for watched in since if watched.resource is resources.POD_ADDRESSES]
     assert addresses.concerns(msgspec.Raw(msgspec.json.encode(written)))
     owner["namespace"] = "other"
     assert not addresses.concerns(msgspec.Raw(msgspec.json.encode(written)))
 
 
-async def changed(scene: Scene, scope: why_objects.Scope, written: Object) -> Sequence[why_objects.WatchedKind]:
+async def changed(scene: Scene, scope: reading.Scope, written: Object) -> Sequence[watching.WatchedKind]:
     """Wait until a story of the scope is read again because an object is written."""
     async with Client(connect(find_config(scene.plane.kubeconfig()))) as client:
-        since = await why_objects.versions(client, scope)
-        waiting = asyncio.create_task(why_objects.wait_change(client, since))
+        since = await watching.versions(client, scope)
+        waiting = asyncio.create_task(watching.wait_change(client, since))
         await asyncio.to_thread(scene.workspace.create, written)
         await waiting
         return since

@@ -32,7 +32,7 @@ from netdra.cni import process, protocol
 from netdra.cni.errors import PluginError
 from netdra.cni.plugins import Binary, PluginPath
 from netdra.cni.process import Finished
-from netdra.controller.installers import PlannedSchema, status
+from netdra.controller.plugins.installers import PlannedSchema, status
 from netdra.controller.status import Desired
 from netdra.discovery import ovs
 from netdra.discovery.scan import scan_recorded

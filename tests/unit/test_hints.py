@@ -26,7 +26,7 @@ KNOWN = {
     ("doctor/node_verdicts.py", "echo N >"): "of a NIC without VFs alone, while nothing uses it",
     ("steps/made.py", "ip link set"): "sets an interface of the node up on which a pod waits, and which is down",
     (
-        "controller/neutron_ownership.py",
+        "controller/neutron/ownership.py",
         "kubectl delete",
     ): "of a Lease that no pod stands on, after the cluster's copy is gone",
 }

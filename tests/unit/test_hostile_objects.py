@@ -21,13 +21,13 @@ from netdra.admission.copy import Copy
 from netdra.admission.keeper import CONFIGURATIONS, SECRETS
 from netdra.admission.reports import LABELLED_NODES, REPORTS
 from netdra.cli.console_source import COUNTED_NODES, LiveCluster
-from netdra.controller.addresses import PodAddresses
+from netdra.controller.addresses.pod_addresses import PodAddresses
 from netdra.controller.checks import Checks
 from netdra.controller.controller import Controller
-from netdra.controller.endpoints import ServiceEndpoints
-from netdra.controller.installers import InstallerSettings
-from netdra.controller.plugins import DAEMON_SETS, ClusterPlugins
-from netdra.controller.plugins import PODS as INSTALLER_PODS
+from netdra.controller.plugins.cluster_plugins import DAEMON_SETS, ClusterPlugins
+from netdra.controller.plugins.cluster_plugins import PODS as INSTALLER_PODS
+from netdra.controller.plugins.installers import InstallerSettings
+from netdra.controller.services.endpoints import ServiceEndpoints
 from netdra.kube import resources as kinds
 from netdra.kube.events import Recorder
 from netdra.kube.queue import WorkQueue
@@ -128,7 +128,7 @@ def controller_of(client: Served) -> Controller:
         return ()
 
     checks = mock.create_autospec(Checks, instance=True)
-    checks.policy, checks.topology = checked, checked
+    checks.errors = checked
     made._checks = cast("Checks", checks)
     return made
 
@@ -215,7 +215,7 @@ def test_no_object_ends_the_webhook(objects: dict[str, list[Any]]) -> None:
 
         async def taken() -> None:
             for network in copy.pod_networks.objects.values():
-                await copy.taken(network)
+                await copy.read_taken(network)
             assert copy.cluster is not None
 
         asyncio.run(taken())

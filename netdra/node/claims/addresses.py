@@ -50,7 +50,7 @@ class NodeAddresses:
         if self._following is None:
             self._following = asyncio.create_task(self._reflector.run())
 
-    async def addressed(
+    async def wait_assigned(
         self,
         plans: Sequence[Plan],
         wired: Mapping[DeviceKey, Any],

@@ -100,7 +100,7 @@ class AssignedAddresses:
             NetdraError: as of `NodeAddresses.addressed`.
         """
         refused = {entry.address for entry in self.refused.of(claim)}
-        return await self._begin().addressed(plans, wired, seconds, refused)
+        return await self._begin().wait_assigned(plans, wired, seconds, refused)
 
     def check(self, made: PreparedClaim) -> None:
         """Check that a claim still has its addresses, now that its record reports them as in use.

@@ -124,7 +124,7 @@ class _Awaited:
             )
 
 
-async def bound(client: Client, node: str, plans: Sequence[Plan], seconds: float) -> dict[ShareKey, PlannedPort]:
+async def wait_bound(client: Client, node: str, plans: Sequence[Plan], seconds: float) -> dict[ShareKey, PlannedPort]:
     """The ports of a claim's VFs, by pool, device and share, once all of them are bound.
 
     Args:
@@ -143,7 +143,7 @@ async def bound(client: Client, node: str, plans: Sequence[Plan], seconds: float
         waiting = _Awaited(plan.claim, device_of(plan, step), node, plan.topology, step.name, unknown)
         waiting.taken(None)
         awaited.append(waiting)
-    tasks = [asyncio.create_task(_bound(client, waiting)) for waiting in awaited]
+    tasks = [asyncio.create_task(_follow(client, waiting)) for waiting in awaited]
     try:
         done, pending = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
     finally:
@@ -202,7 +202,7 @@ def _subject(waiting: _Awaited) -> str:
     return f'{named(waiting.claim)}, request "{waiting.device.request}": device "{waiting.device.device}"'
 
 
-async def _bound(client: Client, waiting: _Awaited) -> PlannedPort:
+async def _follow(client: Client, waiting: _Awaited) -> PlannedPort:
     """One VF's port, once it is bound; continues until cancelled.
 
     Raises:
@@ -211,7 +211,7 @@ async def _bound(client: Client, waiting: _Awaited) -> PlannedPort:
     backoff = Backoff()
     while True:
         try:
-            return await _watched(client, waiting)
+            return await _watch(client, waiting)
         except ApiError as problem:
             waiting.lacking = problem
             wait = backoff.next(problem.retry_after)
@@ -219,7 +219,7 @@ async def _bound(client: Client, waiting: _Awaited) -> PlannedPort:
             await asyncio.sleep(wait)
 
 
-async def _watched(client: Client, waiting: _Awaited) -> PlannedPort:
+async def _watch(client: Client, waiting: _Awaited) -> PlannedPort:
     """One VF's port, once it is bound, by a list and a watch of its one NeutronPort.
 
     Raises:
@@ -229,7 +229,7 @@ async def _watched(client: Client, waiting: _Awaited) -> PlannedPort:
     selection = Selection(namespace=waiting.claim.namespace, field_selector=f"metadata.name={waiting.name}")
     page = await client.page(NEUTRON_PORTS, selection)
     for item in page.items or ():
-        if (port := await _taken(client, waiting, answers.one(NEUTRON_PORTS, item))) is not None:
+        if (port := await _take(client, waiting, answers.one(NEUTRON_PORTS, item))) is not None:
             return port
     version, limit = page.metadata.resource_version, SECONDS * 2
     seconds = int(limit)
@@ -242,7 +242,7 @@ async def _watched(client: Client, waiting: _Awaited) -> PlannedPort:
     raise no_answer(f"watch {NEUTRON_PORTS.plural}", ConnectionError("the server ended the watch"))
 
 
-async def _taken(client: Client, waiting: _Awaited, port: NeutronPort) -> PlannedPort | None:
+async def _take(client: Client, waiting: _Awaited, port: NeutronPort) -> PlannedPort | None:
     """The VF's port as its NeutronPort is now; a NeutronPort of pooled VFs that names another VF is corrected.
 
     Raises:
@@ -262,5 +262,5 @@ async def _after(client: Client, event: WatchEvent, waiting: _Awaited) -> Planne
     if event.type == "DELETED":
         return waiting.taken(None)
     if event.type in ("ADDED", "MODIFIED"):
-        return await _taken(client, waiting, answers.one(NEUTRON_PORTS, event.object))
+        return await _take(client, waiting, answers.one(NEUTRON_PORTS, event.object))
     return None

@@ -281,7 +281,7 @@ class Preparation:
             choice = msgspec.structs.replace(made, plan=None, choosing=True)
             await asyncio.to_thread(self._record, choice)
         async with self._turns.aside():
-            return await ports.bound(self._client, self._node, made.plan.plans, min(ports.SECONDS, _left(until)))
+            return await ports.wait_bound(self._client, self._node, made.plan.plans, min(ports.SECONDS, _left(until)))
 
     async def _wait_addresses(self, claim: ClaimReference, plans: Sequence[Plan], until: float) -> tuple[Plan, ...]:
         async with self._turns.aside():

@@ -160,9 +160,9 @@ async def serving(wanted: Sockets, claims: ClaimServices, health: HealthSource) 
     healths = HealthService(health)
     registration = KubeletRegistration(str(wanted.dra), (*claims.versions, *HEALTH_VERSIONS))
     with taking(wanted):
-        dra = await _started(wanted.dra, {**claims.methods(), **healths.methods()})
+        dra = await _start_server(wanted.dra, {**claims.methods(), **healths.methods()})
         try:
-            registrar = await _started(wanted.registration, registration.methods())
+            registrar = await _start_server(wanted.registration, registration.methods())
         except BaseException:
             await dra.stop(0)
             raise
@@ -180,7 +180,7 @@ async def serving(wanted: Sockets, claims: ClaimServices, health: HealthSource) 
         log.info("no longer serving the kubelet")
 
 
-async def _started(path: Path, methods: Methods) -> Server:
+async def _start_server(path: Path, methods: Methods) -> Server:
     server = Server(methods)
     try:
         await server.start(path)

@@ -48,7 +48,7 @@ def unary(takes: type[Message], gives: type[Message], call: Callable[[Any], Awai
     """A method with one answer to one request."""
 
     async def answer(stream: Stream) -> None:
-        await stream.send_message(await call(await received(takes, stream)))
+        await stream.send_message(await call(await receive(takes, stream)))
 
     return Handler(answer, Cardinality.UNARY_UNARY, takes, gives)
 
@@ -60,7 +60,7 @@ def streaming(
 
     async def answer(stream: Stream) -> None:
         async with asyncio.timeout(_READING_SECONDS):
-            request = await received(takes, stream)
+            request = await receive(takes, stream)
         async with aclosing(call(request)) as answers:
             async for message in answers:
                 await stream.send_message(message)
@@ -68,7 +68,7 @@ def streaming(
     return Handler(answer, Cardinality.UNARY_STREAM, takes, gives)
 
 
-async def received(
+async def receive(
     takes: type[Message], stream: Stream, most: int = MAX_REQUEST, *, may_end: bool = False
 ) -> Message | None:
     """The request of a call, if it is not too large: grpclib itself takes a request of any size.

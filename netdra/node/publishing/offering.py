@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from itertools import chain
 from types import MappingProxyType
 from typing import Protocol
 
@@ -207,52 +208,51 @@ class Offering:
         claimed = {device.key: self._last[device.key] for device in held_devices if device.key in self._last}
         named = self._pf_names.complete(inventory.interfaces, frozen_names(claimed.values()))
         left = self._left(inventory, kernel)
-        others = (last.interface for last in claimed.values() if not last.interface.device_file)
-        named = (*named, *registered.file_devices((*named, *others), kernel.device_file))
+        named = (*named, *_file_devices(registered, named, claimed.values(), kernel))
         recalled = recall(named, claimed, left=left, on_the_bus=kernel.on_the_bus)
         here_now = recalled.interfaces
         if wired := inventory.node.wired:
             # Discovery knows neither the name of a PF that is away nor the names that are frozen.
             here_now = wire_all(wired, here_now)
         gone = {key: claimed[key] for key in recalled.gone}
-        self._bare = frozenset(entry.pci_address for entry in named if entry.type == "vf" and not entry.if_name)
+        self._bare = _bare_vfs(named)
         interfaces = self._damper.damp(here_now, now)
         in_use = {device.key[0] for device in held_devices if device.key[0] in self._previous}
         node = InventoryNode(name=self._node, labels=labels, allocatable=allocatable, physnets=inventory.node.physnets)
         here = Inventory(node=node, interfaces=interfaces)
         pinned = {device.interface.identity: key[0] for key, device in claimed.items()}
-        # A pooled VF in trouble, or one whose claim is gone and whose pod is not undone, is nobody's: its device gets
-        # smaller. Any other device in trouble has a taint.
-        held_vfs = [
-            HeldVF(
-                device.vf,
-                "" if (device.trouble or not device.is_prepared) and self._is_pool(device.key) else device.key[1],
-                device.bandwidth,
-            )
-            for device in held_devices
-            if device.vf
-        ]
-        if not (self._exposer.pools_vfs or any(device.facts and device.facts.pooled for device in held_devices)):
-            held_vfs = []  # the NICs would be made anew for nothing
+        # Without pooled VFs, the NICs would be made anew for nothing.
+        pools_vfs = self._exposer.pools_vfs or any(device.facts and device.facts.pooled for device in held_devices)
+        held_vfs = [*self._held_vfs(held_devices)] if pools_vfs else []
         parts = self._exposer.pools(here, in_use, pinned, registered, held_vfs)
         self._gone = facts.gone_effects(gone, self._exposer, self._gone)
         changed = self._make_all(parts, held_devices, interfaces)
         self._interfaces = interfaces
         self._troubles = self._watch.troubles(held_devices, interfaces, kernel.on_the_bus, now)
-        self._held_back = tuple(
-            facts.not_available(device) for device in held_devices if device.trouble and not self._is_pool(device.key)
-        )
+        in_trouble = (device for device in held_devices if device.trouble and not self._is_pool(device.key))
+        self._held_back = tuple(map(facts.not_available, in_trouble))
         before, self._followed = self._followed, (self._inputs, dict(labels))
         return Offered(
             slices={pool: self._made[pool].slices if pool in self._made else () for pool in changed},
             devices={pool: self._planned(pool, claimed) for pool in changed},
-            vfs={key: vfs for pool in changed for key, vfs in self._vfs(pool)},
+            vfs=dict(chain.from_iterable(map(self._vfs, changed))),
             problems=self._problems,
             left_out=self._left_out(self._problems),
             followed=before != self._followed,
             outcomes=self._outcomes,
             vf_troubles=self._troubles,
         )
+
+    def _held_vfs(self, held_devices: Iterable[HeldDevice]) -> Iterator[HeldVF]:
+        """The VFs of claims.
+
+        A pooled VF in trouble, or one whose claim is gone and whose pod is not undone, does not belong to a device: its
+        device gets smaller. Any other device in trouble has a taint.
+        """
+        for device in held_devices:
+            if device.vf:
+                is_lost = (device.trouble or not device.is_prepared) and self._is_pool(device.key)
+                yield HeldVF(device.vf, "" if is_lost else device.key[1], device.bandwidth)
 
     def report(
         self, refused: Mapping[DeviceKey, str] = MappingProxyType({}), undone: Iterable[str] = ()
@@ -508,3 +508,16 @@ def _consumed(holding: Iterable[HeldDevice]) -> Amounts:
 
 def _held_names(source: _Source) -> set[str]:
     return {device.key[1] for device in source.holding}
+
+
+def _bare_vfs(interfaces: Iterable[Interface]) -> frozenset[str]:
+    """The PCI addresses of VFs without a netdev."""
+    return frozenset(entry.pci_address for entry in interfaces if entry.type == "vf" and not entry.if_name)
+
+
+def _file_devices(
+    registered: Registered, named: Sequence[Interface], claimed: Iterable[DeviceFacts], kernel: KernelView
+) -> Iterable[Interface]:
+    """The device files that providers registered, beside the node's interfaces and those in pods."""
+    in_pods = (last.interface for last in claimed if not last.interface.device_file)
+    return registered.file_devices((*named, *in_pods), kernel.device_file)

@@ -74,13 +74,7 @@ def retain(
     had, desired = _totals(previous.sets), _totals(wanted.sets)
     totals = _merged(had, desired, [_draws(device) for device in retained.values()])
     draws = _retained_draws(retained, present, had, desired, totals)
-    idle = [name for name, drawn in draws.items() if not drawn and name not in present]
-    rivals = [
-        name for name, device in present.items() if name not in retained and not device.allow_multiple_allocations
-    ]
-    if idle and rivals:
-        totals[HELD] = {HELD: Decimal(len(idle))}
-        draws |= {name: {HELD: {HELD: Decimal(1)}} for name in idle}
+    _hold_idle(draws, totals, present, retained)
     needed = {(name, counter) for drawn in draws.values() for name, counters in drawn.items() for counter in counters}
     devices = [
         _retained(retained[device.name], device, draws[device.name], consumed.get(device.name, {}))
@@ -93,6 +87,17 @@ def retain(
     return PoolContent(
         _sets(ordered), tuple(device for device in devices if device.name in retained or _fits(device, totals))
     )
+
+
+def _hold_idle(
+    draws: dict[str, Amounts], totals: Amounts, present: Mapping[str, Device], retained: Mapping[str, Device]
+) -> None:
+    """Have held devices that are not wanted any more, and take no counter, take one, beside devices for one claim."""
+    idle = [name for name, drawn in draws.items() if not drawn and name not in present]
+    others = (device for name, device in present.items() if name not in retained)
+    if idle and not all(device.allow_multiple_allocations for device in others):
+        totals[HELD] = {HELD: Decimal(len(idle))}
+        draws |= {name: {HELD: {HELD: Decimal(1)}} for name in idle}
 
 
 def _consumed(device: Device, wanted: Device | None, bandwidth: Decimal) -> Device:

@@ -302,7 +302,7 @@ class Publishing:
         Returns:
             The node's former report; None if none exists, or if it cannot be read, for which nothing waits.
         """
-        self._features = await self._probed()
+        self._features = await self._probe()
         self._problem_events.report_missing_gates(gates.off(self._features))
         for store in (self.followed.policies, self.followed.slices):
             await store.wait_synced()
@@ -322,7 +322,7 @@ class Publishing:
         except NetdraError:
             return None
 
-    async def _probed(self) -> Features:
+    async def _probe(self) -> Features:
         """The server's features, asked until it answers: a server that has just begun knows no rights yet."""
         backoff = Backoff()
         while True:

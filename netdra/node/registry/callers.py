@@ -78,7 +78,7 @@ class Callers:
         async with self._locks.setdefault(digest, asyncio.Lock()), self._reviews:
             owner = self._remembered(digest)
             if not owner:
-                owner = await self._reviewed(caller.token)
+                owner = await self._review(caller.token)
                 while len(self._known) >= MOST_KEPT:
                     del self._known[next(iter(self._known))]
                 self._known[digest] = time.monotonic() + KEPT_SECONDS, owner
@@ -88,7 +88,7 @@ class Callers:
         until, owner = self._known.get(digest, (0.0, ""))
         return owner if time.monotonic() < until else ""
 
-    async def _reviewed(self, token: str) -> str:
+    async def _review(self, token: str) -> str:
         asked = TokenReview(spec=TokenReviewSpec(token=token, audiences=(AUDIENCE,)))
         status = (await self._client.create(TOKEN_REVIEWS, asked)).status
         if status is None or not status.authenticated or AUDIENCE not in status.audiences:

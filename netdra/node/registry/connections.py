@@ -26,7 +26,7 @@ from h2.connection import H2Connection
 from h2.events import RequestReceived
 from h2.settings import SettingCodes, Settings
 
-from netdra.node.kubelet.server import ClosingServer, KnownEvents, Stream, received
+from netdra.node.kubelet.server import ClosingServer, KnownEvents, Stream, receive
 from netdra.node.priority import PriorityGate
 from netdra.node.registry.peers import credentials, is_node_root
 from netdra.ops.bounded import BoundedConnection, BoundedServer, ConnectionLimits
@@ -117,7 +117,7 @@ def of_caller(
 
     async def answer(stream: Stream) -> None:
         async with _within(limits.request, "the request did not come"):
-            request = await received(takes, stream, MAX_REQUEST)
+            request = await receive(takes, stream, MAX_REQUEST)
         caller = _caller(stream)
         async with places.place(caller.uid) if places is not None else nullcontext():
             message = await call(request, caller)
@@ -139,7 +139,7 @@ def streaming_to_caller(
     async def answer(stream: Stream) -> None:
         uid = _caller(stream).uid
         async with _within(limits.request, "the request did not come"):
-            request = await received(takes, stream, MAX_REQUEST)
+            request = await receive(takes, stream, MAX_REQUEST)
         async with _place(places, uid), aclosing(call(request)) as answers:
             async for message in answers:
                 async with _within(limits.request, "the answer was not read"):
@@ -161,7 +161,7 @@ def talking(
         async with _place(places, _caller(stream).uid):
             for _ in range(MAX_TALK):
                 async with _within(limits.request, "the next request did not come"):
-                    request = await received(takes, stream, MAX_REQUEST, may_end=True)
+                    request = await receive(takes, stream, MAX_REQUEST, may_end=True)
                 if request is None:
                     return
                 async with _within(limits.request, "the answer was not read"):

@@ -213,7 +213,7 @@ class Registry:
             NetdraError: it is refused, or the caller's token could not be reviewed.
         """
         try:
-            owner = await self._admitted(caller)
+            owner = await self._admit(caller)
             registration = from_request(request, adds=adds, device_file=device_file)
             file = self._device_file(registration)
             idle = self._effect.check(registration)
@@ -239,7 +239,7 @@ class Registry:
         return file
 
     async def _deregister(self, request: wire.DeregisterRequest, caller: Caller) -> Message:
-        owner = await self._admitted(caller)
+        owner = await self._admit(caller)
         anyone = owner == ROOT
         count, lost = await self._table.deregister(request.provider, request.device, owner, anyone=anyone)
         if not count:
@@ -248,7 +248,7 @@ class Registry:
             return wire.DeregisterResponse(success=True, message=nothing)
         return wire.DeregisterResponse(success=True, message=lost)
 
-    async def _admitted(self, caller: Caller) -> str:
+    async def _admit(self, caller: Caller) -> str:
         """Wait for the caller's turn, and return the owner that it registers as.
 
         Raises:
@@ -263,7 +263,7 @@ class Registry:
         return await self._callers.owner(caller)
 
     async def _list(self, request: wire.ListRegistrationsRequest, caller: Caller) -> Message:
-        await self._admitted(caller)
+        await self._admit(caller)
         return self._listing.page(request)
 
     async def _watch(self, _: wire.WatchDevicesRequest) -> AsyncGenerator[Message, None]:

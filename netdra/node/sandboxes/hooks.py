@@ -259,7 +259,7 @@ class Attachments:
             if saved is None:
                 with self.claims.hooked(claims):
                     records = [await self.claims.for_hook(claim, until) for claim in claims]
-                    outcomes = await self._attached(sandbox, records, deadline)
+                    outcomes = await self._attach(sandbox, records, deadline)
             else:
                 records = await self.restore_records(claims, until)
                 outcomes = await self.in_thread(lambda: self.network.confirm(sandbox, records, saved))
@@ -304,9 +304,9 @@ class Attachments:
             PermanentError: not all could be undone, and the rest is abandoned (decision D13).
         """
         deadline = time.monotonic() + seconds
-        self._report(sandbox, await self.table.act(sandbox, lambda: self._undone(sandbox, deadline)))
+        self._report(sandbox, await self.table.act(sandbox, lambda: self._undo(sandbox, deadline)))
 
-    async def _undone(self, sandbox: Sandbox, deadline: float) -> DetachOutcome:
+    async def _undo(self, sandbox: Sandbox, deadline: float) -> DetachOutcome:
         give_up = self.table.tries(sandbox.id) + 1 >= MOST_TRIES
         is_slow = self.hangs(sandbox.id)
         began = self.circuits.clock()
@@ -371,9 +371,7 @@ class Attachments:
         """
         return [self.table.prepared.get(claim.uid) or await self.claims.for_hook(claim, until) for claim in claims]
 
-    async def _attached(
-        self, sandbox: Sandbox, records: Sequence[PreparedClaim], deadline: float
-    ) -> tuple[Outcome, ...]:
+    async def _attach(self, sandbox: Sandbox, records: Sequence[PreparedClaim], deadline: float) -> tuple[Outcome, ...]:
         """Attach a sandbox by the plans of all of its claims, with their interfaces numbered.
 
         Raises:

@@ -342,7 +342,7 @@ class Recovery:
         """
         self._is_unclear = True
         saved = {entry.header.pod.sandbox: entry for entry in await self.hooks.in_thread(self.network.checkpoints)}
-        lost = await self._lost(saved.values())
+        lost = await self._find_lost(saved.values())
         for sandbox in self.table.unlisted if only is None else ():
             if sandbox.id not in saved or sandbox.id in lost or await self._has_lost_its_pod(sandbox):
                 self.table.end_unlisted(sandbox.id)
@@ -361,7 +361,7 @@ class Recovery:
         """Whether a sandbox's pod is gone from the API server; that is not known of one that was attached by hand."""
         return bool(sandbox.uid) and not await self.claims.has_pod(sandbox.namespace, sandbox.name, sandbox.uid)
 
-    async def _lost(self, checkpoints: Collection[Saved]) -> list[str]:
+    async def _find_lost(self, checkpoints: Collection[Saved]) -> list[str]:
         """The sandboxes whose namespace is gone, as the kernel states."""
         lost = []
         for sandbox, place in (await self.hooks.in_thread(lambda: self._read_places(checkpoints))).items():

@@ -85,19 +85,20 @@ def _found(saved: Saved, graph: Mapping[str, ChainStep]) -> Iterator[SandboxInte
         roots = _roots(key, graph)
         root = roots[0] if len(roots) == 1 else None
         vf = _vf_in_user_space(task, state)
-        if (name and name not in listed) or vf is not None or _rdma(state.result, root):
-            is_first = bool(name) and name not in listed
+        request, pool, device = (root.request, root.pool, root.device) if root is not None else ("", "", "")
+        is_first = bool(name) and name not in listed
+        if is_first or vf is not None or _rdma(state.result, root):
             listed.add(name)
             yield SandboxInterface(
                 sandbox=saved.header.pod.sandbox,
                 namespace=saved.header.pod.namespace,
                 pod=saved.header.pod.name,
                 claim=claim.name,
-                request=root.request if root is not None else "",
+                request=request,
                 step=task.step.name,
                 if_name=name if is_first else "",
-                pool=root.pool if root is not None else "",
-                device=root.device if root is not None else "",
+                pool=pool,
+                device=device,
                 network=networks.get(task.step.if_name, "") or task.topology,
                 bandwidth=_bandwidth(root) if task.step.is_root else 0,
                 vf=vf,

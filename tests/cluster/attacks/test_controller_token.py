@@ -14,7 +14,7 @@ import msgspec
 import pytest
 import yaml
 
-from netdra.controller.installers import PLUGIN_LABEL, InstallerSettings, Mode, daemon_set, planned_schema
+from netdra.controller.plugins.installers import PLUGIN_LABEL, InstallerSettings, Mode, daemon_set, planned_schema
 from netdra.model.cni_plugin import CNIPlugin
 from netdra.model.topology import BUILTIN_TYPES
 from testbed.api import Api, Object

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from netdra.controller.installers import PLUGIN_LABEL, TEMPLATE_LABEL, InstallerSettings, Mode, daemon_set
+from netdra.controller.plugins.installers import PLUGIN_LABEL, TEMPLATE_LABEL, InstallerSettings, Mode, daemon_set
 from netdra.model.cni_plugin import CNIPlugin
 from testbed import helm
 from testbed.api import Object

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from netdra.controller.neutron_ownership import LEASE as OWNERSHIP
+from netdra.controller.neutron.ownership import LEASE as OWNERSHIP
 from netdra.model.neutron_port import name_of
 from netdra.neutron.marks import OWNER
 from testbed.api import Api, Object

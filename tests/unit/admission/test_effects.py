@@ -55,9 +55,9 @@ def known(reports: Iterable[NodeNetworkStatus], labels: Callable[[int], dict[str
 
 def reported(nodes: Nodes, new: DeviceExposurePolicy | None) -> InterfaceReports:
     asked = referenced_attributes([] if new is None else [new.spec.selector.cel])
-    found = asyncio.run(nodes.reported(asked, new))
+    found = asyncio.run(nodes.read_reports(asked, new))
     while found.left:  # a machine that is busy with other things looks at fewer nodes at a time
-        found = asyncio.run(nodes.reported(asked, new))
+        found = asyncio.run(nodes.read_reports(asked, new))
     return found if new is None else replace(found, seen=folded(found.seen, new.spec.selector.cel))
 
 

@@ -67,7 +67,7 @@ def test_large_reports_that_a_node_writes_again_and_again_are_not_remembered() -
             )
             nodes.reports.put("n0", kept.report("n0", [large]))
             asyncio.run(nodes.most_devices())
-            asyncio.run(nodes.reported(frozenset({"x.example/a"}), None))
+            asyncio.run(nodes.read_reports(frozenset({"x.example/a"}), None))
             before = before or tracemalloc.get_traced_memory()[0]
     assert tracemalloc.get_traced_memory()[0] - before < 10 * size
 
@@ -106,7 +106,7 @@ def test_counting_equal_nodes_takes_little_memory() -> None:
         nodes.reports.put(f"n{number}", kept.report(f"n{number}", [VFS, pf(number)]))
     before, _ = tracemalloc.get_traced_memory()
     assert asyncio.run(nodes.most_devices()) == 64
-    while asyncio.run(nodes.reported(frozenset({"dra.networking/rdma"}), None)).left:
+    while asyncio.run(nodes.read_reports(frozenset({"dra.networking/rdma"}), None)).left:
         pass
     after, _ = tracemalloc.get_traced_memory()
     assert (after - before) / count < 600

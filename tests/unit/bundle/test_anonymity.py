@@ -18,7 +18,7 @@ from netdra.bundle.content import Collected, content
 from netdra.bundle.words import known_words
 from netdra.chain.checkpoint import Saved
 from netdra.cli.support_objects import KINDS
-from netdra.cli.why_objects import WORKLOADS
+from netdra.cluster.reading import WORKLOADS
 from netdra.doctor.diagnosis import Diagnosis
 from netdra.model.inventory import Inventory
 from netdra.node.claims.store import PreparedClaim

@@ -16,19 +16,19 @@ from netdra.bundle.anonymity import Anonymizer
 from netdra.bundle.archive import MIB, LeftOut, Manifest
 from netdra.bundle.content import Collected, content
 from netdra.bundle.recorded import VERSIONS, RecordedClient, objects_file
-from netdra.cli import why_objects
 from netdra.cli.main import cli
 from netdra.cli.support_objects import KINDS
 from netdra.cli.why import lines
+from netdra.cluster import reading
+from netdra.cluster.objects import ClusterState
 from netdra.kube.client import Selection
 from netdra.model.scheduler_version import NEWEST_SCHEDULER, SchedulerVersion
-from netdra.story.objects import ClusterState
 from netdra.story.pods import pod_story
 from testbed import yaml
 from tests.unit.story.making import NODES, TOPOLOGY, claim, cluster, event, pod, report, slices
 
 DECISION = "0/2 nodes are available: 1 cannot allocate all claims, 1 node(s) had untolerated taint(s)."
-FIELDS = {resource.plural: field for field, resource in why_objects._WIDE} | {
+FIELDS = {resource.plural: field for field, resource in reading._WIDE} | {
     "pods": "pods",
     "resourceslices": "slices",
     "nodenetworks": "node_networks",
@@ -104,7 +104,7 @@ def test_the_story_of_an_anonymous_bundle_is_the_same_with_its_mapping(tmp_path:
     assert (tmp_path / "m").stat().st_mode & 0o777 == 0o600
     events = asyncio.run(
         RecordedClient(archive.read_file(tmp_path / "b")).list(
-            why_objects.EVENTS, Selection(anonymizer.name("apps"), f"involvedObject.name={anonymizer.name('db-0')}")
+            reading.EVENTS, Selection(anonymizer.name("apps"), f"involvedObject.name={anonymizer.name('db-0')}")
         )
     )
     assert [entry.reason for entry in events] == ["FailedScheduling"]
@@ -156,11 +156,9 @@ spec: {nodeName: worker-1}
     )
     state = scene()
     found = collected(state)
-    found.objects["pods"] = [*found.objects["pods"], msgspec.convert(driver, why_objects.PODS.type)]
+    found.objects["pods"] = [*found.objects["pods"], msgspec.convert(driver, reading.PODS.type)]
     (tmp_path / "b").write_bytes(packed(found))
-    read = asyncio.run(
-        why_objects.read(RecordedClient(archive.read_file(tmp_path / "b")), why_objects.Scope(node="worker-1"))
-    )
+    read = asyncio.run(reading.read(RecordedClient(archive.read_file(tmp_path / "b")), reading.Scope(node="worker-1")))
     assert [entry.metadata.name for entry in read.drivers] == ["netdra-node-x"]
     assert [entry.name for entry in read.node_networks] == ["worker-1"]
     assert {entry.spec.node_name for entry in read.slices} == {"worker-1"}
@@ -176,7 +174,7 @@ def test_story_of_a_bundle_has_the_version_of_its_cluster(
     for name, data, version in (("b", {(VERSIONS,): versions}, expected), ("without", {}, NEWEST_SCHEDULER)):
         (tmp_path / name).write_bytes(packed(collected(scene(), data=data)))
         client = RecordedClient(archive.read_file(tmp_path / name))
-        state = asyncio.run(why_objects.read(client, why_objects.Scope(node="worker-1")))
+        state = asyncio.run(reading.read(client, reading.Scope(node="worker-1")))
         assert state.version == version
 
 

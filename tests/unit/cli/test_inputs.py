@@ -382,14 +382,15 @@ def test_a_missing_right_is_reported_and_the_rest_goes_on(cluster: FakeCluster, 
     cluster.forbidden = {"deviceclasses", "nodes"}
     done = call("simulate", *cluster.options)
     assert done.exit_code == 0
+    role = 'request a ClusterRoleBinding to the ClusterRole "netdra-reader"'
     assert sorted(done.stderr.splitlines()) == [
-        "netdra: you are not allowed to list deviceclasses",
-        "netdra: you are not allowed to list nodes",
+        f"netdra: the cluster does not allow you to list deviceclasses; {role}",
+        f"netdra: the cluster does not allow you to list nodes; {role}",
     ]
     cluster.forbidden = {"resourceslices"}
     done = call("simulate", *cluster.options)
     assert isinstance(done.exception, InvalidInputError)
-    assert "you are not allowed to list resourceslices" in done.stderr
+    assert "the cluster does not allow you to list resourceslices" in done.stderr
     assert done.exception.what == "the cluster: ResourceSlice not found"
     assert "request the permission to list resourceslices" in done.exception.hint
 
@@ -451,7 +452,7 @@ def test_plan_compares_with_a_cluster_and_needs_its_reports(cluster: FakeCluster
     assert (done.exit_code, "n1: no report" in done.stderr) == (0, True)
     cluster.forbidden = {"nodenetworks"}
     done = call("plan", FIRST / "policy.yaml", *cluster.options)
-    assert told(done).startswith("you are not allowed to list nodenetworks; ")
+    assert told(done).startswith("the cluster does not allow you to list nodenetworks; ")
     assert isinstance(done.exception, InvalidInputError)
 
 
@@ -467,4 +468,4 @@ def test_validate_follows_facts_for_the_devices_and_nodes_of_a_cluster(cluster: 
     cluster.forbidden = {"resourceslices"}
     done = call("validate", folder / "topology.yaml", *cluster.options)
     assert (done.exit_code, "device " in done.stdout.replace("devices", "")) == (0, False)
-    assert "you are not allowed to list resourceslices" in done.stderr
+    assert "the cluster does not allow you to list resourceslices" in done.stderr

@@ -16,7 +16,7 @@ from netdra.bundle.archive import Manifest
 from netdra.bundle.recorded import RecordedClient, objects_file
 from netdra.cli.main import cli
 from netdra.cli.support_objects import KINDS, MOST_LOGS, ClusterReading
-from netdra.cli.why_objects import WORKLOADS
+from netdra.cluster.reading import WORKLOADS
 from netdra.kube.errors import Status, UnavailableError, api_error, no_answer
 
 

@@ -134,14 +134,14 @@ def of_cluster(monkeypatch: pytest.MonkeyPatch, found: ClusterObjects) -> Result
 
 
 def test_validate_lists_the_kinds_of_a_cluster_that_it_could_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    refusals: dict[type, str] = {ResourceClaim: "you are not allowed to list resourceclaims"}
+    refusals: dict[type, str] = {ResourceClaim: "the cluster does not allow you to list resourceclaims"}
     validated = of_cluster(monkeypatch, ClusterObjects({PodNetwork: [NETWORK]}, refusals, "default"))
     assert validated.exit_code == 0
     assert "1 object checked, no problems; could not be read, and not checked: resourceclaims" in validated.stderr
 
 
 def test_without_rights_to_read_any_kind_of_netdra_nothing_is_validated(monkeypatch: pytest.MonkeyPatch) -> None:
-    refusals: dict[type, str] = {PodNetwork: "you are not allowed to list podnetworks"}
+    refusals: dict[type, str] = {PodNetwork: "the cluster does not allow you to list podnetworks"}
     validated = of_cluster(monkeypatch, ClusterObjects({ResourceClaim: []}, refusals, "default"))
     assert isinstance(validated.exception, InvalidInputError)
 

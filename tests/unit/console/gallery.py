@@ -14,12 +14,12 @@ from typing import Any
 
 import msgspec
 
-from netdra.cli.console_objects import hidden_lines, slice_lines
 from netdra.cli.examination import FleetNow, TaintedDevice, judge, of_nodes
+from netdra.cluster.devices import DeviceLine, DeviceLines, hidden_lines, slice_lines
+from netdra.cluster.objects import ClusterEvent, ClusterState, PlacedPod, PlacementNode
 from netdra.console.access import SignedOnUser
 from netdra.console.fleet import ClassShare, CountedNode, NodeCounts, count
 from netdra.console.forecast_page import Forecast
-from netdra.console.rows import DeviceLine, DeviceLines
 from netdra.console.traffic_page import PodTraffic
 from netdra.console.troubles import ClusterExamination, ClusterTrouble, TroubleSubject, ordered, stuck_pods
 from netdra.model import documents
@@ -36,7 +36,6 @@ from netdra.model.rollout import DeviceExposurePolicyRollout, NetworkTopologyUsa
 from netdra.model.topology import NetworkTopology
 from netdra.node.publishing.offering import Offering
 from netdra.node.publishing.plugins import Presence
-from netdra.story.objects import ClusterEvent, ClusterState, PlacedPod, PlacementNode
 from netdra.story.traffic import HISTORY, InterfaceTraffic
 from netdra.topology.classes import device_classes
 from tests import builders
@@ -48,7 +47,10 @@ NODES = tuple(f"worker-{number:02}" for number in range(1, 13))
 _STEPS = """
 - {name: rail0, type: sriov, selector: {cel: 'device.attributes["dra.networking"].pfName == "ens1f0"'}}
 - {name: rail1, type: sriov, selector: {cel: 'device.attributes["dra.networking"].pfName == "ens2f0"'}}
-- {name: bond, type: bond, dependOn: [rail0, rail1], config: {name: bond0, mode: active-backup}}
+- name: bond
+  type: bond
+  dependOn: [rail0, rail1]
+  config: {name: bond0, mode: active-backup, links: ['{{ rail0.interfaceName }}', '{{ rail1.interfaceName }}']}
 - {name: data, type: vlan, dependOn: [bond], network: storage, config: {name: data, vlanId: 100, ipam: {type: network}}}
 - {name: backup, type: vlan, dependOn: [bond], config: {name: backup, vlanId: 200}}
 """
@@ -568,7 +570,7 @@ class GallerySource:
     async def objects(self, kind: str, place: str, name: str) -> ClusterState:
         return cluster()
 
-    async def listed(self, kind: str) -> ClusterState:
+    async def read_list(self, kind: str) -> ClusterState:
         return cluster()
 
     async def devices(self, node: str, matches: Callable[[DeviceLine], bool]) -> DeviceLines:

@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from netdra.cli.console_objects import slice_lines
+from netdra.cluster.devices import DeviceLine, DeviceLines, slice_lines
+from netdra.cluster.objects import ClusterEvent, ClusterState, PlacedPod
 from netdra.console.access import SignedOnUser
 from netdra.console.fleet import ClassShare, NodeCounts
 from netdra.console.forecast_page import Forecast, ForecastDevice
-from netdra.console.rows import DeviceLine, DeviceLines
 from netdra.console.traffic_page import PodTraffic
 from netdra.console.troubles import ClusterExamination
 from netdra.model.claim import DeviceClass, ResourceClaim
@@ -22,7 +22,6 @@ from netdra.model.pod_address import PodAddress
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import ResourceSlice
 from netdra.model.topology import NetworkTopology
-from netdra.story.objects import ClusterEvent, ClusterState, PlacedPod
 from netdra.story.traffic import InterfaceTraffic
 from tests.builders import topology
 
@@ -174,7 +173,7 @@ class FixedSource:
         self.users.append(user)
         return self
 
-    async def listed(self, kind: str) -> ClusterState:
+    async def read_list(self, kind: str) -> ClusterState:
         return await self.objects(kind, "", "")
 
     async def devices(self, node: str, matches: Callable[[DeviceLine], bool]) -> DeviceLines:

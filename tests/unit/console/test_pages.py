@@ -10,6 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from netdra.cluster.devices import DeviceLine, DeviceLines
+from netdra.cluster.objects import ClusterState, PlacedPodStatus
 from netdra.console.fleet import ClassShare, CountedNode, NodeCounts, count
 from netdra.console.forecast_page import MAX_YAML, Forecast, ForecastDevice, forecast_page, policies_of
 from netdra.console.frame import MAX_ROWS, PageLife
@@ -17,14 +19,13 @@ from netdra.console.listing import ROWS, Shown, list_page
 from netdra.console.node_page import placed_devices
 from netdra.console.object_page import object_page
 from netdra.console.routes import route
-from netdra.console.rows import LISTS, DeviceLine, DeviceLines, codes_of, device_list, node_list
+from netdra.console.rows import LISTS, codes_of, device_list, node_list
 from netdra.console.search_page import Hit, HitGroup, of_addresses, search_page
 from netdra.console.start_page import ClassChoice, start_page
 from netdra.console.times import age
 from netdra.console.troubles import ClusterExamination, ClusterTrouble, TroubleSubject
 from netdra.model.errors import InvalidInputError
 from netdra.model.meta import time_of, time_text
-from netdra.story.objects import ClusterState, PlacedPodStatus
 from tests.unit.console import gallery, scene
 from tests.unit.console.reading import Page
 from tests.unit.console.scene import GROUPS, HOSTILE, NODE, claim, cluster, event, pod, report, slices, vf

@@ -8,7 +8,7 @@ its next request. So acts of others come between any two of its requests.
 A controller sees of other owners' addresses only that they are taken, since its decisions on a claim depend on nothing
 else of them (a test compares). Not modelled: the order of claims that wait, PodAddresses that are deleted by
 hand, watches that are behind by more than one look, and the copies in memory by which a claim is not even read
-(`netdra.controller.prospects`); the stories of `test_address_stories` have these.
+(`netdra.controller.addresses.prospects`); the stories of `test_address_stories` have these.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from unittest import mock
 
 import msgspec
 
-from netdra.controller import assignments
-from netdra.controller.addresses import PodAddresses
-from netdra.controller.releases import AddressReleases
+from netdra.controller.addresses import assignments
+from netdra.controller.addresses.pod_addresses import PodAddresses
+from netdra.controller.addresses.releases import AddressReleases
 from netdra.controller.writing import FINALIZER
 from netdra.kube.errors import AlreadyExistsError, ConflictError, NotFoundError, Status
 from netdra.kube.resources import POD_ADDRESSES, RESOURCE_CLAIMS

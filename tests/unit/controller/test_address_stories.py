@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, event, example, given, settings
 from hypothesis import strategies as st
 
-from netdra.controller.addresses import PodAddresses
+from netdra.controller.addresses.pod_addresses import PodAddresses
 from netdra.controller.controller import Controller
 from netdra.kube.errors import ApiError, Status
 from netdra.kube.events import Recorder

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from netdra.controller import assignments
+from netdra.controller.addresses import assignments
 from netdra.kube.answers import decoder
 from netdra.model import names
 from netdra.model.claim import ResourceClaim

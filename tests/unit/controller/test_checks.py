@@ -9,7 +9,9 @@ from msgspec.structs import replace
 
 from netdra.controller.checks import Checks
 from netdra.controller.metrics import CONTROLLER
-from netdra.model.policy import DeviceExposurePolicyStatus
+from netdra.model.policy import DeviceExposurePolicy, DeviceExposurePolicyStatus
+from netdra.model.topology import NetworkTopology
+from netdra.review.world import World
 from netdra.workers import pool
 from netdra.workers.pool import WorkerKilledError, WorkersBusyError
 from testbed.waiting import until_async
@@ -30,12 +32,39 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_valid_objects_pass_the_checks_and_invalid_objects_return_errors() -> None:
     async def story() -> None:
         async with Checks(seconds=60.0) as checks:
-            assert await checks.policy(exclusive("p", "true")) == ()
-            (wrong,) = await checks.policy(policy("p", "device.driver =="))
-            assert wrong.startswith("CEL expression does not compile")
-            assert await checks.topology(topology(steps=SOUND), ()) == ()
-            (wrong,) = await checks.topology(topology(steps="- {name: vf0, type: sriov, dependOn: [x]}"), ())
+            assert await checks.errors(exclusive("p", "true"), World()) == ()
+            (wrong,) = await checks.errors(policy("p", "device.driver =="), World())
+            assert wrong.startswith('DeviceExposurePolicy "p": CEL expression does not compile')
+            assert await checks.errors(topology(steps=SOUND), World()) == ()
+            (wrong,) = await checks.errors(topology(steps="- {name: vf0, type: sriov, dependOn: [x]}"), World())
             assert '"x"' in wrong
+
+    asyncio.run(story())
+
+
+DEFAULT_ROUTE = """
+- name: vf0
+  type: sriov
+  config: {ipam: {type: static, addresses: [{address: 10.0.0.2/24}], routes: [{dst: 0.0.0.0/0}]}}
+"""
+NUMBER_AS_TEXT = """device.attributes["dra.networking"].mtu == "9000\""""
+
+
+@pytest.mark.parametrize(
+    ("value", "rule"),
+    [
+        (topology(steps=DEFAULT_ROUTE), "a second default route replaces that of eth0"),
+        (topology(steps=f"- {{name: a, type: sriov, selector: {{cel: '{NUMBER_AS_TEXT}'}}}}"), "mtu is an int"),
+        (policy("p", NUMBER_AS_TEXT), "mtu is an int"),
+    ],
+)
+def test_objects_that_were_stored_without_the_webhook_have_its_errors(
+    value: NetworkTopology | DeviceExposurePolicy, rule: str
+) -> None:
+    async def story() -> None:
+        async with Checks(seconds=60.0) as checks:
+            (wrong,) = await checks.errors(value, World())
+            assert rule in wrong
 
     asyncio.run(story())
 
@@ -45,16 +74,17 @@ def test_a_check_result_is_kept_until_the_spec_or_a_schema_changes() -> None:
         async with Checks(seconds=60.0) as checks:
             net = topology(steps="- {name: vf0, type: mine, config: {a: 1}}")
             asked = policy("p", "device.driver ==")
-            known, sound = await checks.policy(asked), await checks.topology(net, ())
+            known, sound = await checks.errors(asked, World()), await checks.errors(net, World())
             for process in checks.pool.running:
                 process.kill()
                 await process.wait()
-            assert await checks.policy(replace(asked, status=DeviceExposurePolicyStatus())) == known
-            assert await checks.topology(net, ()) == sound == ()
+            assert await checks.errors(replace(asked, status=DeviceExposurePolicyStatus()), World()) == known
+            assert await checks.errors(net, World()) == sound == ()
             # The worker is gone, so whatever is asked anew cannot be answered.
             with pytest.raises(WorkerKilledError):
-                await checks.policy(policy("p", "true"))
-            (wrong,) = await checks.topology(net, [schema("s", "mine", configParameters={"optional": []})])
+                await checks.errors(policy("p", "true"), World())
+            own = schema("s", "mine", configParameters={"optional": []})
+            (wrong,) = await checks.errors(net, World(schemas={"s": own}))
             assert '"a"' in wrong
 
     asyncio.run(story())
@@ -64,8 +94,8 @@ def test_a_check_that_is_too_slow_twice_is_an_error_of_the_object() -> None:
     async def story() -> None:
         async with Checks(seconds=0.2, command=DEAF) as checks:
             with pytest.raises(WorkersBusyError, match=r"within 0\.2 s"):
-                await checks.policy(exclusive("p", "true"))
-            (wrong,) = await checks.policy(exclusive("p", "true"))
+                await checks.errors(exclusive("p", "true"), World())
+            (wrong,) = await checks.errors(exclusive("p", "true"), World())
             assert wrong == "cannot be checked within 0.2 s; make its expressions simpler"
 
     asyncio.run(story())
@@ -81,7 +111,7 @@ def test_an_object_is_used_though_netdra_fails_in_its_check() -> None:
         before = defects()
         async with Checks(seconds=60.0, command=DEFECTIVE) as checks:
             for _ in range(2):
-                assert await checks.policy(exclusive("p", "true")) == ()
+                assert await checks.errors(exclusive("p", "true"), World()) == ()
         assert defects() == before + 1
 
     asyncio.run(story())
@@ -95,8 +125,8 @@ def test_a_worker_that_is_killed_marks_no_object_however_often() -> None:
                 (process,) = checks.pool.running
                 process.kill()
                 with pytest.raises(WorkerKilledError):
-                    await checks.policy(exclusive("p", "true"))
-            assert await checks.policy(exclusive("p", "true")) == ()
+                    await checks.errors(exclusive("p", "true"), World())
+            assert await checks.errors(exclusive("p", "true"), World()) == ()
 
     asyncio.run(story())
 
@@ -105,8 +135,8 @@ def test_a_check_that_ends_a_worker_twice_exceeds_the_available_memory() -> None
     async def story() -> None:
         async with Checks(seconds=60.0, command=DEAD) as checks:
             with pytest.raises(WorkersBusyError):
-                await checks.policy(exclusive("p", "true"))
-            (wrong,) = await checks.policy(exclusive("p", "true"))
+                await checks.errors(exclusive("p", "true"), World())
+            (wrong,) = await checks.errors(exclusive("p", "true"), World())
             assert "in the available memory" in wrong
 
     asyncio.run(story())
@@ -115,9 +145,9 @@ def test_a_check_that_ends_a_worker_twice_exceeds_the_available_memory() -> None
 def test_checks_of_deleted_objects_are_forgotten() -> None:
     async def story() -> None:
         async with Checks(seconds=60.0) as checks:
-            await checks.policy(exclusive("p", "true"))
-            await checks.policy(exclusive("q", "true"))
-            await checks.topology(topology(steps=SOUND), ())
+            await checks.errors(exclusive("p", "true"), World())
+            await checks.errors(exclusive("q", "true"), World())
+            await checks.errors(topology(steps=SOUND), World())
             checks.forget("policy", "p")
             checks.forget("topology", topology().name)
             assert set(checks._checked) == {("policy", "q")}

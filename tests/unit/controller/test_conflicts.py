@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from netdra.controller import conflicts
+from netdra.controller.addresses import conflicts
 from netdra.model.claim import NetworkDeviceData, ResourceClaim
 from netdra.model.pod_address import AddressClaim, PodAddress
 from netdra.model.pod_network import CONFLICT_SECONDS

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from netdra.controller.installers import (
+from netdra.controller.plugins.installers import (
     PLUGIN_LABEL,
     TEMPLATE_LABEL,
     DaemonSet,

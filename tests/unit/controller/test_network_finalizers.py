@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from netdra.controller.network_finalizers import NetworkFinalizers
+from netdra.controller.addresses.finalizers import NetworkFinalizers
 from netdra.controller.writing import FINALIZER
 from netdra.kube.errors import ConflictError, RefusedError, Status
 from netdra.kube.resources import POD_NETWORKS, KubernetesObject, Resource

@@ -18,8 +18,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from netdra.controller import neutron
-from netdra.controller.neutron import NeutronPorts, NeutronSettings
+from netdra.controller.neutron import ports
+from netdra.controller.neutron.ports import NeutronPorts, NeutronSettings
 from netdra.kube.errors import NotFoundError, Status, UnavailableError
 from netdra.kube.store import Store
 from netdra.model.claim import ClaimUse, ResourceClaim
@@ -278,7 +278,7 @@ def test_an_api_server_error_does_not_end_the_sweeps_and_a_later_sweep_reports_a
             looking.cancel()
 
     tell(story, seconds=0.01)
-    said = [record.getMessage() for record in caplog.records if record.name == neutron.__name__]
+    said = [record.getMessage() for record in caplog.records if record.name == ports.__name__]
     assert [text for text in said if "get namespaces: 503" in text]
     assert [text for text in said if text.startswith("1 of the cluster's ports") and "apply status: 503" in text]
 
@@ -652,7 +652,7 @@ def test_a_quota_that_has_room_again_is_noticed_by_the_next_port_and_the_others_
         working = asyncio.create_task(scene.controller.ports.run())
         try:
             scene.controller._look_at_refused_by_quota(1)
-            await asyncio.wait_for(bound(scene, 2), neutron.AGAIN_SECONDS / 4)
+            await asyncio.wait_for(bound(scene, 2), ports.AGAIN_SECONDS / 4)
         finally:
             working.cancel()
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from netdra.controller.neutron_ownership import FRESH_SECONDS, LEASE, Ownership
+from netdra.controller.neutron.ownership import FRESH_SECONDS, LEASE, Ownership
 from netdra.kube.errors import ConflictError, NotFoundError, Status
 from netdra.kube.leader import Lease
 from netdra.neutron.errors import ChangedError, OtherClusterError, QuotaError, UnreachableError

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from netdra.controller import neutron_changes, neutron_ports
-from netdra.controller.neutron_ports import AllocatedNode
+from netdra.controller.neutron import changes, desired
+from netdra.controller.neutron.desired import AllocatedNode
 from netdra.controller.writing import notices
 from netdra.kube.events import ObjectReference
 from netdra.model.claim import AllocatedDeviceStatus, ResourceClaim
@@ -111,12 +111,12 @@ def vf(address: str) -> dict[str, Any]:
 
 
 def made(**neutron: Any) -> NeutronPort:
-    (port,) = neutron_ports.wanted(claim("vf0"), topology(**neutron), node())
+    (port,) = desired.wanted(claim("vf0"), topology(**neutron), node())
     return port
 
 
 def test_a_port_is_wanted_for_each_device_and_belongs_to_the_claim() -> None:
-    first, second = neutron_ports.wanted(claim("vf0", "vf1"), topology(network="blue", subnet="v4"), node())
+    first, second = desired.wanted(claim("vf0", "vf1"), topology(network="blue", subnet="v4"), node())
     assert [first.name, second.name] == [name_of("uid-1", "pool", "vf0"), name_of("uid-1", "pool", "vf1")]
     assert first.metadata.finalizers == (FINALIZER,)
     (owner,) = first.metadata.owner_references
@@ -141,7 +141,7 @@ def test_a_claim_whose_topology_asks_for_none_has_none() -> None:
         )
         for name, one in topology().items()
     }
-    assert neutron_ports.wanted(claim("vf0"), plain, node()) == ()
+    assert desired.wanted(claim("vf0"), plain, node()) == ()
     assert not plain["data"].asks_neutron
     assert topology()["data"].asks_neutron
 
@@ -156,28 +156,28 @@ def test_a_claim_whose_topology_asks_for_none_has_none() -> None:
 )
 def test_a_device_without_a_physical_network_or_an_address_gets_no_port(attributes: Any, lacks: str) -> None:
     with pytest.raises(InvalidInputError, match=lacks):
-        neutron_ports.wanted(claim("vf0"), topology(), node(**attributes))
+        desired.wanted(claim("vf0"), topology(), node(**attributes))
 
 
 @pytest.mark.parametrize("selector", [None, {}, {"nodeSelectorTerms": None}, {"nodeSelectorTerms": [{}]}])
 def test_a_claim_that_is_on_no_single_node_has_none(selector: Any) -> None:
     there = claim("vf0")
-    assert neutron_ports.node_of(there) == "node-7"
+    assert desired.node_of(there) == "node-7"
     assert there.status.allocation is not None
     allocation = msgspec.structs.replace(there.status.allocation, node_selector=selector)
     status = msgspec.structs.replace(there.status, allocation=allocation)
-    assert neutron_ports.node_of(msgspec.structs.replace(there, status=status)) == ""
+    assert desired.node_of(msgspec.structs.replace(there, status=status)) == ""
 
 
 def test_a_failed_port_keeps_its_known_settings_and_the_time_of_the_change() -> None:
     port = made()
-    status = neutron_ports.bound(port, ANSWER, NETWORK, GIVEN, NOW)
+    status = desired.bound(port, ANSWER, NETWORK, GIVEN, NOW)
     assert (status.port_id, status.network_name) == ("p1", "blue")
     assert status.settings is not None
     assert status.settings.routes[0].gateway == "10.20.0.9"
     known = msgspec.structs.replace(port, status=status)
-    assert neutron_ports.is_bound(known)
-    lost = neutron_ports.failed(known, LostError("port p1 is gone"), LATER)
+    assert desired.is_bound(known)
+    lost = desired.failed(known, LostError("port p1 is gone"), LATER)
     assert lost.settings == status.settings
     (condition,) = lost.conditions
     assert (condition.status, condition.reason, condition.last_transition_time) == (
@@ -185,31 +185,31 @@ def test_a_failed_port_keeps_its_known_settings_and_the_time_of_the_change() -> 
         "Lost",
         "2026-01-02T00:00:00Z",
     )
-    again = neutron_ports.failed(msgspec.structs.replace(known, status=lost), NoAgentError("none"), NOW)
+    again = desired.failed(msgspec.structs.replace(known, status=lost), NoAgentError("none"), NOW)
     assert again.conditions[0].last_transition_time == "2026-01-02T00:00:00Z"
-    assert neutron_ports.reason_of(msgspec.structs.replace(known, status=lost)) == "Lost"
-    assert neutron_ports.reason_of(port) == "Pending"
+    assert desired.reason_of(msgspec.structs.replace(known, status=lost)) == "Lost"
+    assert desired.reason_of(port) == "Pending"
 
 
 def test_a_network_with_an_unreadable_physnet_is_reported_as_not_compared() -> None:
     hidden = msgspec.structs.replace(NETWORK, physnet=None)
-    (condition,) = neutron_ports.bound(made(), ANSWER, hidden, GIVEN, NOW).conditions
+    (condition,) = desired.bound(made(), ANSWER, hidden, GIVEN, NOW).conditions
     assert "not allowed to read whether network blue belongs to physnet2" in condition.message
-    (condition,) = neutron_ports.bound(made(), ANSWER, NETWORK, GIVEN, NOW).conditions
+    (condition,) = desired.bound(made(), ANSWER, NETWORK, GIVEN, NOW).conditions
     assert "not allowed to read" not in condition.message
 
 
 @pytest.mark.parametrize("problem", [UnreachableError("away"), CloudsError("clouds.yaml: no such file")])
 def test_users_are_notified_of_a_problem_once_and_of_its_end(problem: Any) -> None:
     port = made()
-    failed = neutron_ports.failed(port, problem, NOW)
+    failed = desired.failed(port, problem, NOW)
     (told,) = notices(REFERENCE, (), failed.conditions)
     assert (told.type, told.reason, told.note) == ("Warning", problem.reason, problem.what)
     assert list(notices(REFERENCE, failed.conditions, failed.conditions)) == []
     known = msgspec.structs.replace(port, status=failed)
-    (over,) = notices(REFERENCE, failed.conditions, neutron_ports.bound(known, ANSWER, NETWORK, GIVEN, NOW).conditions)
+    (over,) = notices(REFERENCE, failed.conditions, desired.bound(known, ANSWER, NETWORK, GIVEN, NOW).conditions)
     assert (over.type, over.reason) == ("Normal", "Bound")
-    assert list(notices(REFERENCE, (), neutron_ports.bound(port, ANSWER, NETWORK, GIVEN, NOW).conditions)) == []
+    assert list(notices(REFERENCE, (), desired.bound(port, ANSWER, NETWORK, GIVEN, NOW).conditions)) == []
 
 
 @pytest.mark.parametrize(
@@ -231,13 +231,13 @@ def test_users_are_notified_of_a_problem_once_and_of_its_end(problem: Any) -> No
 )
 def test_a_port_changed_in_neutron_is_reported_until_it_is_restored(fields: Any, what: str) -> None:
     port = made()
-    status = neutron_ports.bound(port, ANSWER, NETWORK, GIVEN, NOW)
+    status = desired.bound(port, ANSWER, NETWORK, GIVEN, NOW)
     known = msgspec.structs.replace(port, status=status)
-    changed = neutron_changes.difference(known, msgspec.structs.replace(ANSWER, **fields))
+    changed = changes.difference(known, msgspec.structs.replace(ANSWER, **fields))
     assert changed == what
-    told = neutron_ports.changed(known, changed, NOW)
+    told = desired.changed(known, changed, NOW)
     assert [condition.type for condition in told.conditions] == (["Bound", "Current"] if what else ["Bound"])
-    assert neutron_ports.changed(msgspec.structs.replace(known, status=told), "", NOW) == status
+    assert desired.changed(msgspec.structs.replace(known, status=told), "", NOW) == status
 
 
 @pytest.mark.parametrize(
@@ -256,25 +256,25 @@ def test_a_port_changed_in_neutron_is_reported_until_it_is_restored(fields: Any,
 )
 def test_changes_of_the_network_its_subnets_and_the_qos_policy_are_reported(fields: Any, what: str) -> None:
     port = made()
-    known = msgspec.structs.replace(port, status=neutron_ports.bound(port, ANSWER, NETWORK, GIVEN, NOW))
+    known = msgspec.structs.replace(port, status=desired.bound(port, ANSWER, NETWORK, GIVEN, NOW))
     now = msgspec.structs.replace(GIVEN, **fields)
-    assert neutron_changes.difference(known, ANSWER, now) == what
+    assert changes.difference(known, ANSWER, now) == what
     unbound = msgspec.structs.replace(ANSWER, host="", profile={})
-    assert "trust" not in neutron_changes.difference(known, unbound, now), "the profile goes with the host"
+    assert "trust" not in changes.difference(known, unbound, now), "the profile goes with the host"
 
 
 def test_settings_that_no_vf_can_enforce_are_a_condition_until_they_are_removed() -> None:
     port = made(securityGroups=["g1"])
     limited = msgspec.structs.replace(GIVEN, unenforced=("rule dscp_marking of QoS policy gold",))
-    bound = neutron_ports.bound(port, ANSWER, NETWORK, limited, NOW)
+    bound = desired.bound(port, ANSWER, NETWORK, limited, NOW)
     known = msgspec.structs.replace(port, status=bound)
     assert known.enforced is not None
     assert known.enforced.message.startswith("security groups; rule dscp_marking of QoS policy gold are not enforced")
     (told,) = notices(REFERENCE, (), bound.conditions)
     assert (told.type, told.reason) == ("Warning", "NotEnforced")
-    unread = neutron_ports.changed(known, "", NOW)
+    unread = desired.changed(known, "", NOW)
     assert unread == bound, "what could not be read says nothing new"
-    now = msgspec.structs.replace(known, status=neutron_ports.changed(known, "", LATER, vf_settings=GIVEN))
+    now = msgspec.structs.replace(known, status=desired.changed(known, "", LATER, vf_settings=GIVEN))
     assert now.enforced is not None
     assert now.enforced.message.startswith("security groups are not enforced")
     assert made().enforced is None
@@ -299,12 +299,12 @@ def test_settings_that_no_vf_can_enforce_are_a_condition_until_they_are_removed(
 def test_a_port_is_made_anew_where_no_node_can_have_its_settings(fields: Any, outdated: tuple[str, ...]) -> None:
     wished = made(network="blue")
     port = msgspec.structs.replace(wished, spec=msgspec.structs.replace(wished.spec, **fields))
-    bound = msgspec.structs.replace(port, status=neutron_ports.bound(port, ANSWER, NETWORK, GIVEN, NOW))
-    failed = msgspec.structs.replace(port, status=neutron_ports.failed(port, NoAgentError("none"), NOW))
-    lost = msgspec.structs.replace(bound, status=neutron_ports.failed(bound, LostError("gone"), NOW))
+    bound = msgspec.structs.replace(port, status=desired.bound(port, ANSWER, NETWORK, GIVEN, NOW))
+    failed = msgspec.structs.replace(port, status=desired.failed(port, NoAgentError("none"), NOW))
+    lost = msgspec.structs.replace(bound, status=desired.failed(bound, LostError("gone"), NOW))
     there = claim("vf0")
     entry = AllocatedDeviceStatus(driver="dra.networking", pool="pool", device="vf0")
     in_a_pod = msgspec.structs.replace(there, status=msgspec.structs.replace(there.status, devices=(entry,)))
     for each, state in ((port, NEVER), (failed, NEVER), (bound, BOUND), (lost, BOUND)):
-        assert neutron_ports.is_outdated(each, wished, there) == (state in outdated)
-        assert not neutron_ports.is_outdated(each, wished, in_a_pod)
+        assert desired.is_outdated(each, wished, there) == (state in outdated)
+        assert not desired.is_outdated(each, wished, in_a_pod)

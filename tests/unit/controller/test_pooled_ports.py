@@ -13,8 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from netdra.controller import neutron, neutron_changes, neutron_ports
-from netdra.controller.neutron_ports import AllocatedNode
+from netdra.controller.neutron import changes, desired, ports
+from netdra.controller.neutron.desired import AllocatedNode
 from netdra.model.claim import AllocatedDeviceStatus, ClaimUse, ResourceClaim
 from netdra.model.neutron_port import ChosenVF, NeutronPort, name_of
 from netdra.model.resource import ResourceSlice
@@ -103,7 +103,7 @@ def slots(scene: Scene) -> list[str]:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Long before a refused port is tried again by itself."""
-    async with asyncio.timeout(neutron.AGAIN_SECONDS / 4):
+    async with asyncio.timeout(ports.AGAIN_SECONDS / 4):
         while not condition():  # noqa: ASYNC110 (what other tasks write)
             await asyncio.sleep(0.005)
 
@@ -118,13 +118,13 @@ def run(scene: Scene, story: Any) -> None:
 
 
 def test_each_share_has_a_port_of_its_own_without_a_vf_yet() -> None:
-    ports = neutron_ports.wanted(pooled(*SHARES), topology(network="blue"), node())
+    ports = desired.wanted(pooled(*SHARES), topology(network="blue"), node())
     assert [port.name for port in ports] == [name_of("uid-1", POOL, DEVICE, share) for share in SHARES]
     assert len({port.name for port in ports}) == 2
     assert [port.spec.share_id for port in ports] == list(SHARES)
     assert {(port.spec.pci_address, port.pci_address, port.spec.physnet) for port in ports} == {("", "", "physnet2")}
-    assert {neutron_ports.reason_of(port) for port in ports} == {"NoVF"}
-    assert neutron_ports.reason_of(chosen(ports[0], A)) == "Pending"
+    assert {desired.reason_of(port) for port in ports} == {"NoVF"}
+    assert desired.reason_of(chosen(ports[0], A)) == "Pending"
 
 
 def test_a_single_vf_is_called_as_before() -> None:
@@ -215,10 +215,10 @@ def test_a_device_that_is_not_one_of_the_pooled_vfs_gets_no_port(scene: Scene, a
 
 
 def test_a_device_that_is_not_pooled_has_no_choice() -> None:
-    (port,) = neutron_ports.wanted(pooled(SHARES[0]), topology(network="blue"), node())
+    (port,) = desired.wanted(pooled(SHARES[0]), topology(network="blue"), node())
     spec = replace(port.spec, device="eth0v8")
     with pytest.raises(NeutronRefusedError, match="is not a device of pooled VFs"):
-        neutron_ports.check_choice(chosen(replace(port, spec=spec), SINGLE), node().slices)
+        desired.check_choice(chosen(replace(port, spec=spec), SINGLE), node().slices)
 
 
 def test_a_port_that_an_administrator_deleted_comes_again_for_the_same_vf(scene: Scene) -> None:
@@ -264,18 +264,18 @@ def test_a_named_port_goes_to_the_other_vf_and_is_given_back(scene: Scene) -> No
 
 
 def test_a_port_is_in_use_by_its_own_share_alone() -> None:
-    first, _ = neutron_ports.wanted(pooled(*SHARES), topology(network="blue"), node())
+    first, _ = desired.wanted(pooled(*SHARES), topology(network="blue"), node())
     asked = replace(first, spec=replace(first.spec, network="green"))
     there = pooled(*SHARES)
     for share, outdated in zip(SHARES, (False, True), strict=True):
         entry = AllocatedDeviceStatus(driver="dra.networking", pool=POOL, device=DEVICE, share_id=share)
         used = replace(there, status=replace(there.status, devices=(entry,)))
-        assert neutron_ports.is_outdated(asked, first, used) == outdated
-    assert not neutron_ports.is_outdated(chosen(first, A), first, there), "a choice makes no port outdated"
-    status = neutron_ports.bound(chosen(first, A), ANSWER, NETWORK, GIVEN, NOW)
+        assert desired.is_outdated(asked, first, used) == outdated
+    assert not desired.is_outdated(chosen(first, A), first, there), "a choice makes no port outdated"
+    status = desired.bound(chosen(first, A), ANSWER, NETWORK, GIVEN, NOW)
     of_answer = replace(chosen(first, ANSWER.pci_slot), status=status)
-    assert neutron_changes.difference(of_answer, ANSWER) == ""
-    assert neutron_changes.difference(of_answer, replace(ANSWER, profile={"pci_slot": A})) == (
+    assert changes.difference(of_answer, ANSWER) == ""
+    assert changes.difference(of_answer, replace(ANSWER, profile={"pci_slot": A})) == (
         f"PCI address {ANSWER.pci_slot} changed to {A}"
     )
 

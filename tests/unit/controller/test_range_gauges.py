@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from netdra.controller import metrics, range_gauges
-from netdra.controller.range_gauges import RangeGauges
+from netdra.controller import metrics
+from netdra.controller.addresses import range_gauges
+from netdra.controller.addresses.range_gauges import RangeGauges
 from netdra.model.pod_network import RangeUsage
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netdra.controller.reminders import REPEAT_SECONDS, Reminders
+from netdra.controller.addresses.reminders import REPEAT_SECONDS, Reminders
 
 EVENT_SECONDS = 3600.0
 """How long the API server keeps an event by default (--event-ttl)."""

@@ -11,7 +11,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netdra.controller.slice_writing import SliceWriter
+from netdra.controller.services.slice_writing import SliceWriter
 from netdra.kube.errors import Status, StatusCause, StatusDetails, UnavailableError, api_error
 from netdra.kube.resources import KubernetesObject, Resource
 from netdra.model.service import Endpoint, EndpointSlice

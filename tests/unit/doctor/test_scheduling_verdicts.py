@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from netdra.cluster.objects import PlacedPod
 from netdra.doctor.diagnosis import Unseen
-from netdra.doctor.scheduling_verdicts import PendingPod, SchedulingFacts, verdicts
+from netdra.doctor.scheduling_verdicts import SchedulingFacts, verdicts
 from netdra.model.claim import DeviceClass, ResourceClaimTemplate, ResourceClaimTemplateSpec
 from netdra.model.meta import ObjectMeta
 from netdra.model.names import IMPLICIT_RESOURCE
@@ -93,7 +94,7 @@ def test_a_pod_whose_limit_is_above_the_pooled_devices_is_pending_for_ever(resou
             "metadata": {"name": "p", "namespace": "apps"},
             "spec": {"containers": [{"name": "main", "resources": {"limits": {resource: "2", "cpu": "500m"}}}]},
         },
-        PendingPod,
+        PlacedPod,
     )
     (found,) = verdicts(SchedulingFacts(slices=rails(1, 1, lanes=True), classes=(VF,), pods=(waiting,)))
     assert found.seen == (
@@ -118,7 +119,7 @@ def test_the_claims_of_a_pending_pod_are_searched_together() -> None:
         classes=(VF,),
         templates=tuple(template(f"t{rail}", asked) for rail, asked in enumerate(of_each(8))),
         claims=tuple(claim(f"c{rail}", asked, namespace="apps") for rail, asked in enumerate(of_each(8))),
-        pods=(msgspec.convert({"metadata": {"name": "p", "namespace": "apps"}, "spec": spec}, PendingPod),),
+        pods=(msgspec.convert({"metadata": {"name": "p", "namespace": "apps"}, "spec": spec}, PlacedPod),),
     )
     (found,) = verdicts(facts)
     assert found.seen.startswith('Pod "apps/p": if a request cannot be allocated on node n1')

@@ -128,9 +128,9 @@ def ruled(value: Any) -> None:
     if isinstance(document, NetworkTopology):
         list(bonds.one_mac(document))
         list(runnable.check_topology(document, [], frozenset(), frozenset()))
-        worker.answer(msgspec.json.encode(worker.TopologyTask(document, ())))
+        worker.answer(msgspec.json.encode(worker.TopologyTask(document, World())))
     if isinstance(document, DeviceExposurePolicy):
-        worker.answer(msgspec.json.encode(worker.PolicyTask(document)))
+        worker.answer(msgspec.json.encode(worker.PolicyTask(document, World())))
 
 
 @pytest.mark.parametrize("kind", sorted(SOUND))

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from netdra.cluster.objects import ClusterEvent, ClusterState, PlacedPod, PlacementNode, TaintRule
 from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.names import NEXT_STEP
 from netdra.model.neutron_port import NeutronPort
@@ -17,7 +18,6 @@ from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import ResourceSlice
 from netdra.model.rollout import NetworkTopologyUsage
 from netdra.model.topology import NetworkTopology
-from netdra.story.objects import ClusterEvent, ClusterState, PlacedPod, PlacementNode, TaintRule
 from netdra.topology.classes import device_classes
 from testbed import yaml
 

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from netdra.chain.report import AttachError, FailedAttachReport, StepFailure, UndoReport, attach_error
+from netdra.cluster.objects import ClusterEvent
 from netdra.kube.events import Occurrence
 from netdra.model.errors import NetdraError, PermanentError, sentence, without_hint
 from netdra.model.names import NEXT_STEP
@@ -18,7 +19,6 @@ from netdra.node.nri.hooks import Sandbox
 from netdra.node.sandboxes.events import PodEvents, message_of
 from netdra.node.sandboxes.status import ClaimDevices, device_statuses, failed, unprepared
 from netdra.ops import logs
-from netdra.story.objects import ClusterEvent
 from netdra.story.pods import pod_story
 from netdra.story.statement import Statement
 from tests.unit.story.making import NODES, TOPOLOGY, claim, cluster, pod, report, slices

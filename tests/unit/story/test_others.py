@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from netdra.cluster.objects import ClusterState
 from netdra.story.claims import claim_story
 from netdra.story.devices import device_story
-from netdra.story.objects import ClusterState
 from netdra.story.statement import Story
 from netdra.story.topologies import topology_story
 from netdra.story.usage import ClassUse, DeviceUse, UseCount, class_uses, device_uses, node_uses, pf_uses

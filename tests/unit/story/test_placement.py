@@ -6,9 +6,9 @@ import msgspec
 import pytest
 import yaml
 
+from netdra.cluster.objects import PlacedPod
 from netdra.networks import shares
 from netdra.story.nodes import exclusions
-from netdra.story.objects import PlacedPod
 from netdra.story.pods import pod_story
 from netdra.story.statement import Statement
 from netdra.story.usage import class_uses, device_uses, node_uses

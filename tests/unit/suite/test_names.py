@@ -43,15 +43,22 @@ def public_classes(source: str) -> list[str]:
 
 
 def participles(source: str) -> Iterator[str]:
-    """Functions and methods that return nothing and are named by a participle, or by an event as `pod_changed` is.
+    """Functions and methods that act and are named by a participle, or by an event as `pod_changed` is.
 
     `on_change` names a handler of an event.
     """
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            returns = node.returns
-            if isinstance(returns, ast.Constant) and returns.value is None and is_participle(node.name):
-                yield node.name
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and acts(node) and is_participle(node.name):
+            yield node.name
+
+
+def acts(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a function does something: it returns nothing, or waits. A context is named by its state."""
+    if any(ast.unparse(entry).endswith("asynccontextmanager") for entry in function.decorator_list):
+        return False
+    returns = function.returns
+    is_command = isinstance(returns, ast.Constant) and returns.value is None
+    return is_command or isinstance(function, ast.AsyncFunctionDef)
 
 
 def is_participle(name: str) -> bool:
@@ -59,7 +66,7 @@ def is_participle(name: str) -> bool:
     first, *others = name.strip("_").split("_")
     if name in PROTOCOLS or first == "on":
         return False
-    is_event = bool(others) and others[-1] in {"changed", "gone", "moved"} and first != "note"
+    is_event = bool(others) and others[-1] in {"changed", "gone", "moved"} and first not in {"note", "wait"}
     return is_event or (first not in _VERBS and _PARTICIPLE.fullmatch(first) is not None)
 
 
@@ -104,6 +111,10 @@ def test_a_command_is_named_by_a_verb() -> None:
         ("def check_shared(self) -> None: ...", []),
         ("def _on_pod_changed(self) -> None: ...", []),
         ("def connection_made(self) -> None: ...", []),
+        ("async def _attached(self) -> int: ...", ["_attached"]),
+        ("async def _attach(self) -> int: ...", []),
+        ("async def wait_gone(self) -> int: ...", []),
+        ("@asynccontextmanager\n    async def serving(self) -> int: ...", []),
     ],
 )
 def test_a_participle_is_recognized(definition: str, seen: list[str]) -> None:

@@ -61,7 +61,7 @@ def prepared(entries: list[PodAddress], refused: set[str]) -> list[str]:
             api.put("podaddresses", msgspec.to_builtins(entry))
         node = NodeAddresses(api, "node-1")
         try:
-            (made,) = await node.addressed([PLAN], {}, 5.0, refused)
+            (made,) = await node.wait_assigned([PLAN], {}, 5.0, refused)
         finally:
             await node.aclose()
         return [each["address"] for each in made.steps[0].config["ipam"]["addresses"]]
@@ -99,7 +99,7 @@ def test_a_step_without_a_network_is_rejected_at_once() -> None:
     async def story() -> None:
         without = msgspec.structs.replace(PLAN.steps[0], pod_network="")
         node = NodeAddresses(MemoryApi(), "node-1")
-        await node.addressed([msgspec.structs.replace(PLAN, steps=(without,))], {}, 5.0)
+        await node.wait_assigned([msgspec.structs.replace(PLAN, steps=(without,))], {}, 5.0)
 
     with pytest.raises(InvalidInputError, match="ipam of type network requires network"):
         virtual_time.run(story())

@@ -58,7 +58,7 @@ def taken(spec: dict[str, Any], status: dict[str, Any] | None, **metadata: Any) 
     async def story() -> PlannedPort:
         api = MemoryApi()
         api.put("neutronports", value)
-        (port,) = (await ports.bound(api, NODE, [PLAN], 5.0)).values()
+        (port,) = (await ports.wait_bound(api, NODE, [PLAN], 5.0)).values()
         return port
 
     return virtual_time.run(story())

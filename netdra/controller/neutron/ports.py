@@ -1,6 +1,6 @@
 """Keeps the ports of claims' VFs in Neutron: made, bound, reported, and deleted with their claims (decision D50).
 
-Run by `netdra.controller.daemon` while this process leads and knows a cloud. `netdra.controller.neutron_ports` works
+Run by `netdra.controller.daemon` while this process leads and knows a cloud. `netdra.controller.neutron.desired` works
 out the desired state, `netdra.neutron.client` talks to Neutron. A NeutronPort is written before its port is asked for,
 and deleted after its port, so a death of this process leaves no unknown port. A port that is left because an object's
 finalizer was removed is found among the cluster's ports.
@@ -22,11 +22,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from netdra.controller import metrics, neutron_ports, neutron_slots
-from netdra.controller.neutron_inspection import ClusterView, Inspection
-from netdra.controller.neutron_networks import PortNetworks
-from netdra.controller.neutron_ownership import Ownership
-from netdra.controller.neutron_ports import AllocatedNode
+from netdra.controller import metrics
+from netdra.controller.children import ClaimChildren
+from netdra.controller.neutron import desired, slots
+from netdra.controller.neutron.desired import AllocatedNode
+from netdra.controller.neutron.inspection import ClusterView, Inspection
+from netdra.controller.neutron.networks import PortNetworks
+from netdra.controller.neutron.ownership import Ownership
 from netdra.controller.state import State
 from netdra.controller.writing import MANAGER, finalize_port, notices
 from netdra.kube.client import Client, Selection
@@ -34,15 +36,13 @@ from netdra.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
 from netdra.kube.events import ObjectReference, Recorder
 from netdra.kube.queue import AGAIN, WorkQueue
 from netdra.kube.reflector import Reflector
-from netdra.kube.resources import NAMESPACES, NEUTRON_PORTS, NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
+from netdra.kube.resources import NAMESPACES, NEUTRON_PORTS, NODES, RESOURCE_SLICES
 from netdra.kube.store import Change, Store, key_of
 from netdra.model import documents, names
-from netdra.model.claim import ClaimUse, ResourceClaim
+from netdra.model.claim import ResourceClaim
 from netdra.model.errors import NetdraError
 from netdra.model.neutron_port import FINALIZER, HOST_ANNOTATION, ChosenVF, NeutronPort, NeutronPortStatus
 from netdra.model.resource import API_VERSION, ResourceSlice
-from netdra.model.topology import NetworkTopology
-from netdra.model.watched_claim import WatchedClaim
 from netdra.neutron.answers import NeutronNetwork, Port, PortRequest, VfSettings
 from netdra.neutron.cached import RequestBudget
 from netdra.neutron.client import Neutron
@@ -66,7 +66,6 @@ from netdra.neutron.marks import Mark
 from netdra.neutron.physnets import PhysnetDefault
 from netdra.neutron.session import AT_ONCE, Session
 from netdra.neutron.tenancy import NOTHING, AllowedIds
-from netdra.topology.users import topologies_of
 
 log = logging.getLogger(__name__)
 
@@ -155,7 +154,6 @@ class NeutronPorts:
         self._ownership = Ownership(client, self._neutron, namespace, self._cluster_uid)
         self._networks = PortNetworks(self._neutron, settings.physnets)
         self._ports: Store[NeutronPort] = Store()
-        self._by_claim: dict[str, set[str]] = {}
         self._last_chosen: dict[str, dict[str, ChosenVF]] = {}
         self._cluster = ""
         # Names of NeutronPorts that this process made and has not asked Neutron for, and by claim of those that ended.
@@ -175,6 +173,7 @@ class NeutronPorts:
             ),
         )
         self.claims: WorkQueue[str] = WorkQueue("neutron-claims", self._claim, workers=AT_ONCE)
+        self._children = ClaimChildren(client, state, lambda topology: topology.asks_neutron, self.claims.add)
         self.ports: WorkQueue[str] = WorkQueue(
             "neutron-ports", self._port, workers=AT_ONCE, first=FIRST_SECONDS, most=MOST_SECONDS
         )
@@ -186,15 +185,11 @@ class NeutronPorts:
             async with self._neutron, asyncio.TaskGroup() as tasks:
                 following.callback(metrics.NEUTRON_PORTS.clear)
                 following.enter_context(self._ports.following(self._on_port_change))
-                following.enter_context(state.claims.following(self._on_claim_change))
-                following.enter_context(state.topologies.following(self._on_topology_change))
+                self._children.follow(following)
                 tasks.create_task(Reflector(self._client, NEUTRON_PORTS, self._ports, vital=False).run())
                 for store in (self._ports, state.claims, state.topologies):
                     await store.wait_synced()
-                for key in {
-                    *self._by_claim,
-                    *(key for key, claim in state.claims.objects.items() if self._asks(claim)),
-                }:
+                for key in {*self._children, *(key for key, _ in self._children.asking())}:
                     self.claims.add(key)
                 tasks.create_task(self.claims.run())
                 tasks.create_task(self.ports.run())
@@ -202,33 +197,16 @@ class NeutronPorts:
                 tasks.create_task(self._run_looks())
                 tasks.create_task(self._ownership.keep(lambda: bool(self._ports.objects)))
 
-    def _asks(self, claim: ClaimUse | None) -> bool:
-        topologies = topologies_of(claim) if claim is not None else ()
-        present = map(self._state.topologies.objects.get, topologies)
-        return any(topology is not None and topology.asks_neutron for topology in present)
-
-    def _on_claim_change(self, change: Change[WatchedClaim]) -> None:
-        before, after = change.old, change.new
-        if before is not None and after is not None and _allotted(before) == _allotted(after):
-            return
-        if change.key in self._by_claim or self._asks(after):
-            self.claims.add(change.key)
-
-    def _on_topology_change(self, change: Change[NetworkTopology]) -> None:
-        if change.new is not None and change.new.asks_neutron:
-            for key in self._state.users(change.key):
-                self.claims.add(key)
-
     def _on_port_change(self, change: Change[NeutronPort]) -> None:
         before, after = change.old, change.new
         for port, way in ((before, -1), (after, 1)):
             if port is not None:
-                metrics.NEUTRON_PORTS.labels(neutron_ports.reason_of(port)).inc(way)
+                metrics.NEUTRON_PORTS.labels(desired.reason_of(port)).inc(way)
         if after is None:
             assert before is not None
             self._on_port_end(change.key, before)
             return
-        self._by_claim.setdefault(_claim_of(after), set()).add(change.key)
+        self._children.add(_claim_of(after), change.key)
         if before is None or before.metadata.deletion_timestamp != after.metadata.deletion_timestamp:
             self.ports.add(change.key)
         elif before.chosen_vf != after.chosen_vf:
@@ -239,9 +217,7 @@ class NeutronPorts:
         claim = _claim_of(port)
         self._unasked.discard(port.name)
         self._ended.setdefault(claim, set()).add(port.name)
-        self._by_claim[claim].discard(key)
-        if not self._by_claim[claim]:
-            del self._by_claim[claim]
+        self._children.remove(claim, key)
         if port.chosen_vf is not None:
             self._last_chosen.setdefault(claim, {})[port.name] = port.chosen_vf
         self.claims.add(claim)  # a user may have deleted the NeutronPort of a claim that still has its VF
@@ -259,13 +235,13 @@ class NeutronPorts:
             NetdraError: the claim does not fit its topology, or a NeutronPort cannot be written just now.
         """
         with self._in_hand():
-            claim = await self._read(key)
-            wanted = await self._wanted(claim) if claim is not None else {}
-            present = [self._ports.objects[port] for port in self._by_claim.get(key, ())]
+            claim = await self._children.read(key)
+            wanted = await self._work_out(claim) if claim is not None else {}
+            present = [self._ports.objects[port] for port in self._children.of(key)]
             try:
                 for port in present:
                     wished = wanted.get(port.name)
-                    if claim and wished and not neutron_ports.is_outdated(port, wished, claim):
+                    if claim and wished and not desired.is_outdated(port, wished, claim):
                         continue
                     if not port.metadata.deletion_timestamp:
                         await self._client.delete(NEUTRON_PORTS, port)  # its end has the claim looked at again
@@ -296,27 +272,16 @@ class NeutronPorts:
             del self._creating[port.name]
             created.set()
 
-    async def _read(self, key: str) -> ResourceClaim | None:
-        """A claim as the API server has it, None if it is gone."""
-        claim_use = self._state.claims.objects.get(key)
-        if claim_use is None or claim_use.status.allocation is None:
-            return None
-        try:
-            claim = await self._client.get(RESOURCE_CLAIMS, claim_use.metadata.name, claim_use.metadata.namespace)
-        except NotFoundError:
-            return None
-        return claim if claim.status.allocation is not None else None
-
-    async def _wanted(self, claim: ResourceClaim) -> Mapping[str, NeutronPort]:
+    async def _work_out(self, claim: ResourceClaim) -> Mapping[str, NeutronPort]:
         """The NeutronPorts that an allocated claim should have, by name."""
-        name = neutron_ports.node_of(claim)
+        name = desired.node_of(claim)
         if not name:
             return {}
         slices, host = await self._slices(name), name
         with suppress(NotFoundError):
             host = (await self._client.get(NODES, name)).metadata.annotations.get(HOST_ANNOTATION) or name
         node = AllocatedNode(name, host, slices)
-        return {port.name: port for port in neutron_ports.wanted(claim, self._state.topologies.objects, node)}
+        return {port.name: port for port in desired.wanted(claim, self._state.topologies.objects, node)}
 
     async def _slices(self, node: str) -> tuple[ResourceSlice, ...]:
         selection = Selection(field_selector=f"spec.nodeName={node},spec.driver={names.DRIVER}")
@@ -339,16 +304,16 @@ class NeutronPorts:
                 elif FINALIZER not in port.metadata.finalizers:  # netdra was uninstalled meanwhile
                     await finalize_port(self._client, port, wanted=True)
                     return AGAIN
-                elif port.pci_address and not neutron_ports.is_bound(port):
+                elif port.pci_address and not desired.is_bound(port):
                     answer, network, vf_settings = await self._ensure_validated(port)
-                    await self._write(port, neutron_ports.bound(port, answer, network, vf_settings, _now()))
+                    await self._write(port, desired.bound(port, answer, network, vf_settings, _now()))
                     self._look_at_refused_by_quota(AT_ONCE)
                     await self._label(port, answer)
             except (ConflictError, NotFoundError) as problem:
                 log.debug("NeutronPort %s changed meanwhile: %s", key, problem)
                 return AGAIN
             except (NeutronError, CloudsError) as problem:
-                await self._write(port, neutron_ports.failed(port, problem, _now()))
+                await self._write(port, desired.failed(port, problem, _now()))
                 if isinstance(problem, UnreachableError | UnauthorizedError):
                     raise
                 self.ports.add(key, AGENT_SECONDS if isinstance(problem, NoAgentError) else AGAIN_SECONDS)
@@ -357,9 +322,7 @@ class NeutronPorts:
 
     def _look_at_refused_by_quota(self, count: int) -> None:
         """Inspect some ports again that the quota refused: a created or deleted one shows that the quota has room."""
-        refused = (
-            key for key, port in self._ports.objects.items() if neutron_ports.reason_of(port) == QuotaError.reason
-        )
+        refused = (key for key, port in self._ports.objects.items() if desired.reason_of(port) == QuotaError.reason)
         for key in islice(refused, count):
             self.ports.add(key)
 
@@ -394,8 +357,8 @@ class NeutronPorts:
             chosen, subnet = await self._networks.choose(port, self._ports.objects.values())
         wanted = await self._request(port, chosen.id if chosen is not None else "", subnet)
         if port.chosen_vf is not None:
-            neutron_ports.check_choice(port, await self._slices(spec.node_name))
-        has_one = await neutron_slots.check(neutron, port, wanted.mark, self._ports.objects.values())
+            desired.check_choice(port, await self._slices(spec.node_name))
+        has_one = await slots.check(neutron, port, wanted.mark, self._ports.objects.values())
         if spec.port:
             return await neutron.adopt(wanted, spec.port, lambda host, pci_slot: self._has(spec.port, host, pci_slot))
         if creating := self._creating.get(port.name):
@@ -419,7 +382,7 @@ class NeutronPorts:
             addresses=spec.fixed_ips,
             security_groups=spec.security_groups,
             qos_policy=spec.qos_policy,
-            label=neutron_ports.label(
+            label=desired.label(
                 port, self._state.claims.objects.get(_claim_of(port)), self._settings.cluster_name or cluster
             ),
         )
@@ -488,7 +451,7 @@ class NeutronPorts:
         yield ObjectReference(
             api_version=API_VERSION, kind="ResourceClaim", name=claim.name, namespace=namespace, uid=claim.uid
         )
-        pod = neutron_ports.pod_of(self._state.claims.objects.get(_claim_of(port)))
+        pod = desired.pod_of(self._state.claims.objects.get(_claim_of(port)))
         if pod is not None:
             yield ObjectReference(api_version="v1", kind="Pod", name=pod.name, namespace=namespace, uid=pod.uid)
 
@@ -527,10 +490,6 @@ class NeutronPorts:
 
 def _claim_of(port: NeutronPort) -> str:
     return key_of(port.metadata.namespace, port.spec.claim.name)
-
-
-def _allotted(claim: ClaimUse) -> tuple[Any, ...]:
-    return claim.metadata.uid, claim.metadata.deletion_timestamp, claim.status.allocation
 
 
 def _now() -> datetime:

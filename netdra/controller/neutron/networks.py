@@ -1,7 +1,7 @@
 """Which network a NeutronPort is in: looked up by id, name or physical network, and compared with the present ports.
 
-Used by `netdra.controller.neutron`. A name that leads to another network than before is a problem, which a new port and
-the bound ones report; the new port is not made.
+Used by `netdra.controller.neutron.ports`. A name that leads to another network than before is a problem, which a new
+port and the bound ones report; the new port is not made.
 """
 
 from __future__ import annotations

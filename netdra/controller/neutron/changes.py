@@ -1,13 +1,13 @@
 """The changes in Neutron under a VF: the differences between a bound port and the settings of its VF. Pure.
 
-Used by `netdra.controller.neutron_inspection`.
+Used by `netdra.controller.neutron.inspection`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from netdra.controller import neutron_ports
+from netdra.controller.neutron import desired
 from netdra.model.neutron_port import NeutronPort, PortSettings
 from netdra.neutron.answers import Port, VfSettings
 
@@ -37,7 +37,7 @@ def difference(port: NeutronPort, now: Port, vf_settings: VfSettings | None = No
         ("port security", _on(is_on=given.spoofchk), _on(is_on=now.port_security_enabled)),
     ]
     if vf_settings is not None:
-        rows += _described(given, neutron_ports.port_settings(vf_settings), is_bound=bool(now.host))
+        rows += _described(given, desired.port_settings(vf_settings), is_bound=bool(now.host))
     return "; ".join(f"{what} {then} changed to {this or 'none'}" for what, then, this in rows if then != this)
 
 

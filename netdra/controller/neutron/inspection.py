@@ -1,7 +1,8 @@
 """Inspects a cluster's ports in Neutron: finds orphans, and changes from outside netdra.
 
-Run by `netdra.controller.neutron`. `look_through` reads every port, `look_for_changes` compares revision numbers and
-reads the ports alone whose number, network or QoS policy is another one. Both write the statuses of bound NeutronPorts.
+Run by `netdra.controller.neutron.ports`. `look_through` reads every port, `look_for_changes` compares revision numbers
+and reads the ports alone whose number, network or QoS policy is another one. Both write the statuses of bound
+NeutronPorts.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from netdra.controller import metrics, neutron_changes, neutron_ports
-from netdra.controller.neutron_networks import Lookups, PortNetworks
+from netdra.controller import metrics
+from netdra.controller.neutron import changes, desired
+from netdra.controller.neutron.networks import Lookups, PortNetworks
 from netdra.kube.errors import ConflictError, NotFoundError
 from netdra.kube.store import key_of
 from netdra.model.errors import NetdraError
@@ -184,12 +186,12 @@ class Inspection:
                     vf_settings = await self._neutron.describe(answer, network)
                 except (NoNetworkError, OtherProjectError, UnknownProjectError) as problem:
                     elsewhere = str(problem)
-            what = neutron_changes.difference(port, answer, vf_settings)
-            status = neutron_ports.changed(port, what, now, elsewhere, vf_settings)
+            what = changes.difference(port, answer, vf_settings)
+            status = desired.changed(port, what, now, elsewhere, vf_settings)
         except LostError as problem:
-            status = neutron_ports.failed(port, problem, now)
+            status = desired.failed(port, problem, now)
         except OtherProjectError as problem:
-            status = neutron_ports.changed(port, "", now, str(problem))
+            status = desired.changed(port, "", now, str(problem))
         if self._cluster.ports().get(key_of(port.metadata.namespace, port.name)) is not port:
             return  # its node has chosen another VF meanwhile
         with suppress(ConflictError, NotFoundError):
@@ -209,15 +211,11 @@ def _changed(before: Revisions, now: Revisions) -> set[str]:
 
 
 def _is_compared(port: NeutronPort) -> bool:
-    return neutron_ports.is_bound(port) and not port.metadata.deletion_timestamp
+    return desired.is_bound(port) and not port.metadata.deletion_timestamp
 
 
 def _is_orphan(port: Port, neutron_port: NeutronPort | None, claims: set[str]) -> bool:
     """Whether no object of the cluster has a port: its claim is gone, or its NeutronPort has another port."""
     if neutron_port is None:
         return port.device_id not in claims
-    return (
-        neutron_ports.is_bound(neutron_port)
-        and neutron_port.status is not None
-        and neutron_port.status.port_id != port.id
-    )
+    return desired.is_bound(neutron_port) and neutron_port.status is not None and neutron_port.status.port_id != port.id

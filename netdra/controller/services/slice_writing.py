@@ -1,7 +1,7 @@
 """Writes the EndpointSlices of a Service, each by itself: where the API server refuses one, the others follow the pods.
 
-Called by `netdra.controller.endpoints`; `netdra.services.slices` works out the writes and their order. An endpoint of a
-pod that is gone leaves its slice in any case: its address may be another tenant's by now.
+Called by `netdra.controller.services.endpoints`; `netdra.services.slices` works out the writes and their order. An
+endpoint of a pod that is gone leaves its slice in any case: its address may be another tenant's by now.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The objects of a cluster that stories are made of, as far as they are read. Read by `netdra.cli.why_objects`."""
+"""The objects of a cluster that stories are made of, as far as they are read. Read by `netdra.cluster.reading`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from netdra.model import quantity
 from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.cni_plugin import CNIPlugin
 from netdra.model.core import BareObject, ExtendedClaim, NodeTaint, PodClaim
+from netdra.model.custom_device import CustomDevice
 from netdra.model.names import BANDWIDTH, DRIVER, NEXT_STEP, network_of
 from netdra.model.neutron_port import NeutronPort
 from netdra.model.node_network import NodeNetwork
@@ -21,8 +22,10 @@ from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import Device, DeviceTaint, ResourceSlice, Wire, newest
 from netdra.model.rollout import DeviceExposurePolicyRollout, NetworkTopologyUsage
 from netdra.model.scheduler_version import NEWEST_SCHEDULER, SchedulerVersion
+from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.model.workload import Workload, WorkloadContainer, WorkloadPodSpec
+from netdra.review.world import World, world_of
 from netdra.rules.workloads import Objects, known_objects
 from netdra.slices.allocator import claim_key
 
@@ -322,6 +325,8 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     topologies: Sequence[NetworkTopology] = ()
     usages: Sequence[NetworkTopologyUsage] = ()
     policies: Sequence[DeviceExposurePolicy] = ()
+    schemas: Sequence[CNIPluginSchema] = ()
+    custom_devices: Sequence[CustomDevice] = ()
     rollouts: Sequence[DeviceExposurePolicyRollout] = ()
     plugins: Sequence[CNIPlugin] = ()
     ports: Sequence[NeutronPort] = ()
@@ -399,6 +404,11 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         # During an update, or after an eviction, a node has two; the one that is Ready, or has not ended, counts.
         ordered = sorted(self.drivers, key=lambda pod: (pod.is_ready, not pod.has_ended))
         return {pod.spec.node_name: pod for pod in ordered}
+
+    @cached_property
+    def world(self) -> World:
+        """The objects by which a topology is reviewed; the webhook compares it with others."""
+        return world_of([*self.policies, *self.schemas, *self.custom_devices, *self.networks])
 
     @cached_property
     def known(self) -> Objects:

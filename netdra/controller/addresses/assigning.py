@@ -1,8 +1,8 @@
 """Assigns the addresses of one claim: all of them or none.
 
-Called by `netdra.controller.addresses`, which decides when. An address that the claim's owner has is handed over, with
-the settings that its network has now; others are chosen by `netdra.networks.ledger`, and assigned by creating a
-PodAddress.
+Called by `netdra.controller.addresses.pod_addresses`, which decides when. An address that the claim's owner has is
+handed over, with the settings that its network has now; others are chosen by `netdra.networks.ledger`, and assigned by
+creating a PodAddress.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from netdra.controller import assignments, conflicts, metrics
-from netdra.controller.ledgers import NetworkLedgers
-from netdra.controller.neutron_ports import node_of
-from netdra.controller.releases import AddressReleases, now
+from netdra.controller import metrics
+from netdra.controller.addresses import assignments, conflicts
+from netdra.controller.addresses.ledgers import NetworkLedgers
+from netdra.controller.addresses.releases import AddressReleases, now
+from netdra.controller.neutron.desired import node_of
 from netdra.kube.client import Client
 from netdra.kube.errors import AlreadyExistsError, NotFoundError, RefusedError
 from netdra.kube.events import Recorder
@@ -100,7 +101,7 @@ class AddressAssigner:
             if problems:
                 await self._undo(key, choices, created)
                 return problems
-            if problems := await self._protected(key, choices, created):
+            if problems := await self._protect_networks(key, choices, created):
                 return problems
             if await self._write(key, claim, choices, created):
                 return {}
@@ -108,7 +109,7 @@ class AddressAssigner:
         text = "other controllers assign all addresses that are chosen"
         return {entry.network: AddressError(f'PodNetwork "{entry.network}": {text}') for entry in wanted}
 
-    async def _protected(
+    async def _protect_networks(
         self, key: str, choices: Sequence[_Choice], created: Iterable[PodAddress]
     ) -> dict[str, AddressError]:
         """Have the networks of new addresses protected; returns which of them are being deleted.

@@ -1,9 +1,9 @@
 """Assigns addresses of PodNetworks to claims, and releases them with the claims (decisions D68, D74).
 
 Run by `netdra.controller.daemon` while this process leads. `netdra.rules.pod_addresses` works out the desired
-addresses, `netdra.controller.assigning` assigns those of a claim, `netdra.controller.releases` releases them. A claim
-is read from the API server only if its copy in memory shows that something may have to be written
-(`netdra.controller.prospects`). Claims without addresses come before those that have theirs.
+addresses, `netdra.controller.addresses.assigning` assigns those of a claim, `netdra.controller.addresses.releases`
+releases them. A claim is read from the API server only if its copy in memory shows that something may have to be
+written (`netdra.controller.addresses.prospects`). Claims without addresses come before those that have theirs.
 
 An address is assigned when its PodAddress is created: the API server refuses a second object of the name, so nothing is
 lost or assigned twice when this process dies, or another one works at the same time.
@@ -16,16 +16,17 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 
-from netdra.controller import assignments, conflicts
-from netdra.controller.assigning import AddressAssigner, claim_of
-from netdra.controller.ledgers import NetworkLedgers
-from netdra.controller.network_finalizers import NetworkFinalizers
-from netdra.controller.network_shares import NetworkShares
-from netdra.controller.neutron_ports import node_of
-from netdra.controller.prospects import NodeLabels, Prospects, needs_labels
-from netdra.controller.range_gauges import RangeGauges
-from netdra.controller.releases import HELD_SECONDS, AddressReleases, now
-from netdra.controller.reminders import Reminders
+from netdra.controller.addresses import assignments, conflicts
+from netdra.controller.addresses.assigning import AddressAssigner, claim_of
+from netdra.controller.addresses.finalizers import NetworkFinalizers
+from netdra.controller.addresses.ledgers import NetworkLedgers
+from netdra.controller.addresses.prospects import NodeLabels, Prospects, needs_labels
+from netdra.controller.addresses.range_gauges import RangeGauges
+from netdra.controller.addresses.releases import HELD_SECONDS, AddressReleases, now
+from netdra.controller.addresses.reminders import Reminders
+from netdra.controller.addresses.shares import NetworkShares
+from netdra.controller.children import ClaimChildren, allotment
+from netdra.controller.neutron.desired import node_of
 from netdra.controller.state import State
 from netdra.controller.writing import claim_references, write_status
 from netdra.kube.client import Client
@@ -33,14 +34,13 @@ from netdra.kube.errors import ConflictError, NotFoundError
 from netdra.kube.events import Occurrence, Recorder
 from netdra.kube.queue import AGAIN, WorkQueue
 from netdra.kube.reflector import Reflector
-from netdra.kube.resources import POD_NETWORKS, RESOURCE_CLAIMS, WATCHED_ADDRESSES
+from netdra.kube.resources import POD_NETWORKS, WATCHED_ADDRESSES
 from netdra.kube.store import Change, Store
-from netdra.model.claim import ClaimUse, ResourceClaim
+from netdra.model.claim import ResourceClaim
 from netdra.model.errors import InvalidInputError
 from netdra.model.node_network import AddressReport, NodeNetworkReport
 from netdra.model.pod_address import PodAddress, WatchedPodAddress
 from netdra.model.pod_network import PodNetwork
-from netdra.model.topology import NetworkTopology
 from netdra.model.watched_claim import WatchedClaim
 from netdra.networks.errors import (
     AddressError,
@@ -51,7 +51,7 @@ from netdra.networks.errors import (
 from netdra.networks.waiting import WaitingClaims, limit_queue
 from netdra.rules import pod_addresses
 from netdra.rules.pod_addresses import WantedAddresses
-from netdra.topology.users import pod_owner, topologies_of
+from netdra.topology.users import pod_owner
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +85,6 @@ class PodAddresses:
         self._networks: Store[PodNetwork] = Store()
         self._addresses: Store[WatchedPodAddress] = Store()
         self._of_network: dict[str, dict[str, PodAddress]] = {}
-        self._by_claim: dict[str, set[str]] = {}
         self._blocked: dict[str, dict[str, None]] = {}
         self._waiting = WaitingClaims()
         self._gauges = RangeGauges()
@@ -105,6 +104,15 @@ class PodAddresses:
         self._prospects = Prospects(self._assigner, self._ledgers, self._releases, self._waiting)
         self._labels, self._reminders = NodeLabels(client), Reminders()
         self.claims: WorkQueue[str] = WorkQueue("addresses", self._claim, workers=WORKERS)
+        self._children = ClaimChildren(
+            client,
+            state,
+            lambda topology: topology.asks_addresses,
+            self.claims.add,
+            recheck=self._look_at,
+            allotment=_allotted,
+            is_awaited=self._assigner.is_unsure,
+        )
         self.withheld: WorkQueue[str] = WorkQueue("withheld-addresses", self._stop_withholding)
         self.statuses: WorkQueue[str] = WorkQueue("pod-networks", self._status)
         self.shares = NetworkShares(client, recorder, state, self._networks, self._ledgers.known, in_hand)
@@ -132,11 +140,10 @@ class PodAddresses:
                     await store.wait_synced()  # without the nodes, an address that a pod has could be assigned again
                 for name in self._networks.objects:
                     self._ledgers.hold(name)  # it is known by now which addresses cannot be read
-                following.enter_context(state.claims.following(self._on_claim_change))
-                following.enter_context(state.topologies.following(self._on_topology_change))
+                self._children.follow(following)
                 for key in self._without_addresses():
                     self.claims.add(key)
-                for key in self._by_claim:
+                for key in self._children:
                     self.claims.add_last(key)
                 tasks.create_task(self.claims.run())
                 tasks.create_task(self._releases.kept.run())
@@ -147,34 +154,15 @@ class PodAddresses:
 
     def _without_addresses(self) -> list[str]:
         """The claims that ask for addresses and have none, the oldest first."""
-        claims = ((key, claim) for key, claim in self._state.claims.objects.items() if key not in self._by_claim)
-        asking = ((claim.metadata.creation_timestamp or "", key) for key, claim in claims if self._asks(claim))
-        return [key for _, key in sorted(asking)]
+        asking = ((claim.metadata.creation_timestamp or "", key) for key, claim in self._children.asking())
+        return [key for _, key in sorted(asking) if key not in self._children]
 
     def _look_at(self, key: str) -> None:
         """Queue a claim that did not change itself: at once, or after all others if it has addresses."""
-        if key in self._by_claim:
+        if key in self._children:
             self.claims.add_last(key)
         else:
             self.claims.add(key)
-
-    def _asks(self, claim: ClaimUse | None) -> bool:
-        topologies = topologies_of(claim) if claim is not None else ()
-        present = map(self._state.topologies.objects.get, topologies)
-        return any(topology is not None and topology.asks_addresses for topology in present)
-
-    def _on_claim_change(self, change: Change[WatchedClaim]) -> None:
-        before, after = change.old, change.new
-        if before is not None and after is not None and _allotted(before) == _allotted(after):
-            return
-        if change.key in self._by_claim or self._assigner.is_unsure(change.key) or self._asks(after):
-            self.claims.add(change.key)
-
-    def _on_topology_change(self, change: Change[NetworkTopology]) -> None:
-        before, after = change.old, change.new
-        if after is not None and after.asks_addresses and (before is None or before.spec != after.spec):
-            for key in self._state.users(change.key):
-                self._look_at(key)
 
     def _on_network_change(self, change: Change[PodNetwork]) -> None:
         self._finalizers.note(change)
@@ -206,7 +194,7 @@ class PodAddresses:
         if after is not None:
             self._of_network.setdefault(network, {})[after.name] = after
             if after.spec.claim is not None:
-                self._by_claim.setdefault(claim_of(after), set()).add(after.name)
+                self._children.add(claim_of(after), after.name)
                 if claim_of(after) not in self._state.claims.objects:
                     self._look_at(claim_of(after))
         self._releases.note_address(change)
@@ -251,10 +239,7 @@ class PodAddresses:
     def _drop(self, address: PodAddress) -> None:
         del self._of_network[address.spec.network][address.name]
         if address.spec.claim is not None:
-            names = self._by_claim[claim_of(address)]
-            names.discard(address.name)
-            if not names:
-                del self._by_claim[claim_of(address)]
+            self._children.remove(claim_of(address), address.name)
 
     def _look_at_waiting(self, network: str, count: int = 0) -> None:
         """Look again at claims that wait for an address of a network, the first ones; at all if no number is given."""
@@ -310,10 +295,8 @@ class PodAddresses:
                     return await self._release(key)
                 if await self._is_unchanged(key, claim_use, claim_use.status.allocation.node):
                     return None
-                claim = await self._client.get(RESOURCE_CLAIMS, claim_use.metadata.name, claim_use.metadata.namespace)
-                if claim.status.allocation is None:
-                    return AGAIN
-                return await self._assign(key, claim)
+                claim = await self._children.read(key)
+                return AGAIN if claim is None else await self._assign(key, claim)
             except (ConflictError, NotFoundError) as problem:
                 log.debug("addresses of claim %s changed meanwhile: %s", key, problem)
                 return AGAIN
@@ -342,7 +325,7 @@ class PodAddresses:
             NetdraError: the claim does not fit its topology.
         """
         wanted = pod_addresses.wanted(claim.known, self._state.topologies.objects)
-        labels = await self._labels.known(node) if node and self._needs_labels(wanted) else {}
+        labels = await self._labels.read_recent(node) if node and self._needs_labels(wanted) else {}
         self._waiting.note_pod(key, _pod_of(claim, claim.status.pod))
         problems = await self._prospects.problems(key, claim, self.of_claim(key), wanted, labels)
         if problems is None or (problems and self._reminders.is_due(key, _in_short(claim.metadata.uid, problems))):
@@ -466,7 +449,7 @@ class PodAddresses:
 
     def of_claim(self, key: str) -> list[PodAddress]:
         """The PodAddresses of a claim, `<namespace>/<name>`."""
-        return [self._addresses.objects[name] for name in sorted(self._by_claim.get(key, ()))]
+        return [self._addresses.objects[name] for name in self._children.of(key)]
 
     def _report(self, key: str, claim: ResourceClaim, problems: Mapping[str, AddressError]) -> None:
         """Report the reasons for missing addresses at the claim and its pod, unless that was done not long ago."""
@@ -498,9 +481,8 @@ def _in_short(uid: str, problems: Mapping[str, AddressError]) -> tuple[str, froz
     )
 
 
-def _allotted(claim: WatchedClaim) -> tuple[object, ...]:
-    metadata, status = claim.metadata, claim.status
-    return metadata.uid, metadata.deletion_timestamp, status.allocation, conflicts.reported(claim)
+def _allotted(claim: WatchedClaim) -> object:
+    return allotment(claim), conflicts.reported(claim)
 
 
 def _pod_of(claim: ResourceClaim | WatchedClaim, user: str) -> str:

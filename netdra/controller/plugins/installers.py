@@ -1,7 +1,7 @@
 """How a CNIPlugin is carried out: the DaemonSet that installs or removes it, its schema, and its status. Pure.
 
-Called by `netdra.controller.plugins`. A DaemonSet's pods run netdra's own image with the vendor's as an image volume,
-so that a vendor's image needs no shell and only its plugin is run (decision D46).
+Called by `netdra.controller.plugins.cluster_plugins`. A DaemonSet's pods run netdra's own image with the vendor's as an
+image volume, so that a vendor's image needs no shell and only its plugin is run (decision D46).
 """
 
 from __future__ import annotations

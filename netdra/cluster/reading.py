@@ -1,7 +1,6 @@
-"""The objects of a cluster that a story is made of, read only, with the user's kubeconfig and rights.
+"""Reads the objects that a story is made of, with the user's kubeconfig and rights.
 
-Called by `why`, `get`, `top` and `console`. A kind that the user has no right to read is left out, and the story states
-so.
+A kind that the user has no right to read is left out, and the story states so.
 """
 
 from __future__ import annotations
@@ -15,20 +14,19 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from netdra.cluster import wanted
+from netdra.cluster.objects import ClusterEvent, ClusterState, PlacedPod, PlacementNode, TaintRule
 from netdra.kube import resources
 from netdra.kube.client import Client, Selection
 from netdra.kube.errors import ApiError
 from netdra.kube.features import scheduler_version
 from netdra.kube.resources import KubernetesObject, Resource
-from netdra.kube.watch import watch
 from netdra.model.claim import ResourceClaim
 from netdra.model.core import BareObject
-from netdra.model.errors import UNREADABLE, NetdraError, sentence
+from netdra.model.errors import NetdraError, sentence
 from netdra.model.meta import LabelSelector, time_text
 from netdra.model.pod_address import PodAddress
 from netdra.model.resource import Wire
-from netdra.story import networks
-from netdra.story.objects import ClusterEvent, ClusterState, PlacedPod, PlacementNode, TaintRule
 
 T = TypeVar("T", bound=KubernetesObject)
 
@@ -39,9 +37,6 @@ TAINT_RULES = Resource("resource.k8s.io/v1", "devicetaintrules", TaintRule)
 DRIVER_LABELS = "app.kubernetes.io/part-of=netdra,app.kubernetes.io/component=node"
 _ALL = Selection()
 _HINT = 'request a ClusterRoleBinding to the ClusterRole "netdra-reader"'
-AT_MOST_SECONDS = 30
-"""After this time a watched story is read again, whether a watched object changed or not."""
-AT_LEAST_SECONDS = 1.0
 _WIDE = (
     ("claims", resources.RESOURCE_CLAIMS),
     ("templates", resources.CLAIM_TEMPLATES),
@@ -50,6 +45,8 @@ _WIDE = (
     ("topologies", resources.TOPOLOGIES),
     ("usages", resources.TOPOLOGY_USAGES),
     ("policies", resources.POLICIES),
+    ("schemas", resources.SCHEMAS),
+    ("custom_devices", resources.CUSTOM_DEVICES),
     ("taint_rules", TAINT_RULES),
     ("networks", resources.POD_NETWORKS),
 )
@@ -142,7 +139,7 @@ async def read(client: Client, scope: Scope) -> ClusterState:
         reader.list(resources.RESOURCE_SLICES, of_node),
         reader.reports(node),
         reader.drivers(),
-        reader.list(resources.NEUTRON_PORTS, Selection(namespace=scope.namespace)) if scope.has_pods else _nothing(),
+        reader.list(resources.NEUTRON_PORTS, Selection(namespace=scope.namespace)) if scope.has_pods else _no_ports(),
         reader.events(scope),
         *lists,
     )
@@ -206,7 +203,8 @@ def _claims_of(cluster: ClusterState, scope: Scope) -> Iterable[ResourceClaim]:
     return [claim for name in names if (claim := cluster.claim(scope.namespace, name)) is not None]
 
 
-def _is_of(scope: Scope, address: PodAddress) -> bool:
+def is_of(scope: Scope, address: PodAddress) -> bool:
+    """Whether a PodAddress is part of a story."""
     spec = address.spec
     if scope.network:
         return spec.network == scope.network
@@ -217,7 +215,7 @@ def _is_of_pod_or_claim(event: ClusterEvent) -> bool:
     return event.involved_object.kind in ("Pod", "ResourceClaim")
 
 
-async def _nothing() -> Sequence[Any]:
+async def _no_ports() -> Sequence[Any]:
     return ()
 
 
@@ -285,19 +283,19 @@ class ObjectReader:
         """The PodAddresses of the story's namespace, of its pod's node if that is known, or of its network."""
         if not (scope.has_pods or scope.network):
             return ()
-        return await self.list(resources.POD_ADDRESSES, of_node, keep=partial(_is_of, scope))
+        return await self.list(resources.POD_ADDRESSES, of_node, keep=partial(is_of, scope))
 
     async def with_causes(self, cluster: ClusterState, scope: Scope) -> ClusterState:
         """The objects, with the addresses and events that show why claims of the story lack addresses."""
-        found = {claim.metadata.uid: networks.lacking(cluster, claim) for claim in _claims_of(cluster, scope)}
-        claims = [claim for claim in cluster.claims if found.get(claim.metadata.uid)][: networks.MAX_WAITING]
-        wanted = {name for names in found.values() for name in names}
-        if not wanted:
+        found = {claim.metadata.uid: wanted.lacking(cluster, claim) for claim in _claims_of(cluster, scope)}
+        claims = [claim for claim in cluster.claims if found.get(claim.metadata.uid)][: wanted.MAX_WAITING]
+        lacked = {name for names in found.values() for name in names}
+        if not lacked:
             return cluster
         addresses = cluster.addresses
         if not scope.network:
             addresses = await self.list(
-                resources.POD_ADDRESSES, keep=lambda entry: entry.spec.network in wanted or _is_of(scope, entry)
+                resources.POD_ADDRESSES, keep=lambda entry: entry.spec.network in lacked or is_of(scope, entry)
             )
         known = scope.claim or scope.every
         events = await asyncio.gather(*(self._events_of(claim) for claim in claims if not known))
@@ -329,92 +327,3 @@ class ObjectReader:
 
 def _refusal(resource: Resource[Any], where: str) -> str:
     return sentence(f"the cluster does not allow you to list {resource.plural}{where}", _HINT)
-
-
-class WatchedKind(NamedTuple):
-    """A kind that a story is watched by.
-
-    Attributes:
-        resource: the kind.
-        selection: the objects that are watched.
-        concerns: whether an object, as the API server sends it, may be part of the story.
-        version: the version to watch from.
-    """
-
-    resource: Resource[Any]
-    selection: Selection
-    concerns: Callable[[msgspec.Raw], bool] = lambda _: True
-    version: str = ""
-
-
-async def versions(client: Client, scope: Scope) -> Sequence[WatchedKind]:
-    """The kinds that a story is watched by, from now on; those without a right are left out."""
-    return await begin_watch(client, _watched(scope))
-
-
-async def begin_watch(client: Client, kinds: Iterable[WatchedKind]) -> Sequence[WatchedKind]:
-    """Kinds with the version of now; those without a right are left out."""
-    found: list[WatchedKind] = []
-    for watched in kinds:
-        with suppress(ApiError):
-            page = await client.page(watched.resource, watched.selection, limit=1)
-            found.append(watched._replace(version=page.metadata.resource_version))
-    return found
-
-
-def _watched(scope: Scope) -> Iterable[WatchedKind]:
-    inside = Selection(namespace=scope.namespace)
-    of_node = Selection(field_selector=f"spec.nodeName={scope.node}" if scope.node else "")
-    yield WatchedKind(resources.RESOURCE_SLICES, of_node)
-    yield WatchedKind(resources.TOPOLOGIES, _ALL)
-    yield WatchedKind(resources.RESOURCE_CLAIMS, inside)
-    if scope.namespace:
-        yield WatchedKind(PODS, inside)
-        yield WatchedKind(resources.NEUTRON_PORTS, inside)
-    if scope.namespace or scope.network:
-        yield WatchedKind(resources.POD_ADDRESSES, _ALL, partial(_concerns, scope))
-    if scope.network:
-        yield WatchedKind(resources.POD_NETWORKS, Selection(field_selector=f"metadata.name={scope.network}"))
-    if scope.pod:
-        yield WatchedKind(EVENTS, Selection(scope.namespace, f"involvedObject.name={scope.pod}"))
-
-
-def _concerns(scope: Scope, address: msgspec.Raw) -> bool:
-    """Whether a PodAddress may be part of a story: all addresses of the cluster are sent. One that is not read is."""
-    try:
-        return _is_of(scope, msgspec.json.decode(address, type=PodAddress))
-    except UNREADABLE:
-        return True
-
-
-async def wait_change(client: Client, since: Sequence[WatchedKind]) -> None:
-    """Wait until a watched object changes, or for `AT_MOST_SECONDS`; for `AT_LEAST_SECONDS` in any case.
-
-    Raises:
-        ApiError: the API server does not answer.
-    """
-    tasks = [asyncio.ensure_future(_first(client, watched)) for watched in since]
-    try:
-        await asyncio.sleep(AT_LEAST_SECONDS)
-        if tasks:
-            await asyncio.wait(tasks, timeout=AT_MOST_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-        else:
-            await asyncio.sleep(AT_MOST_SECONDS)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _first(client: Client, watched: WatchedKind) -> None:
-    """Wait for the first change of a kind that concerns the story; without the right to watch it, just wait."""
-    kind, selection, concerns, version = watched
-    idle = AT_MOST_SECONDS + 10.0
-    try:
-        async with watch(client, kind, selection, version, seconds=AT_MOST_SECONDS, idle_seconds=idle) as events:
-            async for event in events:
-                if event.type != "BOOKMARK" and concerns(event.object):
-                    return
-    except ApiError as problem:
-        if problem.status.code == HTTPStatus.FORBIDDEN:
-            await asyncio.sleep(AT_MOST_SECONDS)

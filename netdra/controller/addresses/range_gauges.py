@@ -1,7 +1,7 @@
 """How full the ranges of PodNetworks are, as metrics show it while this process leads.
 
-Set by `netdra.controller.addresses` whenever it has counted a network. The number of series is bounded: networks beyond
-the first `MOST_RANGES` ranges are counted together, as network "other".
+Set by `netdra.controller.addresses.pod_addresses` whenever it has counted a network. The number of series is bounded:
+networks beyond the first `MOST_RANGES` ranges are counted together, as network "other".
 """
 
 from __future__ import annotations

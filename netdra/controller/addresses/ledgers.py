@@ -1,6 +1,7 @@
 """The ledgers of all PodNetworks, each made when it is first needed.
 
-Kept by `netdra.controller.addresses`, used by `netdra.controller.assigning` and `netdra.controller.network_shares`.
+Kept by `netdra.controller.addresses.pod_addresses`, used by `netdra.controller.addresses.assigning` and
+`netdra.controller.addresses.shares`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Releases addresses of PodNetworks: marks that they have no claim, and deletes them once no pod has them any more.
 
-Run by `netdra.controller.addresses`. An address without a claim is in quarantine at first, or is kept for its owner's
-next claim. It names the node of its former pod until that node has reported that the pod no longer has it (decision
-D74); `netdra.networks.departures` decides by the report.
+Run by `netdra.controller.addresses.pod_addresses`. An address without a claim is in quarantine at first, or is kept for
+its owner's next claim. It names the node of its former pod until that node has reported that the pod no longer has it
+(decision D74); `netdra.networks.departures` decides by the report.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
 
-from netdra.controller import assignments, metrics
+from netdra.controller import metrics
+from netdra.controller.addresses import assignments
 from netdra.controller.state import State
 from netdra.kube.client import Client
 from netdra.kube.errors import ConflictError, NotFoundError

@@ -1,7 +1,8 @@
 """Addresses that other machines have, as nodes report them. Pure.
 
-Called by `netdra.controller.addresses`. A node reports an address only if its PodNetwork has `onDuplicate: Reassign`:
-it has refused the pod then. The PodAddress stays for a time without a claim, so it is not assigned.
+Called by `netdra.controller.addresses.pod_addresses`. A node reports an address only if its PodNetwork has
+`onDuplicate: Reassign`: it has refused the pod then. The PodAddress stays for a time without a claim, so it is not
+assigned.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Writes EndpointSlices for Services of PodNetworks, so that names resolve to the pods' addresses there (D72, D75).
 
-Run by `netdra.controller.daemon` while this process leads, if it is switched on. `netdra.controller.service_pods`
-watches the pods, `netdra.controller.addresses` knows their addresses, `netdra.services` works out the slices.
+Run by `netdra.controller.daemon` while this process leads, if it is switched on. `netdra.controller.services.pods`
+watches the pods, `netdra.controller.addresses.pod_addresses` knows their addresses, `netdra.services` works out the
+slices.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 
-from netdra.controller.addresses import PodAddresses
-from netdra.controller.service_pods import PodSelection, ServicePods
-from netdra.controller.slice_writing import SliceWriter
+from netdra.controller.addresses.pod_addresses import PodAddresses
+from netdra.controller.services.pods import PodSelection, ServicePods
+from netdra.controller.services.slice_writing import SliceWriter
 from netdra.kube.client import Client, Selection
 from netdra.kube.errors import ApiError
 from netdra.kube.events import ObjectReference, Occurrence, Recorder
@@ -119,7 +120,7 @@ class ServiceEndpoints:
             NetdraError: a slice cannot be written just now.
         """
         with self._in_hand():
-            done = await self._writer.write(key, self._wanted(key))
+            done = await self._writer.write(key, self._plan_writes(key))
             self._report_refusals(key, done.refused)
             if done.refused:
                 self.queue.add(key, REFUSED_SECONDS)  # and not as a failure: others do not wait longer for this one
@@ -128,14 +129,14 @@ class ServiceEndpoints:
             await self._compare(key)
         return AGAIN if done.changed else None
 
-    def _wanted(self, key: str) -> slices.SliceWrites:
+    def _plan_writes(self, key: str) -> slices.SliceWrites:
         """The writes that a Service needs now; none while its pods are not known."""
         present = tuple(self._slices.objects[name] for name in sorted(self._of_service.get(key, ())))
         service = self._services.objects.get(key)
         problem = fault(service) if service is not None else None
         if service is None or problem is not None:
             if service is not None and problem is not None:
-                self._report(service, problem.reason, problem.finding.text)
+                self._report(service, problem.rule, problem.text)
             self._writer.forget(key)
             return slices.deletes(present)
         pods = self._pods.of(key)

@@ -1,7 +1,7 @@
 """Keeps PodNetworks from being deleted while claims have addresses of them (decision D76).
 
-Used by `netdra.controller.addresses`. A network has the finalizer from before its first address is assigned until the
-last one is released, so a network without users is deleted at once, with or without a controller.
+Used by `netdra.controller.addresses.pod_addresses`. A network has the finalizer from before its first address is
+assigned until the last one is released, so a network without users is deleted at once, with or without a controller.
 """
 
 from __future__ import annotations

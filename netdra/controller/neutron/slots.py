@@ -1,14 +1,14 @@
 """Whether a VF may have a port: Neutron binds several ports to one VF without a word.
 
-Used by `netdra.controller.neutron`. Ports of the cluster are judged by its NeutronPorts, all others by the ports that
-Neutron has on the host. These are known for a while; a port that would refuse the VF is searched for again.
+Used by `netdra.controller.neutron.ports`. Ports of the cluster are judged by its NeutronPorts, all others by the ports
+that Neutron has on the host. These are known for a while; a port that would refuse the VF is searched for again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from netdra.controller import neutron_ports
+from netdra.controller.neutron import desired
 from netdra.model.neutron_port import NeutronPort
 from netdra.neutron.answers import Port
 from netdra.neutron.client import Neutron
@@ -59,7 +59,7 @@ def _others(port: NeutronPort, mark: Mark, there: Sequence[Port], every: Collect
 def _keeps_it(own: NeutronPort, port: NeutronPort) -> bool:
     """Whether another NeutronPort of a VF has its port, and keeps it."""
     is_other = own.name != port.name and not (port.spec.port and own.spec.port == port.spec.port)
-    return is_other and neutron_ports.is_bound(own) and not own.metadata.deletion_timestamp
+    return is_other and desired.is_bound(own) and not own.metadata.deletion_timestamp
 
 
 def _taken(port: NeutronPort, other: str, device: str, owner: str) -> SlotTakenError:

@@ -1,7 +1,7 @@
 """Carries CNIPlugins out: a DaemonSet for each, its schema, its status, and its end.
 
 Run by `netdra.controller.daemon` while this process leads, beside the controller, whose copies of topologies and
-schemas it reads. `netdra.controller.installers` works out the desired state.
+schemas it reads. `netdra.controller.plugins.installers` works out the desired state.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from contextlib import AbstractContextManager, ExitStack
 from datetime import UTC, datetime
 from typing import Any
 
-from netdra.controller import installers
-from netdra.controller.installers import (
+from netdra.controller.plugins import installers
+from netdra.controller.plugins.installers import (
     PLUGIN_LABEL,
     DaemonSet,
     InstallerPod,

@@ -1,7 +1,7 @@
 """Whether a claim's addresses may have to change, by the copies in memory: most claims need not be read.
 
-Used by `netdra.controller.addresses` before it reads a claim from the API server. A watch may be behind, so these
-copies never decide on a write: that is decided by the claim as it is stored.
+Used by `netdra.controller.addresses.pod_addresses` before it reads a claim from the API server. A watch may be behind,
+so these copies never decide on a write: that is decided by the claim as it is stored.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from netdra.controller import conflicts
-from netdra.controller.assigning import AddressAssigner
-from netdra.controller.ledgers import NetworkLedgers
-from netdra.controller.releases import AddressReleases
+from netdra.controller.addresses import conflicts
+from netdra.controller.addresses.assigning import AddressAssigner
+from netdra.controller.addresses.ledgers import NetworkLedgers
+from netdra.controller.addresses.releases import AddressReleases
 from netdra.kube.client import Client
 from netdra.kube.resources import NODE_NAMES
 from netdra.model.pod_address import Family, PodAddress
@@ -42,7 +42,7 @@ class NodeLabels:
         self._known[node] = time.monotonic(), labels
         return labels
 
-    async def known(self, node: str) -> Mapping[str, str]:
+    async def read_recent(self, node: str) -> Mapping[str, str]:
         """The labels of a node as they were within `LABELS_SECONDS`."""
         since, labels = self._known.get(node, (0.0, {}))
         return labels if node in self._known and time.monotonic() < since + LABELS_SECONDS else await self.read(node)

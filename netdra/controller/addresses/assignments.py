@@ -1,7 +1,7 @@
 """The contents of PodAddresses, and of a PodNetwork's status. Pure.
 
-`netdra.rules.pod_addresses` has the addresses that a claim should have. `netdra.controller.addresses` chooses them by
-`netdra.networks.ledger`, and writes the objects.
+`netdra.rules.pod_addresses` has the addresses that a claim should have. `netdra.controller.addresses.pod_addresses`
+chooses them by `netdra.networks.ledger`, and writes the objects.
 """
 
 from __future__ import annotations

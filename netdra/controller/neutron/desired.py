@@ -1,6 +1,6 @@
 """The NeutronPorts that a claim should have, and their statuses. Pure.
 
-`netdra.controller.neutron` compares them with the present objects, asks Neutron, and writes the differences.
+`netdra.controller.neutron.ports` compares them with the present objects, asks Neutron, and writes the differences.
 """
 
 from __future__ import annotations

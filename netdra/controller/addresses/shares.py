@@ -1,8 +1,8 @@
 """Publishes the free addresses of PodNetworks as devices that claims share (decision D71).
 
-Run by `netdra.controller.addresses`, whose ledgers have the free addresses. For each PodNetwork there is a DeviceClass,
-and a ResourceSlice for each group of nodes that its ranges are for; both are owned by the PodNetwork. A slice is
-written only if its capacity is too high, or much too low.
+Run by `netdra.controller.addresses.pod_addresses`, whose ledgers have the free addresses. For each PodNetwork there is
+a DeviceClass, and a ResourceSlice for each group of nodes that its ranges are for; both are owned by the PodNetwork. A
+slice is written only if its capacity is too high, or much too low.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from netdra.controller import metrics
-from netdra.controller.reminders import Reminders
+from netdra.controller.addresses.reminders import Reminders
 from netdra.controller.state import State
 from netdra.controller.writing import claim_references
 from netdra.kube.client import Client, Selection

@@ -1,6 +1,6 @@
 """When the reason for which a claim waits is reported again: if it is another one, and before its event expires. Pure.
 
-Used by `netdra.controller.addresses` and `netdra.controller.network_shares`.
+Used by `netdra.controller.addresses.pod_addresses` and `netdra.controller.addresses.shares`.
 """
 
 from __future__ import annotations

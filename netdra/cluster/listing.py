@@ -1,4 +1,4 @@
-"""The objects of the console's lists, pages and search, read only. Called by `netdra.cli.console_source`.
+"""Reads the objects of lists, in all namespaces or in some. Called by the console and its examination.
 
 A list of devices is read page by page, and keeps the devices that match its filter: a cluster may have 100,000.
 """
@@ -6,25 +6,31 @@ A list of devices is read page by page, and keeps the devices that match its fil
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec.structs import replace
 
-from netdra.cli.why_objects import PODS, TAINT_RULES, ObjectReader
-from netdra.console.rows import DeviceLine, DeviceLines
+from netdra.cluster.devices import (
+    DeviceHolder,
+    DeviceHolders,
+    DeviceLine,
+    DeviceLines,
+    hidden_lines,
+    note_holder,
+    slice_lines,
+)
+from netdra.cluster.objects import ClusterState
+from netdra.cluster.reading import PODS, TAINT_RULES, ObjectReader
 from netdra.kube import resources
 from netdra.kube.client import Client, Selection
 from netdra.kube.resources import Resource
-from netdra.model.claim import ResourceClaim
 from netdra.model.meta import time_text
 from netdra.model.names import DRIVER, network_of
 from netdra.model.node_network import NodeNetwork, NodeNetworkStatus
 from netdra.model.pod_address import PodAddress
-from netdra.model.resource import Device, ResourceSlice
-from netdra.slices.allocator import claim_key
-from netdra.story.objects import ClusterState, TaintRule
+from netdra.model.resource import ResourceSlice
 
 MAX_LINES = 2000
 """Devices of a list that are kept in memory."""
@@ -69,7 +75,7 @@ class ListReader:
             [await self.reader.list(resource, Selection(namespace=place, **selection), keep=keep) for place in places]
         )
 
-    async def listed(self, kind: str) -> ClusterState:
+    async def read_list(self, kind: str) -> ClusterState:
         """The objects of a list of one of `KINDS`.
 
         Raises:
@@ -89,7 +95,7 @@ class ListReader:
         Raises:
             ApiError: the API server does not answer.
         """
-        found, reports = await self.listed("policies"), list[NodeNetwork]()
+        found, reports = await self.read_list("policies"), list[NodeNetwork]()
 
         def take(report: NodeNetwork) -> None:
             status = report.status
@@ -157,30 +163,6 @@ class ListReader:
         return held
 
 
-class DeviceHolder(NamedTuple):
-    """A claim that has a device, its pods, and the addresses of the device in them."""
-
-    claim: str
-    pods: tuple[str, ...]
-    addresses: tuple[str, ...]
-
-
-DeviceHolders = Mapping[tuple[str, str], Sequence[DeviceHolder]]
-
-
-def note_holder(held: dict[tuple[str, str], list[DeviceHolder]], claim: ResourceClaim) -> None:
-    """Note the devices of netdra that a claim has, by pool and name."""
-    allocation = claim.status.allocation
-    for result in allocation.devices.results if allocation is not None else ():
-        if result.is_attachable and not result.admin_access:
-            held.setdefault((result.pool, result.device), []).append(_holder(claim, result.pool, result.device))
-
-
-def slice_lines(one: ResourceSlice, holders: DeviceHolders, rules: Sequence[TaintRule]) -> Iterator[DeviceLine]:
-    """The devices of a slice."""
-    return (_line(one, device, holders, rules) for device in one.spec.devices)
-
-
 class _Kept:
     """The first devices that match."""
 
@@ -196,47 +178,3 @@ class _Kept:
                 self.lines.append(line)
             else:
                 self.left += 1
-
-
-def _holder(claim: ResourceClaim, pool: str, device: str) -> DeviceHolder:
-    statuses = (status for status in claim.status.devices if (status.pool, status.device) == (pool, device))
-    networks = [status.network_data for status in statuses if status.network_data is not None]
-    pods = tuple(entry.name for entry in claim.status.reserved_for if entry.resource == "pods")
-    return DeviceHolder(claim_key(claim), pods, tuple(address for network in networks for address in network.ips))
-
-
-def _line(
-    one: ResourceSlice,
-    device: Device,
-    holders: DeviceHolders,
-    rules: Sequence[TaintRule],
-) -> DeviceLine:
-    def fact(name: str) -> str:
-        found = device.attributes.get(f"{DRIVER}/{name}") or device.attributes.get(name)
-        return str(found.value) if found is not None else ""
-
-    held = holders.get((one.spec.pool.name, device.name), ())
-    place = (DRIVER, one.spec.pool.name, device.name)
-    taints = (*device.blocking_taints, *(rule.spec.taint for rule in rules if rule.applies_to(*place)))
-    return DeviceLine(
-        node=one.spec.node_name or "",
-        name=device.name,
-        type=fact("type"),
-        pf=fact("pfName") or fact("ifName"),
-        state="allocated" if held else "tainted" if taints else "free",
-        claims=tuple(holder.claim for holder in held),
-        pods=tuple(pod for holder in held for pod in holder.pods),
-        addresses=tuple(address for holder in held for address in holder.addresses),
-        reason=f"{taints[0].key}:{taints[0].effect}" if taints else "",
-        keys=tuple(filter(None, (fact("mac"), fact("pciAddress"), fact("ifName"), fact("altName")))),
-    )
-
-
-def hidden_lines(report: NodeNetwork) -> Iterator[DeviceLine]:
-    """The interfaces of a node that are not published."""
-    for group in report.status.interfaces if report.status is not None else ():
-        for name in () if group.devices or group.pools_vfs else group.names:
-            facts, _ = group.facts(name)
-            keys = (facts.get(f"{DRIVER}/mac"), facts.get(f"{DRIVER}/pciAddress"))
-            found = tuple(str(key) for key in keys if key)
-            yield DeviceLine(report.name, name, group.type, state="hidden", reason=group.reason, keys=found)

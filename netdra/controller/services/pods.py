@@ -1,7 +1,7 @@
 """Watches the pods of a cluster that can have addresses of PodNetworks, while a Service needs them (decision D75).
 
-Used by `netdra.controller.endpoints`. One watch serves all Services, however many a tenant creates. The API server
-cannot select pods by their addresses, so it sends all that run, and those without claims are dropped on reading.
+Used by `netdra.controller.services.endpoints`. One watch serves all Services, however many a tenant creates. The API
+server cannot select pods by their addresses, so it sends all that run, and those without claims are dropped on reading.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""CNIPlugins: the DaemonSets that install them on nodes, and their statuses."""

@@ -1,0 +1,1 @@
+"""Services on PodNetworks: their pods, and the EndpointSlices that follow."""
