@@ -9,14 +9,18 @@ import argparse
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from release import changelog, folder, signatures
+from release import advisories, ages, changelog, folder, home, insights, signatures
 from release.version import MODULE, ROOT, VersionError, chart_version, checkout_of, is_release, tree_version, version
 
 OUTPUT = ROOT / "build" / "release"
-PROBLEMS = (changelog.ChangelogError, folder.ReleaseError, signatures.SignatureError, VersionError)
+PROBLEMS = (
+    *(advisories.AdvisoryError, changelog.ChangelogError, folder.ReleaseError, home.HomeError),
+    *(signatures.SignatureError, VersionError),
+)
 
 
 def main() -> int:
@@ -30,6 +34,11 @@ def main() -> int:
     verify.add_argument("folder", type=Path)
     verify.add_argument("--signers", type=Path, default=folder.SIGNERS, help="file of allowed signers, ssh-keygen(1)")
     commands.add_parser("date", help="date the unreleased section of the changelog, for the version of the sources")
+    commands.add_parser("home", help="print who makes releases, and what release/home.toml lacks")
+    commands.add_parser("insights", help=f"write {insights.FILE}")
+    known = commands.add_parser("advisories", help="find known vulnerabilities of the dependencies, offline")
+    known.add_argument("database", type=Path, help="a folder or a zip of advisories in OSV's format")
+    known.add_argument("--lock", type=Path, default=ROOT / ages.LOCK, help="the pinned versions")
     begin = commands.add_parser("begin", help="write the next version into the sources and charts, after a release")
     begin.add_argument("number", help="0.3.0")
     arguments = parser.parse_args()
@@ -41,21 +50,70 @@ def main() -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    if arguments.command == "version":
-        print(version())
-    elif arguments.command == "build":
-        build(arguments.key)
-    elif arguments.command == "verify":
-        files = signatures.verify(arguments.folder, arguments.signers)
-        print(f"{arguments.folder}: {files} files are those that {signatures.SIGNER} signed")
-    elif arguments.command == "date":
-        path = ROOT / "CHANGELOG.md"
-        number = tree_version().partition(".dev")[0]
-        text = changelog.dated(path.read_text(encoding="utf-8"), number, f"{datetime.now(UTC):%Y-%m-%d}")
-        path.write_text(text, encoding="utf-8")
-    else:
-        begin(arguments.number)
+    commands: dict[str, Callable[[argparse.Namespace], int]] = {
+        "version": _version,
+        "build": _build,
+        "verify": _verify,
+        "date": _date,
+        "home": _home,
+        "insights": _insights,
+        "advisories": _advisories,
+        "begin": _begin,
+    }
+    return commands[arguments.command](arguments)
+
+
+def _version(_arguments: argparse.Namespace) -> int:
+    print(version())
     return 0
+
+
+def _build(arguments: argparse.Namespace) -> int:
+    build(arguments.key)
+    return 0
+
+
+def _begin(arguments: argparse.Namespace) -> int:
+    begin(arguments.number)
+    return 0
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    files = signatures.verify(arguments.folder, arguments.signers)
+    print(f"{arguments.folder}: {files} files are those that {signatures.SIGNER} signed")
+    return 0
+
+
+def _date(_arguments: argparse.Namespace) -> int:
+    path = ROOT / "CHANGELOG.md"
+    number = tree_version().partition(".dev")[0]
+    text = changelog.dated(path.read_text(encoding="utf-8"), number, f"{datetime.now(UTC):%Y-%m-%d}")
+    path.write_text(text, encoding="utf-8")
+    return 0
+
+
+def _home(_arguments: argparse.Namespace) -> int:
+    found = home.read()
+    for person in found.maintainers:
+        print(f"{person.name} <{person.email}>")
+    print(found.signers(), end="")
+    if found.missing:
+        print(f"{home.FILE} lacks: {', '.join(found.missing)}", file=sys.stderr)
+    return 1 if found.missing else 0
+
+
+def _insights(_arguments: argparse.Namespace) -> int:
+    (ROOT / insights.FILE).write_text(insights.insights(home.read()), encoding="utf-8")
+    return 0
+
+
+def _advisories(arguments: argparse.Namespace) -> int:
+    locked = ages.pinned(arguments.lock.read_text(encoding="utf-8"))
+    result = advisories.check(arguments.database, locked)
+    for finding in result.findings:
+        print(finding)
+    print(f"{len(locked)} packages, {result.read} advisories: {len(result.findings)} findings", file=sys.stderr)
+    return 1 if result.findings else 0
 
 
 def build(key: Path | None) -> None:
