@@ -116,9 +116,9 @@ image: ## Build the container image on a base of this machine's packages, and pr
 	@$(PYTHON) -m testbed system
 	@$(PYTHON) -m image
 
-release: $(DEV) ## Build a release into build/release: packages, images, charts, SBOM, checksums, provenance; KEY signs it (root, apt)
+release: $(DEV) site ## Build a release into build/release: packages, images, charts, manifests, SBOM, site, checksums, provenance; KEY=FILE signs it, or LOCAL=1 for yourself (root, apt)
 	@$(PYTHON) -m testbed system
-	@$(BIN)/python -m release build $(if $(KEY),--key='$(KEY)')
+	@$(BIN)/python -m release build --site=build/site $(if $(KEY),--key='$(KEY)') $(if $(LOCAL),--local)
 
 crds: $(RUNTIME) ## Write the chart's CustomResourceDefinitions from the types
 	@$(BIN)/python -m netdra crds --output-dir charts/netdra/files/crds

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from sphinx.errors import ExtensionError
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from release import home  # noqa: E402
 from release.version import tree_version  # noqa: E402 (the path is needed first)
 
 project = "netdra"
@@ -34,7 +34,7 @@ templates_path: list[str] = []
 # Blocks of several languages in one fence, and netdra's own output, have no lexer.
 suppress_warnings = ["misc.highlighting_failure"]
 
-_SOURCE = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Source"]
+_HOME = home.read()
 _SECTION = re.compile(r"^## (.+)$", re.MULTILINE)
 _PAGE = re.compile(r"\]\(([\w/-]+)\.md\)")
 _OUTSIDE = re.compile(r"\]\(\.\./((?!\.\.)[^)#]*)([^)]*)\)")
@@ -56,7 +56,7 @@ def navigation(text: str) -> str:
 def with_source_links(text: str, name: str) -> str:
     """A page whose links to files beside this folder lead to the project's sources."""
     pattern = _OUTSIDE_OF_DECISIONS if name.startswith("decisions/") else _OUTSIDE
-    return pattern.sub(rf"]({_SOURCE}/\1\2)", text)
+    return pattern.sub(rf"]({_HOME.source}/\1\2)", text)
 
 
 def _read(_app: Any, name: str, source: list[str]) -> None:

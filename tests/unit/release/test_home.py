@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,8 @@ maintainers = [{name = "Ada", email = "ada@example.org"}, {name = "Bob", email =
 former = []
 keys = ["ssh-ed25519 AAAA ada", {key = "ssh-ed25519 BBBB", until = "2026-12-31"}]
 """
+EMPTY = re.sub(r"= (\[.*\]|\".*\")", lambda found: f"= {found[1][0]}{found[1][-1]}", FILLED)
+"""The same file with no value filled in."""
 
 
 def filled(folder: Path, text: str = FILLED) -> Home:
