@@ -187,7 +187,7 @@ def build(key: Path | None, site: Path | None = None, *, local: bool = False) ->
 
 
 def _key_of(built: str, key: Path | None, *, local: bool) -> Path | None:
-    """The key that signs a build: the named one, or with `local` that of this checkout, which is made the first time."""
+    """The key that signs a build: the named one, or with `local` that of this checkout, made the first time."""
     if key is None and local:
         if not LOCAL_KEY.exists():
             signatures.make_key(LOCAL_KEY, "local", "")
