@@ -36,7 +36,7 @@ class Person(NamedTuple):
 
 
 class Key(NamedTuple):
-    """A public key of ssh-keygen, and its last day as `YYYY-MM-DD`, "" if it has none."""
+    """A public key of ssh-keygen, and its last day as `YYYY-MM-DD`, "" without an end."""
 
     key: str
     until: str

@@ -19,6 +19,8 @@ from release.version import ROOT, chart_version, image_tag, tree_version
 RENDERED = Path("tests/cluster/install/golden.yaml")
 IMAGE = "localhost/netdra"
 _HOOK = "helm.sh/hook"
+_OF_HOOKS = frozenset({"netdra-own-trials", "netdra-uninstall"})
+"""Admission policies that only restrict the accounts of hooks."""
 _KEPT = ("helm.sh/resource-policy", "kustomize.toolkit.fluxcd.io/prune", "argocd.argoproj.io/sync-options")
 _HEAD = """\
 # netdra {version} with the default values, for kubectl and kustomize: docs/installing.md.
@@ -45,12 +47,16 @@ def install(definitions: str, version: str, digest: str, root: Path = ROOT) -> s
         (f"app.kubernetes.io/version: {tree}", f'app.kubernetes.io/version: "{image_tag(version)}"'),
     ):
         text = text.replace(old, new)
-    rendered = [each for each in yaml.safe_load_all(text) if _HOOK not in each["metadata"].get("annotations", {})]
+    rendered = [each for each in yaml.safe_load_all(text) if not _is_of_hooks(each["metadata"])]
     kept = next(each for each in rendered if each["kind"] == "Deployment")["metadata"]
     labels = {name: value for name, value in kept["labels"].items() if name != "app.kubernetes.io/component"}
     defined = [_labelled(each, labels) for each in yaml.safe_load_all(definitions)]
     objects = [_namespace(labels), *defined, *rendered]
     return _HEAD.format(version=version, image=IMAGE) + yaml.safe_dump_all(objects, sort_keys=False, width=120)
+
+
+def _is_of_hooks(metadata: Mapping[str, Any]) -> bool:
+    return _HOOK in metadata.get("annotations", {}) or metadata["name"] in _OF_HOOKS
 
 
 def _namespace(labels: Mapping[str, str]) -> dict[str, Any]:

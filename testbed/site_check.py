@@ -1,8 +1,8 @@
 """Reads a built site as a person does, in Chromium, in `make test-site`.
 
-`python -m testbed.site_check SITE [PICTURES]`: each page is opened at the width of a desk and of a phone.
-A code block, a table or a page that is wider than its place, a request to anything but the site's files, and a task that a
-search does not find are findings.
+`python -m testbed.site_check SITE [PICTURES]`: each page is opened at the width of a desk and of a phone. A code block,
+a table or a page that is wider than its place, a request to anything but the site's files, and a task that a search
+does not find are findings.
 """
 
 from __future__ import annotations
