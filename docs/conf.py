@@ -17,10 +17,10 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from release import home  # noqa: E402 (the path is needed first)
-from release.version import tree_version  # noqa: E402
+from release.version import version  # noqa: E402
 
 project = "netdra"
-release = tree_version()
+release = version()
 root_doc = "index"
 extensions = ["myst_parser"]
 source_suffix = {".md": "markdown"}

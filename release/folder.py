@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from release.manifests import IMAGE
 from release.version import ROOT, Checkout, chart_version, image_tag, is_release
 
 LOCKS = ("requirements.lock", "requirements-cluster.lock")
+_LINK = re.compile(r"\[(?P<text>[^\]]+)\]\((?!https?:)(?P<path>[^)#]+)(?P<anchor>[^)]*)\)")
 
 
 class ReleaseError(Exception):
@@ -123,18 +125,28 @@ def _schemas() -> str:
 
 def _notes(version: str, digest: str) -> str:
     """The release notes: the changes, and the image's name by its content."""
-    changes = _changes(version)
-    security = home.read().security
-    contact = f"Report vulnerabilities to {security}. " if security else ""
+    address = home.read()
+    changes = linked(_changes(version), address)
+    contact = f" Report vulnerabilities to {address.security}." if address.security else ""
     return f"""# netdra {version}
 
 The image of this release, for amd64 and arm64, is `{digest}`; the chart runs it by this digest. How to verify and
-install these files: docs/releases.md in the sources, and in the site's archive. {contact}
+install these files: docs/releases.md in the sources, and in the site's archive.{contact}
 
 ## Changes
 
 {changes}
 """
+
+
+def linked(text: str, address: home.Home) -> str:
+    """A text outside of the sources: links to their files lead to the project's home, or are words without one."""
+
+    def replaced(found: re.Match[str]) -> str:
+        page = address.page(found["path"])
+        return f"[{found['text']}]({page}{found['anchor']})" if page else found["text"]
+
+    return _LINK.sub(replaced, text)
 
 
 def _changes(version: str) -> str:

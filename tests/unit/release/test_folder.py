@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from netdra.model import kinds
 from release import signatures
 from release.changelog import ChangelogError, dated, section
-from release.folder import ImageFile, ReleaseError, assemble, check_sources
+from release.folder import ImageFile, ReleaseError, assemble, check_sources, linked
 from release.home import FILE, read
 from release.layouts import DIGEST_ANNOTATION, pack_chart
 from release.version import ROOT, Checkout, tree_version
@@ -425,6 +425,14 @@ def test_a_tagged_release_needs_a_dated_section_and_a_home_unless_it_is_local(tm
     check_sources("0.1.0", tmp_path, local=True)
     filled(tmp_path)
     check_sources("0.1.0", tmp_path)
+
+
+def test_links_of_the_notes_lead_to_the_home_or_are_words(unsigned: Path, tmp_path: Path) -> None:
+    text = "See [why](docs/why.md#top), [it](https://example.com)."
+    found = linked(text, filled(tmp_path / "home"))
+    assert found == "See [why](https://git.example.org/netdra/blob/main/docs/why.md#top), [it](https://example.com)."
+    assert linked(text, filled(tmp_path / "none", EMPTY)) == "See why, [it](https://example.com)."
+    assert re.findall(r"\]\((?!https://)", (unsigned / "NOTES.md").read_text()) == []
 
 
 def test_the_changelog_begins_with_the_first_release() -> None:
