@@ -98,7 +98,7 @@ def test_each_task_of_the_search_leads_to_a_page_and_its_section(site: Path) -> 
 
 
 @pytest.mark.parametrize("words", ["bond", "error", "quick start", "faq", "air-gapped", "grafana", "uninstall", "helm"])
-def test_what_people_type_is_a_word_of_a_task(words: str) -> None:
+def test_words_that_people_type_belong_to_a_task(words: str) -> None:
     assert any(words in task["words"] for task in tasks())
 
 
