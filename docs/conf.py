@@ -17,10 +17,10 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from release import home  # noqa: E402 (the path is needed first)
-from release.version import version  # noqa: E402
+from release.version import version as build_version  # noqa: E402
 
 project = "netdra"
-release = version()
+release = build_version()
 root_doc = "index"
 extensions = ["myst_parser"]
 source_suffix = {".md": "markdown"}
