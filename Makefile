@@ -16,7 +16,7 @@ PYTEST := $(BIN)/python -m pytest
 # Tests start many processes of netdra. If this is set, as in many images, each process compiles all of its imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test quick lint format test-unit test-kernel test-cluster test-pods test-oldest test-runtimes test-hardware test-machine test-times test-recorded test-upgrade promises mutants explore soak testbed bench image release crds docs site protos lock clean
+.PHONY: help demo test quick lint format test-unit test-kernel test-cluster test-pods test-oldest test-runtimes test-hardware test-machine test-site test-times test-recorded test-upgrade promises mutants explore soak testbed bench image release crds docs site protos lock clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -116,9 +116,9 @@ image: ## Build the container image on a base of this machine's packages, and pr
 	@$(PYTHON) -m testbed system
 	@$(PYTHON) -m image
 
-release: $(DEV) ## Build a release into build/release: packages, images, charts, SBOM, checksums, provenance; KEY signs it (root, apt)
+release: $(DEV) site ## Build a release into build/release: packages, images, charts, manifests, SBOM, site, checksums, provenance; KEY=FILE signs it, or LOCAL=1 for yourself (root, apt)
 	@$(PYTHON) -m testbed system
-	@$(BIN)/python -m release build $(if $(KEY),--key='$(KEY)')
+	@$(BIN)/python -m release build --site=build/site $(if $(KEY),--key='$(KEY)') $(if $(LOCAL),--local)
 
 crds: $(RUNTIME) ## Write the chart's CustomResourceDefinitions from the types
 	@$(BIN)/python -m netdra crds --output-dir charts/netdra/files/crds
@@ -130,7 +130,12 @@ docs: $(DEV) ## Write the pages that are generated from the code (docs/metrics.m
 	@$(BIN)/python -m testbed.chart_page $(dir $(wildcard charts/*/values.schema.json))
 
 site: $(SITE)/.ready ## Build the documentation as a site with search, without external requests: build/site/index.html
-	@$(SITE)/bin/sphinx-build --fail-on-warning --keep-going --quiet --builder html docs build/site
+	@$(SITE)/bin/python -m testbed.site_sources build/site-sources
+	@$(SITE)/bin/sphinx-build --fail-on-warning --keep-going --quiet --builder html --conf-dir docs --doctree-dir build/site-doctrees build/site-sources build/site
+
+test-site: $(DEV) site ## Read the site in Chromium, at 1,400 and 420 pixels: nothing cut, searches, no external request; pictures in build/site-pictures (root, apt)
+	@$(PYTHON) -m testbed system
+	@$(BIN)/python -m testbed.site_check build/site build/site-pictures
 
 $(SITE)/.ready: docs/requirements.lock
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || $(PYTHON) -m testbed system

@@ -1,14 +1,13 @@
-"""The documentation site, which `make site` builds with Sphinx: every page of this folder, in the order of README.md.
+"""The documentation site, which `make site` builds with Sphinx of the folder that `testbed.site_sources` gathers.
 
-README.md is the site's first page, and its sections are the site's navigation. Nothing is fetched when a page is read:
-theme, fonts and the search index are files of the site.
+`index` is the site's first page; the sections of docs/README.md, which is the list of all pages, are its navigation.
+Nothing is fetched when a page is read: theme, fonts and the search index are files of the site.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,12 @@ from sphinx.errors import ExtensionError
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from release.version import tree_version  # noqa: E402 (the path is needed first)
+from release import home  # noqa: E402 (the path is needed first)
+from release.version import version as build_version  # noqa: E402
 
 project = "netdra"
-release = tree_version()
-root_doc = "README"
+release = build_version()
+root_doc = "index"
 extensions = ["myst_parser"]
 source_suffix = {".md": "markdown"}
 myst_heading_anchors = 3
@@ -30,42 +30,46 @@ html_title = f"netdra {release}"
 html_copy_source = False
 html_show_sphinx = False
 html_permalinks_icon = "#"
+html_static_path = ["_static"]
+html_favicon = "_static/favicon.svg"
+html_css_files = ["site.css"]
+html_js_files = ["tasks.js", "site.js"]
 templates_path: list[str] = []
 # Blocks of several languages in one fence, and netdra's own output, have no lexer.
 suppress_warnings = ["misc.highlighting_failure"]
 
-_SOURCE = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Source"]
+_HOME = home.read()
 _SECTION = re.compile(r"^## (.+)$", re.MULTILINE)
-_PAGE = re.compile(r"\]\(([\w/-]+)\.md\)")
-_OUTSIDE = re.compile(r"\]\(\.\./((?!\.\.)[^)#]*)([^)]*)\)")
-_DECISIONS = "decisions/README"
+_PAGE = re.compile(r"\]\(([\w./-]+)\.md\)")
+_LISTED = {"decisions/README": "D*", "examples/index": "*", "examples/cookbook": "cookbook/*"}
+"""Pages that list others, which are below them in the navigation."""
 _RESOURCE = re.compile(r"""<(?:script|link(?! rel="canonical")|img|iframe)[^>]*(?:src|href)="((?:https?:)?//[^"]*)\"""")
-_OUTSIDE_OF_DECISIONS = re.compile(r"\]\(\.\./\.\./([^)#]*)([^)]*)\)")
+_NOT_FOUND = "404"
 
 
 def navigation(text: str) -> str:
-    """The site's navigation: a table of contents for each section of the first page, with the pages that it links."""
+    """The site's navigation: a table of contents for each section of the list of pages, with each page once."""
     _, *parts = _SECTION.split(text)
-    trees = []
+    trees = [_tree("All pages", ["README"])]
+    seen: set[str] = set()
     for title, body in zip(parts[::2], parts[1::2], strict=True):
-        pages = "\n".join(dict.fromkeys(_PAGE.findall(body)))
-        trees.append(f"```{{toctree}}\n:hidden:\n:caption: {title}\n\n{pages}\n```\n")
+        pages = [page for page in dict.fromkeys(_PAGE.findall(body)) if page not in seen]
+        seen.update(pages)
+        trees.append(_tree(title, pages))
     return "\n".join(trees)
 
 
-def with_source_links(text: str, name: str) -> str:
-    """A page whose links to files beside this folder lead to the project's sources."""
-    pattern = _OUTSIDE_OF_DECISIONS if name.startswith("decisions/") else _OUTSIDE
-    return pattern.sub(rf"]({_SOURCE}/\1\2)", text)
+def _tree(title: str, pages: list[str]) -> str:
+    lines = "\n".join(pages)
+    return f"```{{toctree}}\n:hidden:\n:caption: {title}\n\n{lines}\n```\n"
 
 
-def _read(_app: Any, name: str, source: list[str]) -> None:
-    text = with_source_links(source[0], name)
+def _read(app: Any, name: str, source: list[str]) -> None:
     if name == root_doc:
-        text = f"{text}\n{navigation(text)}"
-    elif name == _DECISIONS:
-        text = f"{text}\n```{{toctree}}\n:hidden:\n:glob:\n\nD*\n```\n"
-    source[0] = text
+        listed = (Path(app.srcdir) / "README.md").read_text(encoding="utf-8")
+        source[0] = f"{source[0]}\n{navigation(listed)}"
+    elif name in _LISTED:
+        source[0] = f"{source[0]}\n```{{toctree}}\n:hidden:\n:glob:\n\n{_LISTED[name]}\n```\n"
 
 
 def external_resources(page: str) -> list[str]:
@@ -73,13 +77,20 @@ def external_resources(page: str) -> list[str]:
     return _RESOURCE.findall(page)
 
 
+def _context(_app: Any, name: str, _template: str, context: dict[str, Any], _tree: Any) -> None:
+    """Link a page of docs/ to its source, and let the page for missing ones find its files, if there is a home."""
+    if _HOME.edit and (ROOT / "docs" / f"{name}.md").is_file():
+        context["theme_source_edit_link"] = _HOME.edit.replace("{path}", f"docs/{name}.md")
+    if name == _NOT_FOUND and _HOME.docs:
+        context["metatags"] = f'<base href="{_HOME.docs}/">\n{context.get("metatags", "")}'
+
+
 def _finish(app: Any, problem: Exception | None) -> None:
-    """Name the first page index.html, too, and fail if a page fetches anything."""
+    """Fail if a page fetches anything."""
     if problem is not None:
         return
-    folder = Path(app.outdir)
-    (folder / "index.html").write_bytes((folder / f"{root_doc}.html").read_bytes())
-    fetched = {str(path): found for path in folder.rglob("*.html") if (found := external_resources(path.read_text()))}
+    pages = Path(app.outdir).rglob("*.html")
+    fetched = {str(path): found for path in pages if (found := external_resources(path.read_text(encoding="utf-8")))}
     if fetched:
         raise ExtensionError(f"pages must not fetch anything: {fetched}")
 
@@ -87,4 +98,5 @@ def _finish(app: Any, problem: Exception | None) -> None:
 def setup(app: Any) -> None:
     """Prepare each page, and check the site."""
     app.connect("source-read", _read)
+    app.connect("html-page-context", _context)
     app.connect("build-finished", _finish)

@@ -37,6 +37,8 @@ INPUTS = (
     "netdra",
     "pyproject.toml",
     "release/build_hook.py",
+    "release/home.toml",
+    "release/metadata_hook.py",
     "release/version.py",
     "requirements-cluster.lock",
 )

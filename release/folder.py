@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,26 +17,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from release import provenance, signatures
+from release import home, manifests, provenance, signatures, vex
 from release.changelog import ChangelogError, section
-from release.layouts import join_images, pack_chart
+from release.layouts import RUNBOOKS, join_images, pack_chart, pack_folder
+from release.manifests import IMAGE
 from release.version import ROOT, Checkout, chart_version, image_tag, is_release
 
-IMAGE = "localhost/netdra"
-PLACEHOLDER = "netdra.example"
-"""The project's address as long as it has none."""
 LOCKS = ("requirements.lock", "requirements-cluster.lock")
-SIGNERS = ROOT / "release" / "allowed_signers"
-ADDRESSED = (
-    "pyproject.toml",
-    "SECURITY.md",
-    "release/provenance.py",
-    ".github/ISSUE_TEMPLATE/config.yml",
-    "charts/netdra/README.md",
-    "charts/netdra/values.schema.json",
-    "charts/netdra/values.yaml",
-)
-"""The files with the project's addresses."""
+_LINK = re.compile(r"\[(?P<text>[^\]]+)\]\((?!https?:)(?P<path>[^)#]+)(?P<anchor>[^)]*)\)")
 
 
 class ReleaseError(Exception):
@@ -49,12 +38,16 @@ class ImageFile(NamedTuple):
     bill: bytes
 
 
-def check_sources(version: str, root: Path = ROOT) -> None:
+def check_sources(version: str, root: Path = ROOT, *, local: bool = False) -> None:
     """Check what the sources of a tagged release must have; other builds need none of it.
 
+    Args:
+        version: netdra's.
+        root: the sources.
+        local: the release is for its builder alone, and needs no home.
+
     Raises:
-        ReleaseError: the changelog has no dated section of the version, an address is a placeholder, or no
-            key is known.
+        ReleaseError: the changelog has no dated section of the version, or `release/home.toml` lacks values.
     """
     if not is_release(version):
         return
@@ -62,16 +55,21 @@ def check_sources(version: str, root: Path = ROOT) -> None:
         section((root / "CHANGELOG.md").read_text(encoding="utf-8"), version)
     except ChangelogError as problem:
         raise ReleaseError(str(problem)) from None
-    for name in ADDRESSED:
-        if PLACEHOLDER in (root / name).read_text(encoding="utf-8"):
-            raise ReleaseError(f"{name}: {PLACEHOLDER} is a placeholder; write the project's own address")
-    keys = (root / SIGNERS.relative_to(ROOT)).read_text(encoding="utf-8").splitlines()
-    if all(not line.strip() or line.startswith("#") for line in keys):
-        raise ReleaseError(f"{SIGNERS.relative_to(ROOT)}: no key; write the public key that signs releases")
+    if not local and (missing := home.read(root).missing):
+        raise ReleaseError(
+            f"{home.FILE} lacks {', '.join(missing)}: fill in the project's home, or build with LOCAL=1 for yourself"
+        )
 
 
-def assemble(folder: Path, version: str, checkout: Checkout, epoch: int, images: Mapping[str, ImageFile]) -> None:
-    """Write all files of a release but the signature.
+def assemble(
+    folder: Path,
+    version: str,
+    checkout: Checkout,
+    epoch: int,
+    images: Mapping[str, ImageFile],
+    site: Path | None = None,
+) -> None:
+    """Write all files of a release but the signatures.
 
     Args:
         folder: is made again.
@@ -79,10 +77,12 @@ def assemble(folder: Path, version: str, checkout: Checkout, epoch: int, images:
         checkout: the commit that is built.
         epoch: its time, in seconds since 1970.
         images: by architecture.
+        site: the folder of the documentation's site, which is packed if there is one.
 
     Raises:
         ReleaseError: a program failed.
     """
+    address = home.read()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     _build_packages(folder, version, epoch)
@@ -93,14 +93,20 @@ def assemble(folder: Path, version: str, checkout: Checkout, epoch: int, images:
         (folder / f"netdra-{version}-{architecture}.cdx.json").write_bytes(image.bill)
     for chart in sorted(path.parent for path in (ROOT / "charts").glob("*/Chart.yaml")):
         packed = folder / f"{chart.name}-{chart_version(version)}.tgz"
-        pack_chart(chart, packed, chart_version(version), version, digest, epoch)
-    _write(folder / f"netdra-{version}-crds.yaml", _netdra("crds"))
+        pack_chart(chart, packed, chart_version(version), version, digest, epoch, address.page(RUNBOOKS))
+    definitions = _netdra("crds")
+    _write(folder / f"netdra-{version}-crds.yaml", definitions)
+    _write(folder / "install.yaml", manifests.install(definitions, version, digest))
+    (folder / f"netdra-{version}-json-schemas.tar.gz").write_bytes(manifests.json_schemas(definitions, epoch))
+    _write(folder / f"netdra-{version}.openvex.json", vex.document(version, digest, epoch))
+    if site is not None:
+        pack_folder(site, folder / f"netdra-{version}-site.tar.gz", epoch)
     _write(folder / f"netdra-{version}-schemas.yaml", _schemas())
     shutil.copy(ROOT / "requirements-cluster.lock", folder)
     _write(folder / "NOTES.md", _notes(version, digest))
     subjects = {path.name: _sha256(path) for path in folder.iterdir()} | {IMAGE: digest.removeprefix("sha256:")}
     inputs = {name: _sha256(ROOT / name) for name in LOCKS}
-    statement = provenance.statement(subjects, checkout, version, inputs, os.environ)
+    statement = provenance.statement(subjects, checkout, version, inputs, os.environ, address)
     _write(folder / "provenance.json", json.dumps(statement, indent=1) + "\n")
     signatures.write_sums(folder)
 
@@ -119,16 +125,34 @@ def _schemas() -> str:
 
 def _notes(version: str, digest: str) -> str:
     """The release notes: the changes, and the image's name by its content."""
-    changes = section((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), version if is_release(version) else "")
+    address = home.read()
+    changes = linked(_changes(version), address)
+    contact = f" Report vulnerabilities to {address.security}." if address.security else ""
     return f"""# netdra {version}
 
 The image of this release, for amd64 and arm64, is `{digest}`; the chart runs it by this digest. How to verify and
-install these files: docs/releases.md in the sources.
+install these files: docs/releases.md in the sources, and in the site's archive.{contact}
 
 ## Changes
 
 {changes}
 """
+
+
+def linked(text: str, address: home.Home) -> str:
+    """A text outside of the sources: links to their files lead to the project's home, or are words without one."""
+
+    def replaced(found: re.Match[str]) -> str:
+        page = address.page(found["path"])
+        return f"[{found['text']}]({page}{found['anchor']})" if page else found["text"]
+
+    return _LINK.sub(replaced, text)
+
+
+def _changes(version: str) -> str:
+    """The section of a release; that of a build between releases, or of the last release if nothing has changed."""
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    return section(text, version) if is_release(version) else section(text, "") or "None for users."
 
 
 def _netdra(*arguments: str) -> str:

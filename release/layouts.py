@@ -19,12 +19,17 @@ from typing import Any
 DIGEST_ANNOTATION = "networking.dra.io/image-digest"
 """What the chart of a release says of the image that it runs."""
 
+RUNBOOKS = "docs/alerts.md"
+"""The page of the alerts' runbooks, and the chart's default for its address."""
+
 _INDEX = "application/vnd.oci.image.index.v1+json"
 _NAME = "org.opencontainers.image.ref.name"
 _CONTAINERD_NAME = "io.containerd.image.name"
 
 
-def pack_chart(folder: Path, target: Path, version: str, app_version: str, digest: str, epoch: int) -> None:
+def pack_chart(
+    folder: Path, target: Path, version: str, app_version: str, digest: str, epoch: int, runbooks: str = ""
+) -> None:
     """Pack a chart as `helm package` does, with the versions of the build and the image that it runs.
 
     Args:
@@ -34,16 +39,33 @@ def pack_chart(folder: Path, target: Path, version: str, app_version: str, diges
         app_version: netdra's.
         digest: the image's, `sha256:...`.
         epoch: the time of all files, in seconds since 1970.
+        runbooks: the address of the alerts' runbooks, if the project has one.
     """
+    files = {file.relative_to(folder): file.read_bytes() for file in _files(folder) if file.name != ".helmignore"}
+    chart = Path("Chart.yaml")
+    files[chart] = _chart_of_release(files[chart].decode(), version, app_version, digest).encode()
+    if runbooks:
+        for name in {Path("values.yaml"), Path("values.schema.json"), Path("README.md")} & files.keys():
+            files[name] = files[name].replace(RUNBOOKS.encode(), runbooks.encode())
+    _pack(files, folder.name, target, epoch)
+
+
+def pack_folder(folder: Path, target: Path, epoch: int) -> None:
+    """Pack a folder with all of its files but hidden ones, under the archive's own name."""
+    paths = {file.relative_to(folder) for file in _files(folder)}
+    files = {path: (folder / path).read_bytes() for path in paths if not path.parts[0].startswith(".")}
+    _pack(files, target.name.removesuffix(".tar.gz"), target, epoch)
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def _pack(files: Mapping[Path, bytes], top: str, target: Path, epoch: int) -> None:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for file in sorted(folder.rglob("*")):
-            if not file.is_file() or file.name == ".helmignore":
-                continue
-            content = file.read_bytes()
-            if file.relative_to(folder) == Path("Chart.yaml"):
-                content = _chart_of_release(content.decode(), version, app_version, digest).encode()
-            member = tarfile.TarInfo(f"{folder.name}/{file.relative_to(folder)}")
+        for path, content in sorted(files.items()):
+            member = tarfile.TarInfo(f"{top}/{path}")
             member.size, member.mtime, member.mode = len(content), epoch, 0o644
             archive.addfile(member, io.BytesIO(content))
     target.write_bytes(gzip.compress(packed.getvalue(), mtime=epoch))

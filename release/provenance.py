@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from release.home import Home
 from release.version import Checkout
 
-BUILD_TYPE = "https://netdra.example/docs/releases.md#provenance"
+BUILD_TYPE = "urn:netdra:make-release:1"
+"""`make release`, as docs/releases.md describes it."""
 
 
 def statement(
@@ -20,6 +22,7 @@ def statement(
     version: str,
     inputs: Mapping[str, str],
     environment: Mapping[str, str],
+    home: Home,
 ) -> dict[str, Any]:
     """The statement.
 
@@ -29,11 +32,13 @@ def statement(
         version: netdra's.
         inputs: the SHA-256 of each file that pins downloads.
         environment: of the process; CI of GitHub sets the builder there.
+        home: has the address of the sources, if the project has one.
     """
     server, repository = environment.get("GITHUB_SERVER_URL", ""), environment.get("GITHUB_REPOSITORY", "")
-    source = f"git+{server}/{repository}" if server and repository else "git+https://netdra.example/source"
+    public = f"git+{home.source}" if home.source else "urn:netdra:sources"
+    source = f"git+{server}/{repository}" if server and repository else public
     run = f"{server}/{repository}/actions/runs/{environment.get('GITHUB_RUN_ID', '')}"
-    builder = environment.get("RUNNER_ENVIRONMENT", "") or "a person's machine"
+    builder = environment.get("RUNNER_ENVIRONMENT", "") or "machine-of-a-person"
     return {
         "_type": "https://in-toto.io/Statement/v1",
         "subject": [{"name": name, "digest": {"sha256": digest}} for name, digest in sorted(subjects.items())],
@@ -48,7 +53,7 @@ def statement(
                 ],
             },
             "runDetails": {
-                "builder": {"id": f"https://netdra.example/builders/{builder.replace(' ', '-')}"},
+                "builder": {"id": f"urn:netdra:builder:{builder}"},
                 "metadata": {"invocationId": run} if server else {},
             },
         },

@@ -2,7 +2,7 @@
 
 Vale reads the pages as they are. Texts inside other files are copied to a temporary folder first, one paragraph each:
 the messages of the code (`testbed.messages`), docstrings, the descriptions of the CustomResourceDefinitions, and the
-section of CHANGELOG.md that is not released.
+entries of CHANGELOG.md.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def texts() -> Iterator[Text]:
         yield from _descriptions(yaml.safe_load(path.read_text(encoding="utf-8")), str(path.relative_to(ROOT)), "")
     for path in sorted((ROOT / "charts").glob("*/templates/NOTES.txt")):
         yield Text(str(path.relative_to(ROOT)), "", _VALUE.sub("", path.read_text(encoding="utf-8")))
-    yield from _unreleased((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
+    yield from _entries((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
 
 
 def _docstrings(tree: ast.Module, file: str) -> Iterator[Text]:
@@ -106,10 +106,11 @@ def _descriptions(value: Any, file: str, place: str) -> Iterator[Text]:
             yield from _descriptions(below, file, place)
 
 
-def _unreleased(changelog: str) -> Iterator[Text]:
-    section = changelog.partition("\n## Unreleased\n")[2].partition("\n## ")[0]
-    for entry in re.split(r"\n(?=- )", section.strip()):
-        yield Text("CHANGELOG.md", f"{entry[:40].splitlines()[0]} …" if entry else "", entry)
+def _entries(changelog: str) -> Iterator[Text]:
+    _, *sections = changelog.split("\n## ")
+    for section in sections:
+        for entry in re.split(r"\n(?=- )", section.partition("\n")[2].strip()):
+            yield Text("CHANGELOG.md", f"{entry[:40].splitlines()[0]} …" if entry else "", entry)
 
 
 def check(paths: Iterable[Path], copied: Iterable[Text]) -> list[Remark]:

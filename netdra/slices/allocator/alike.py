@@ -66,7 +66,7 @@ class AlikeNodes:
 
     def _digest(self, node: SchedulerNode, attributes: frozenset[tuple[str, str]] | None) -> bytes:
         keys = None if attributes is None else _keys(attributes | {_TYPE})
-        hashed = hashlib.blake2b(digest_size=16)
+        hashed = hashlib.blake2b(digest_size=16, usedforsecurity=False)
         for (driver, _), slices in (self._index.own_pools(node) or {}).items():
             hashed.update(_encoder.encode((driver, len(slices))))
             for published in slices:

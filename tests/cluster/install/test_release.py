@@ -18,7 +18,7 @@ import pytest
 
 from image.__main__ import Built, build, configuration, names, read
 from image.rootfs import SBOM
-from release import signatures
+from release import home, signatures
 from release.folder import ImageFile, assemble
 from release.layouts import DIGEST_ANNOTATION
 from release.version import ROOT, Checkout, chart_version, image_tag
@@ -48,7 +48,7 @@ def foreign() -> Built:
 
 @dataclass(frozen=True)
 class Release:
-    """A user's folder, with the file of allowed signers beside the release's files, and the version of these."""
+    """A user's folder, and the version of its files."""
 
     folder: Path
     version: str
@@ -73,10 +73,8 @@ def release(image: Built, foreign: Built, tmp_path_factory: pytest.TempPathFacto
     files = {name: ImageFile(each.archive, read(each.archive, SBOM)) for name, each in images.items()}
     assemble(folder, image.version, Checkout("1a2b3c4d5e6f", "", 5, False), EPOCH, files)
     key = folder.parent / "key"
-    subprocess.run(("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)), check=True)
-    signatures.sign(folder, key)
-    public = key.with_suffix(".pub").read_text(encoding="utf-8")
-    (folder / "allowed_signers").write_text(f'netdra namespaces="netdra-release" {public}', encoding="utf-8")
+    signatures.make_key(key, "a maintainer", "")
+    signatures.sign_release(folder, key, home.read(), EPOCH, local=True)
     return Release(folder, image.version)
 
 
@@ -110,6 +108,29 @@ def user_runs(release: Release, line: str, site: Site | None = None) -> str:
     kubeconfig = str(site.plane.kubeconfig()) if site else "/nowhere"
     environment = {"PATH": ":".join([*folders, os.environ["PATH"]]), "HOME": str(home), "KUBECONFIG": kubeconfig}
     return run_lines(line, release.folder, environment)
+
+
+def test_helm_verifies_the_chart_by_the_pages_line_and_notices_a_change(release: Release, tmp_path: Path) -> None:
+    (line,) = (line for line in release.lines("With cosign, openssl and helm") if line.startswith("helm"))
+    assert "Signed by: netdra" in user_runs(release, line)
+    copy = Release(tmp_path / "release", release.version)
+    shutil.copytree(release.folder, copy.folder)
+    chart = copy.folder / f"netdra-{chart_version(release.version)}.tgz"
+    chart.write_bytes(chart.read_bytes() + b" ")
+    with pytest.raises(AssertionError, match="sha256 sum does not match"):
+        user_runs(copy, line)
+
+
+def test_the_file_for_kubectl_has_the_objects_that_helm_renders_of_the_packed_chart(release: Release) -> None:
+    chart = f"netdra-{chart_version(release.version)}.tgz"
+    options = "--namespace netdra --set namespace.create=true"
+    rendered = yaml.safe_load_all(user_runs(release, f"helm template netdra {chart} {options}"))
+    written = yaml.safe_load_all((release.folder / "install.yaml").read_text(encoding="utf-8"))
+    wanted, found = (
+        {(each["kind"], each["metadata"]["name"]): each for each in objects if each} for objects in (rendered, written)
+    )
+    assert found.keys() == wanted.keys()
+    assert [name for name in wanted if found[name] != wanted[name]] == []
 
 
 def test_it_is_verified_pushed_installed_used_and_removed(site: Site, release: Release, registry: str) -> None:

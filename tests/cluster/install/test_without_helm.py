@@ -23,15 +23,16 @@ from tests.cluster.install.trying import run_lines
 
 ROOT = helm.CHARTS.parent
 PAGE = ROOT / "docs" / "installing.md"
+WAY_BACK = ROOT / "docs" / "without-netdra.md"
 EXAMPLE = ROOT / "examples" / "first-pod"
 TOPOLOGY = "networking.dra.io/v1alpha1/NetworkTopology"
 JOB = "batch/v1/Job"
 READY_SECONDS = 300
 
 
-def block(title: str, number: int = 0) -> str:
-    """One of the blocks below a title of the page."""
-    found = re.search(rf"^#+ {title}\n(.*?)(?=^#+ |\Z)", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+def block(title: str, number: int = 0, page: Path = PAGE) -> str:
+    """One of the blocks below a title of a page."""
+    found = re.search(rf"^#+ {title}\n(.*?)(?=^#+ |\Z)", page.read_text(), re.MULTILINE | re.DOTALL)
     assert found is not None, title
     lines: str = re.findall(r"^```[a-z]*\n(.*?)^```$", found[1], re.MULTILINE | re.DOTALL)[number]
     return lines
@@ -157,3 +158,13 @@ def test_it_is_removed_by_the_pages_lines(site: Site, shell: Shell) -> None:
     assert ours(site.api.list(DEFINITION)), "with the definitions all of their objects would go"
     site.api.delete(TOPOLOGY, "data")
     assert not site.api.list(TOPOLOGY), "nothing holds it"
+
+
+def test_the_lines_of_the_way_back_leave_nothing_in_the_cluster(site: Site, shell: Shell) -> None:
+    """After the test above: netdra is uninstalled, and its definitions are there."""
+    title = "Remove what an uninstall keeps"
+    assert shell.run(block(title, 2, WAY_BACK)) != ""
+    shell.run(block(title, 0, WAY_BACK))
+    site.api.wait_for("v1/Namespace", "netdra", lambda found: found is None)
+    assert shell.run(block(title, 2, WAY_BACK)) == ""
+    assert ours(site.api.list(DEFINITION)) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
@@ -13,15 +14,20 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from netdra.model import kinds
 from release import signatures
 from release.changelog import ChangelogError, dated, section
-from release.folder import ADDRESSED, ImageFile, ReleaseError, assemble, check_sources
-from release.layouts import DIGEST_ANNOTATION
-from release.version import ROOT, Checkout
+from release.folder import ImageFile, ReleaseError, assemble, check_sources, linked
+from release.home import FILE, read
+from release.layouts import DIGEST_ANNOTATION, pack_chart
+from release.version import ROOT, Checkout, tree_version
 from testbed import yaml
 from testbed.image import write_files_image
+from tests.unit.release.test_home import EMPTY, FILLED, filled
 
 VERSION = "0.2.0.dev5+g1a2b3c4"
 CHECKOUT = Checkout("1a2b3c4d5e6f", "", 5, False)
@@ -35,7 +41,10 @@ def made(folder: Path) -> Path:
         archive = folder / f"{architecture}.oci.tar"
         write_files_image(archive, "localhost/netdra:1", {"/machine": architecture.encode()})
         images[architecture] = ImageFile(archive, b"{}\n")
-    assemble(folder / "release", VERSION, CHECKOUT, EPOCH, images)
+    (folder / "site" / ".doctrees").mkdir(parents=True)
+    for name in ("index.html", ".doctrees/index"):
+        (folder / "site" / name).write_text("<p>A page</p>", encoding="utf-8")
+    assemble(folder / "release", VERSION, CHECKOUT, EPOCH, images, folder / "site")
     return folder / "release"
 
 
@@ -50,14 +59,18 @@ def signed(unsigned: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
     folder = tmp_path_factory.mktemp("signed")
     shutil.copytree(unsigned, folder / "release")
     signers = new_key(folder / "key")
-    signatures.sign(folder / "release", folder / "key")
+    home = filled(folder / "home", FILLED.replace('"ssh-ed25519 AAAA ada"', f'"{public_half(folder / "key")}"'))
+    signatures.sign_release(folder / "release", folder / "key", home, EPOCH)
     return folder / "release", signers
+
+
+def public_half(key: Path) -> str:
+    return key.with_name(f"{key.name}.pub").read_text(encoding="utf-8").strip()
 
 
 def new_key(path: Path) -> Path:
     """Make a key, and return the file of allowed signers with it."""
-    subprocess.run(("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)), check=True)
-    public = path.with_name(f"{path.name}.pub").read_text(encoding="utf-8")
+    public = signatures.make_key(path, "a maintainer", "")
     signers = path.with_name(f"{path.name}.signers")
     signers.write_text(f'netdra namespaces="netdra-release" {public}', encoding="utf-8")
     return signers
@@ -72,13 +85,17 @@ def test_it_has_everything_that_a_user_needs(unsigned: Path) -> None:
     assert {path.name for path in unsigned.iterdir()} == {
         "NOTES.md",
         "SHA256SUMS",
+        "install.yaml",
         f"cni-plugins-{chart}.tgz",
         f"netdra-{VERSION}-amd64.cdx.json",
         f"netdra-{VERSION}-arm64.cdx.json",
         f"netdra-{VERSION}-crds.yaml",
+        f"netdra-{VERSION}-json-schemas.tar.gz",
         f"netdra-{VERSION}-py3-none-any.whl",
         f"netdra-{VERSION}-schemas.yaml",
+        f"netdra-{VERSION}-site.tar.gz",
         f"netdra-{VERSION}.oci.tar",
+        f"netdra-{VERSION}.openvex.json",
         f"netdra-{VERSION}.tar.gz",
         f"netdra-{chart}.tgz",
         "provenance.json",
@@ -95,7 +112,9 @@ def test_the_wheel_metadata_names_the_source_url_license_and_version(unsigned: P
         metadata = wheel.read(f"netdra-{VERSION}.dist-info/METADATA").decode()
     for line in ("Name: netdra", f"Version: {VERSION}", "License-Expression: Apache-2.0", "Provides-Extra: cluster"):
         assert f"\n{line}\n" in metadata
-    assert re.search(r"^Project-URL: Source, https://", metadata, re.MULTILINE)
+    assert re.findall(r"^Project-URL: Source, (.*)$", metadata, re.MULTILINE) == [
+        each for each in [read().source] if each
+    ]
     assert "\nClassifier: Operating System :: POSIX :: Linux\n" in metadata
 
 
@@ -140,7 +159,125 @@ def test_the_provenance_names_every_other_file_and_the_commit(unsigned: Path) ->
 
 def test_it_verifies(signed: tuple[Path, Path]) -> None:
     folder, signers = signed
-    assert signatures.verify(folder, signers) == len([*folder.iterdir()]) - 2
+    assert signatures.verify(folder, signers) == len([*folder.iterdir()]) - 3
+
+
+def test_the_public_halves_are_in_the_folder_and_its_checksums(signed: tuple[Path, Path]) -> None:
+    folder, signers = signed
+    assert signatures.verify(folder, folder / "allowed_signers") == signatures.verify(folder, signers)
+    for name in ("allowed_signers", "netdra.pem", "netdra.gpg", "install.yaml"):
+        assert f"  {name}\n" in (folder / "SHA256SUMS").read_text()
+
+
+def test_the_checksums_have_a_signature_on_p256_as_cosign_reads_it(signed: tuple[Path, Path]) -> None:
+    folder, _ = signed
+    key = serialization.load_pem_public_key((folder / "netdra.pem").read_bytes())
+    assert isinstance(key, ec.EllipticCurvePublicKey)
+    signature = base64.b64decode((folder / "SHA256SUMS.cosign").read_text())
+    key.verify(signature, (folder / "SHA256SUMS").read_bytes(), ec.ECDSA(hashes.SHA256()))
+    with pytest.raises(InvalidSignature):
+        key.verify(signature, b"other", ec.ECDSA(hashes.SHA256()))
+
+
+def test_each_chart_has_the_provenance_that_helm_reads(signed: tuple[Path, Path]) -> None:
+    folder, _ = signed
+    charts = sorted(folder.glob("*-0.2.0-*.tgz"))
+    assert len(charts) == 2
+    for chart in charts:
+        text = chart.with_name(f"{chart.name}.prov").read_text()
+        message = text.partition("\n\n")[2].partition("-----BEGIN PGP SIGNATURE-----")[0]
+        metadata, _, sums = message.partition("\n...\n")
+        assert yaml.safe_load(metadata)["name"] == chart.name.partition("-0.2.0")[0]
+        assert yaml.safe_load(sums) == {"files": {chart.name: f"sha256:{sha256(chart)}"}}
+
+
+def test_with_one_key_all_files_but_the_signature_of_ssh_keygen_are_the_same(
+    unsigned: Path, signed: tuple[Path, Path], tmp_path: Path
+) -> None:
+    folder, signers = signed
+    shutil.copytree(unsigned, tmp_path / "release")
+    home = read(signers.parent / "home")
+    signatures.sign_release(tmp_path / "release", signers.with_name("key"), home, EPOCH)
+    for path in sorted(folder.iterdir()):
+        if path.name != signatures.SIGNATURE:
+            assert path.read_bytes() == (tmp_path / "release" / path.name).read_bytes(), path.name
+
+
+def test_a_release_for_its_builder_verifies_by_the_page_in_its_folder_alone(unsigned: Path, tmp_path: Path) -> None:
+    shutil.copytree(unsigned, tmp_path / "release")
+    signatures.make_key(tmp_path / "key", "local", "")
+    empty = filled(tmp_path / "home", EMPTY)
+    signatures.sign_release(tmp_path / "release", tmp_path / "key", empty, EPOCH, local=True)
+    (tmp_path / "release").rename(tmp_path / "elsewhere")
+    (tmp_path / "key").unlink()
+    assert published(tmp_path / "elsewhere", Path("allowed_signers"))
+
+
+def test_without_local_a_key_that_the_home_does_not_name_does_not_verify(unsigned: Path, tmp_path: Path) -> None:
+    shutil.copytree(unsigned, tmp_path / "release")
+    signatures.make_key(tmp_path / "key", "other", "")
+    signatures.sign_release(tmp_path / "release", tmp_path / "key", filled(tmp_path / "home"), EPOCH)
+    assert not published(tmp_path / "release", Path("allowed_signers"))
+
+
+def test_a_key_of_another_kind_signs_for_ssh_keygen_alone(unsigned: Path, tmp_path: Path) -> None:
+    shutil.copytree(unsigned, tmp_path / "release")
+    command = ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "key"))
+    subprocess.run(command, check=True)
+    signatures.sign_release(tmp_path / "release", tmp_path / "key", filled(tmp_path / "home"), EPOCH, local=True)
+    assert published(tmp_path / "release", Path("allowed_signers"))
+    added = {path.name for path in (tmp_path / "release").iterdir()} - {path.name for path in unsigned.iterdir()}
+    assert added == {"allowed_signers", "SHA256SUMS.sig"}
+
+
+def test_a_key_is_made_for_its_owner_alone_and_never_replaced(tmp_path: Path) -> None:
+    public = signatures.make_key(tmp_path / "keys" / "mine", "ada", "")
+    assert public.startswith("ecdsa-sha2-nistp256 ")
+    assert public.endswith(" ada")
+    assert (tmp_path / "keys" / "mine").stat().st_mode & 0o077 == 0
+    with pytest.raises(signatures.SignatureError, match="already exists"):
+        signatures.make_key(tmp_path / "keys" / "mine", "ada", "")
+
+
+def test_one_file_installs_everything_by_the_images_digest(unsigned: Path) -> None:
+    text = (unsigned / "install.yaml").read_text()
+    objects = [*yaml.safe_load_all(text)]
+    kinds_in_order = [each["kind"] for each in objects]
+    definitions = len(kinds.KINDS)
+    assert kinds_in_order[: definitions + 1] == ["Namespace", *["CustomResourceDefinition"] * definitions]
+    assert {"DaemonSet", "Deployment", "ValidatingAdmissionPolicy", "Service"} <= set(kinds_in_order)
+    assert not {"Job", "Pod"} & set(kinds_in_order), "hooks of helm would run at once"
+    with tarfile.open(unsigned / "netdra-0.2.0-dev.5+g1a2b3c4.tgz") as archive:
+        digest = re.search(r"sha256:\w+", archive.extractfile("netdra/Chart.yaml").read().decode())[0]  # type: ignore[union-attr,index]
+    images = set(re.findall(r"localhost/netdra[^\s\"]*", text.partition("\n---\n")[2]))
+    assert images == {f"localhost/netdra@{digest}"}
+    assert tree_version() not in text
+
+
+def test_each_kind_has_a_json_schema_that_is_closed_and_names_its_version(unsigned: Path) -> None:
+    with tarfile.open(unsigned / f"netdra-{VERSION}-json-schemas.tar.gz") as archive:
+        found = {member.name: json.load(archive.extractfile(member)) for member in archive}  # type: ignore[arg-type]
+    assert len(found) == len(kinds.KINDS)
+    policy = found["networking.dra.io/deviceexposurepolicy_v1alpha1.json"]
+    assert policy["properties"]["apiVersion"] == {"type": "string", "const": "networking.dra.io/v1alpha1"}
+    assert policy["properties"]["kind"] == {"type": "string", "const": "DeviceExposurePolicy"}
+    assert policy["properties"]["spec"]["additionalProperties"] is False
+    assert "x-kubernetes-" not in json.dumps(found)
+
+
+def test_the_site_is_packed_without_hidden_files(unsigned: Path) -> None:
+    with tarfile.open(unsigned / f"netdra-{VERSION}-site.tar.gz") as archive:
+        assert archive.getnames() == [f"netdra-{VERSION}-site/index.html"]
+
+
+def test_a_chart_of_a_public_release_names_the_runbooks_of_its_home(tmp_path: Path) -> None:
+    address = "https://netdra.example.org/docs/alerts.md"
+    pack_chart(ROOT / "charts" / "netdra", tmp_path / "netdra.tgz", "0.2.0", "0.2.0", "sha256:aa", EPOCH, address)
+    with tarfile.open(tmp_path / "netdra.tgz") as archive:
+        values = yaml.safe_load(archive.extractfile("netdra/values.yaml").read())  # type: ignore[union-attr]
+        schema = json.load(archive.extractfile("netdra/values.schema.json"))  # type: ignore[arg-type]
+    assert values["metrics"]["runbooks"] == address
+    assert schema["properties"]["metrics"]["properties"]["runbooks"]["default"] == address
 
 
 def published_commands() -> list[str]:
@@ -169,7 +306,18 @@ def test_the_commands_of_the_page_verify_it(copy: tuple[Path, Path]) -> None:
     assert published(folder, signers)
 
 
-@pytest.mark.parametrize("pattern", ["*.whl", "*.tar.gz", "netdra-*.tgz", "*.oci.tar", "provenance.json", "*.lock"])
+CHANGED = (
+    "*.whl",
+    f"netdra-{VERSION}.tar.gz",
+    "netdra-*.tgz",
+    "*.oci.tar",
+    "provenance.json",
+    "*.lock",
+    "install.yaml",
+)
+
+
+@pytest.mark.parametrize("pattern", [*CHANGED, "*-site.tar.gz", "netdra-*.prov", "netdra.pem"])
 def test_a_changed_file_is_found(copy: tuple[Path, Path], pattern: str) -> None:
     folder, signers = copy
     (path,) = folder.glob(pattern)
@@ -240,9 +388,10 @@ def test_a_release_without_a_signature_is_rejected(unsigned: Path, signed: tuple
         signatures.verify(unsigned, signed[1])
 
 
-def test_the_signers_of_the_sources_are_read_by_ssh_keygen(signed: tuple[Path, Path]) -> None:
+def test_the_signers_of_the_sources_are_read_by_ssh_keygen(signed: tuple[Path, Path], tmp_path: Path) -> None:
+    (tmp_path / "allowed_signers").write_text(read().signers())
     with pytest.raises(signatures.SignatureError):
-        signatures.verify(signed[0], ROOT / "release" / "allowed_signers")
+        signatures.verify(signed[0], tmp_path / "allowed_signers")
 
 
 CHANGELOG = "# Changelog\n\n## Unreleased\n\n- New.\n\n## 0.1.0 (2026-01-02)\n\n- Old.\n"
@@ -262,19 +411,35 @@ def test_the_unreleased_section_becomes_the_section_of_a_version() -> None:
         section(text, "0.3.0")
 
 
-def test_a_tagged_release_needs_a_dated_section_addresses_and_a_key(tmp_path: Path) -> None:
-    for name in ("CHANGELOG.md", *ADDRESSED):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(CHANGELOG if name == "CHANGELOG.md" else "https://netdra.example\n")
-    (tmp_path / "release/allowed_signers").write_text("# none\n")
+def test_a_tagged_release_needs_a_dated_section_and_a_home_unless_it_is_local(tmp_path: Path) -> None:
+    (tmp_path / "CHANGELOG.md").write_text(CHANGELOG)
+    (tmp_path / "release").mkdir()
+    (tmp_path / FILE).write_text(EMPTY)
     check_sources(VERSION, tmp_path)
-    with pytest.raises(ReleaseError, match=r'CHANGELOG\.md: section not found: "## 0\.2\.0'):
-        check_sources("0.2.0", tmp_path)
-    for name in ADDRESSED:
-        with pytest.raises(ReleaseError, match=rf"{name}: netdra\.example is a placeholder"):
-            check_sources("0.1.0", tmp_path)
-        (tmp_path / name).write_text("https://example.com\n")
-    with pytest.raises(ReleaseError, match=r"allowed_signers: no key"):
+    for local in (False, True):
+        with pytest.raises(ReleaseError, match=r'CHANGELOG\.md: section not found: "## 0\.2\.0'):
+            check_sources("0.2.0", tmp_path, local=local)
+    everything = "source, browse, docs, issues, security, conduct, maintainers, keys"
+    with pytest.raises(ReleaseError, match=rf"release/home\.toml lacks {everything}: .* or build with LOCAL=1"):
         check_sources("0.1.0", tmp_path)
-    (tmp_path / "release/allowed_signers").write_text("netdra ssh-ed25519 AAAA\n")
+    check_sources("0.1.0", tmp_path, local=True)
+    filled(tmp_path)
     check_sources("0.1.0", tmp_path)
+
+
+def test_links_of_the_notes_lead_to_the_home_or_are_words(unsigned: Path, tmp_path: Path) -> None:
+    text = "See [why](docs/why.md#top), [it](https://example.com)."
+    found = linked(text, filled(tmp_path / "home"))
+    assert found == "See [why](https://git.example.org/netdra/blob/main/docs/why.md#top), [it](https://example.com)."
+    assert linked(text, filled(tmp_path / "none", EMPTY)) == "See why, [it](https://example.com)."
+    assert re.findall(r"\]\((?!https://)", (unsigned / "NOTES.md").read_text()) == []
+
+
+def test_the_changelog_begins_with_the_first_release() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    titles = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    assert titles[0] == "Unreleased"
+    assert titles[-1].startswith("0.2.0 (")
+    first = section(text, "0.2.0")
+    assert {"### Supported versions", "### Limits"} <= set(first.splitlines())
+    assert "breaking" not in first

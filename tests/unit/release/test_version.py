@@ -82,6 +82,10 @@ def test_the_charts_have_the_version_of_the_sources() -> None:
         assert (chart["version"], chart["appVersion"]) == (chart_version(tree_version()), tree_version())
 
 
+BUILDING = tuple(f"release/{name}" for name in ("version.py", "build_hook.py", "metadata_hook.py", "home.toml"))
+"""The files of `release` that a build of the package needs."""
+
+
 def git(folder: Path, *arguments: str) -> None:
     environment = os.environ | {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"}
     person = ("-c", "user.name=somebody", "-c", "user.email=somebody@example.com")
@@ -92,7 +96,7 @@ def git(folder: Path, *arguments: str) -> None:
 def checkout(tmp_path: Path) -> Path:
     """A checkout with the files that a build of the package needs, and one commit."""
     folder = tmp_path / "checkout"
-    for name in ("pyproject.toml", "README.md", "LICENSE", str(MODULE), "release/version.py", "release/build_hook.py"):
+    for name in ("pyproject.toml", "README.md", "LICENSE", str(MODULE), *BUILDING):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes((ROOT / name).read_bytes())
     git(folder, "init", "--quiet")
