@@ -97,7 +97,7 @@ class AssignedAddresses:
             seconds: for how long to wait at most.
 
         Raises:
-            NetdraError: as of `NodeAddresses.addressed`.
+            NetdraError: as of `NodeAddresses.wait_assigned`.
         """
         refused = {entry.address for entry in self.refused.of(claim)}
         return await self._begin().wait_assigned(plans, wired, seconds, refused)
