@@ -15,33 +15,46 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed.mutants.mistakes import PACKAGES, Mutant, mutants, nearest_tests, sample
+import pytest
+
+from testbed.mutants import forked
+from testbed.mutants.lines import RECORDS, Lines, Recorder, keys
+from testbed.mutants.mistakes import PACKAGES, Mutant, executed, importing_tests, mutants, nearest_tests, sample
 from testbed.promises.trial import Copy
 from testbed.suite.changed import dependents
-from testbed.suite.jobs import Command
-from testbed.suite.levels import PYTHON
 from testbed.suite.screen import Screen, clock
 
 COPIES = Path("build/mutants")
 KILLED, SURVIVED, TIMEOUT = "killed", "survived", "timeout"
 _LIMIT_SECONDS = 600.0
+_RECORD_SECONDS = 7200.0
+_UNIT = "tests/unit"
 _TIMEOUT = "from pytest-timeout"
 _TAIL = 4000
 _FIRST = 3
-"""Tests that run alone before the others: most mutants are noticed by them."""
-_BYTES = 4 << 30
-"""Limit of the memory of a process: a mutant may loop and allocate."""
+"""Files of tests that run alone before the others: most mutants are noticed by them."""
+_NO_TESTS = int(pytest.ExitCode.NO_TESTS_COLLECTED)
 _INTERRUPTED = 130
 
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a mutant: the verdict, the test that failed, the seconds, and the lines that differ."""
+    """The result of a mutant.
+
+    Attributes:
+        mutant: the mistake.
+        verdict: `KILLED`, `SURVIVED` or `TIMEOUT`.
+        test: the test that failed.
+        seconds: how long it took.
+        tests: the number of tests, or of files where it is not known which tests execute the line.
+        diff: the lines that differ.
+    """
 
     mutant: Mutant
     verdict: str
     test: str
     seconds: float
+    tests: int
     diff: str
 
 
@@ -109,15 +122,47 @@ def _try(
     Raises:
         UnfitTestError: one of them fails.
     """
+    forked.load_libraries()
     importing = dependents()
+    lines = _lines(sources, importing, trial) if level == _UNIT else None
     for number, mutant in enumerate(wanted, 1):
         trial.progress = f"{number} of {len(wanted)}  {mutant.module}:{mutant.line}"
         started = time.monotonic()
         source = sources[mutant.module]
-        verdict, test = trial.verdict(mutant, source, nearest_tests(mutant, importing, level))
-        results.append(Result(mutant, verdict, test, time.monotonic() - started, mutant.diff(source)))
+        tests = nearest_tests(mutant, importing, level)
+        if lines:
+            tests = lines.tests(mutant.module, executed(mutant, source), tests) or tests
+        verdict, test = trial.verdict(mutant, source, tests)
+        results.append(Result(mutant, verdict, test, time.monotonic() - started, len(tests), mutant.diff(source)))
         _say(results[-1], screen)
     trial.check(sorted({result.test for result in results if result.test}))
+
+
+def _lines(sources: Mapping[str, str], importing: Mapping[str, set[str]], trial: Trial) -> Lines:
+    """The records of the unit tests that import a module; those that are missing are made.
+
+    Raises:
+        UnfitTestError: they cannot be made.
+    """
+    wanted = keys(importing_tests(sources, importing, _UNIT), importing)
+    lines = Lines(RECORDS, wanted)
+    if lines.missing:
+        trial.record(lines.missing)
+    return Lines(RECORDS, wanted)
+
+
+class Chosen:
+    """A plugin of pytest, which runs only these tests, in their order."""
+
+    def __init__(self, tests: Sequence[str]) -> None:
+        """Choose the tests."""
+        self._ranks = {test: rank for rank, test in enumerate(tests)}
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Remove the other tests."""
+        items[:] = [item for item in items if item.nodeid in self._ranks]
+        items.sort(key=lambda item: self._ranks[item.nodeid])
 
 
 class Trial:
@@ -139,12 +184,31 @@ class Trial:
         self._timeout = f"--timeout={test_seconds}"
         self._screen = screen
 
+    def record(self, missing: Mapping[str, str]) -> None:
+        """Run files of tests without a mutant, and record the lines that each test executes.
+
+        Args:
+            missing: file -> the key of its record.
+
+        Raises:
+            UnfitTestError: pytest could not run them. Tests that fail are not recorded.
+        """
+        self.progress = f"recording which lines the tests of {len(missing)} files execute"
+        self._screen.say(self.progress)
+        recorder = Recorder(PACKAGES, missing, RECORDS.absolute(), self._copy.folder)
+        code = self._run(sorted(missing), recorder, limit=_RECORD_SECONDS)
+        if code not in (0, int(pytest.ExitCode.TESTS_FAILED)):
+            raise UnfitTestError(self._output()[-_TAIL:])
+        self._screen.say(self._output().rstrip().rpartition("\n")[2])
+
     def verdict(self, mutant: Mutant, source: str, tests: Sequence[str]) -> tuple[str, str]:
         """Run the tests with a mutant, the first ones alone, until one fails; the verdict, and the test that failed."""
+        files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
+        chosen = Chosen(tests) if any("::" in test for test in tests) else None
         with self._copy.changed({mutant.module: mutant.apply(source)}):
-            for part in filter(None, (tests[:_FIRST], tests[_FIRST:])):
-                code = self._run(part)
-                if code != 0:
+            for part in filter(None, (files[:_FIRST], files[_FIRST:])):
+                code = self._run(part, chosen, "-x")
+                if code not in (0, _NO_TESTS):
                     output = self._output()
                     verdict = TIMEOUT if code is None or _TIMEOUT in output else KILLED
                     return verdict, _failed(output)
@@ -163,20 +227,19 @@ class Trial:
     def _output(self) -> str:
         return self._log.read_text(errors="replace")
 
-    def _run(self, tests: Sequence[str]) -> int | None:
+    def _run(
+        self, tests: Sequence[str], plugin: object = None, *options: str, limit: float = _LIMIT_SECONDS
+    ) -> int | None:
         """The exit code of pytest; None if it took too long and was ended."""
-        options = ("-x", "-q", "-rfE", "-p", "no:cacheprovider", self._timeout)
-        command = ("prlimit", f"--as={_BYTES}", PYTHON, "-m", "pytest", *options, *tests)
-        running = Command(command, self._log, self._variables, folder=self._copy.folder)
-        try:
-            while running.code() is None and running.seconds() < _LIMIT_SECONDS:
-                self._screen.show([f"{self.progress}  {clock(running.seconds())}"])
-                time.sleep(0.05)
-            return running.code()
-        finally:
-            if running.code() is None:
-                running.interrupt()
-            running.end()
+        return forked.run(
+            ("-q", "-rfE", "-p", "no:cacheprovider", self._timeout, *options, *tests),
+            [plugin] if plugin else [],
+            self._copy.folder,
+            self._log,
+            self._variables,
+            limit,
+            lambda seconds: self._screen.show([f"{self.progress}  {clock(seconds)}"]),
+        )
 
 
 def _failed(output: str) -> str:
@@ -187,7 +250,9 @@ def _failed(output: str) -> str:
 
 def _say(result: Result, screen: Screen) -> None:
     mutant = result.mutant
-    screen.say(f"{result.verdict:8}  {clock(result.seconds)}  {mutant.module}:{mutant.line}  {mutant.kind}")
+    screen.say(
+        f"{result.verdict:8}  {clock(result.seconds)}  {mutant.module}:{mutant.line}  {mutant.kind}  {result.test}"
+    )
     if result.verdict == SURVIVED:
         screen.say("\n".join(f"    {line}" for line in result.diff.splitlines()))
 
@@ -213,6 +278,7 @@ def _entry(result: Result) -> dict[str, object]:
         "verdict": result.verdict,
         "test": result.test,
         "seconds": round(result.seconds, 1),
+        "tests": result.tests,
         "diff": result.diff,
     }
 
