@@ -193,7 +193,7 @@ class Trial:
         Raises:
             UnfitTestError: pytest could not run them. Tests that fail are not recorded.
         """
-        self.progress = f"recording which lines the tests of {len(missing)} files execute"
+        self.progress = f"recording which lines are executed by the tests of {len(missing)} files"
         self._screen.say(self.progress)
         recorder = Recorder(PACKAGES, missing, RECORDS.absolute(), self._copy.folder)
         code = self._run(sorted(missing), recorder, limit=_RECORD_SECONDS)
