@@ -71,6 +71,7 @@ def main() -> int:
     parser.add_argument("--module", default="", metavar="PATH[:LINE]", help="only this folder, module or line")
     parser.add_argument("--tests", default="tests/unit", metavar="FOLDER", help="of the level (default: tests/unit)")
     parser.add_argument("--test-seconds", type=int, default=60, help="the limit of a test (default: 60)")
+    parser.add_argument("--seconds", type=float, default=40, help="of the tests of a mutant, as recorded (default: 40)")
     parser.add_argument("--output", choices=("text", "json"), default="text", help="the form of the results")
     given = parser.parse_args()
     screen = Screen(sys.stderr if given.output == "json" else sys.stdout)
@@ -89,7 +90,7 @@ def main() -> int:
     results: list[Result] = []
     try:
         trial = Trial(folder, given.seed, given.test_seconds, screen)
-        _try(wanted, sources, given.tests, trial, screen, results)
+        _try(wanted, sources, given, trial, screen, results)
     except UnfitTestError as error:
         screen.say(f"testbed: tests fail without a mistake, too, so the results are not valid:\n{error}")
         return 1
@@ -112,7 +113,7 @@ def _sources(module: str) -> Mapping[str, str]:
 def _try(
     wanted: Sequence[Mutant],
     sources: Mapping[str, str],
-    level: str,
+    given: argparse.Namespace,
     trial: Trial,
     screen: Screen,
     results: list[Result],
@@ -124,14 +125,14 @@ def _try(
     """
     forked.load_libraries()
     importing = dependents()
-    lines = _lines(sources, importing, trial) if level == _UNIT else None
+    lines = _lines(sources, importing, trial) if given.tests == _UNIT else None
     for number, mutant in enumerate(wanted, 1):
         trial.progress = f"{number} of {len(wanted)}  {mutant.module}:{mutant.line}"
         started = time.monotonic()
         source = sources[mutant.module]
-        tests = nearest_tests(mutant, importing, level)
+        tests = nearest_tests(mutant, importing, given.tests)
         if lines:
-            tests = lines.tests(mutant.module, executed(mutant, source), tests) or tests
+            tests = lines.tests(mutant.module, executed(mutant, source), tests, given.seconds) or tests
         verdict, test = trial.verdict(mutant, source, tests)
         results.append(Result(mutant, verdict, test, time.monotonic() - started, len(tests), mutant.diff(source)))
         _say(results[-1], screen)

@@ -14,6 +14,7 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Generator, Iterable, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +146,7 @@ class Lines:
         self.missing = {file: key for file, key in keys.items() if file not in self._records}
         """The files without a record, with the key."""
 
-    def tests(self, module: str, lines: Iterable[int], nearest: Sequence[str]) -> list[str]:
+    def tests(self, module: str, lines: Iterable[int], nearest: Sequence[str], limit: float) -> list[str]:
         """The tests that execute a line, or if there are none, any line of the module.
 
         Those of a file are together, but slow tests are after all others.
@@ -154,6 +155,7 @@ class Lines:
             module: of the lines.
             lines: their numbers.
             nearest: the files that come first.
+            limit: of the sum of their seconds; the last ones are left out.
         """
         wanted = set(map(str, lines))
         found: dict[str, list[str]] = {}
@@ -167,7 +169,9 @@ class Lines:
                 break
         ranks = {file: rank for rank, file in enumerate(nearest)}
         seconds = {test: self._records[file]["tests"][test] for file, tests in found.items() for test in tests}
-        return sorted(seconds, key=lambda test: _order(test, seconds[test], ranks.get(_file(test), len(ranks))))
+        ordered = sorted(seconds, key=lambda test: _order(test, seconds[test], ranks.get(_file(test), len(ranks))))
+        sums = accumulate(seconds[test] for test in ordered)
+        return [test for test, total in zip(ordered, sums, strict=True) if total <= limit] or ordered[:1]
 
 
 def keys(tests: Iterable[str], dependents: Mapping[str, set[str]]) -> dict[str, str]:

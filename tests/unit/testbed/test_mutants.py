@@ -241,7 +241,7 @@ def recorded(project: Path, line: str, tests: str) -> list[str]:
     assert done.returncode == 0, done.stdout + done.stderr
     number = KETTLE.splitlines().index(line) + 1
     lines = Lines(RECORDS, keys([file], dependents()))
-    return sorted(test.partition("::")[2] for test in lines.tests("netdra/rules/kettle.py", [number], []))
+    return sorted(test.partition("::")[2] for test in lines.tests("netdra/rules/kettle.py", [number], [], 60.0))
 
 
 POURED = """
