@@ -25,6 +25,8 @@ RECORDS = Path("build/mutants/lines")
 _FIXTURE = "fixture "
 _FUNCTION = "function"
 _SLOW_SECONDS = (0.1, 1.0)
+_MODULE_SECONDS = 0.5
+"""Of the tests for a line that no test executes: only if imports execute it can they notice a mistake."""
 
 
 class Recorder:
@@ -157,7 +159,7 @@ class Lines:
             nearest: the files that come first.
             limit: of the sum of their seconds; the last ones are left out.
         """
-        wanted = set(map(str, lines))
+        wanted, any_line = set(map(str, lines)), False
         found: dict[str, list[str]] = {}
         for any_line in (False, True):
             for file, record in self._records.items():
@@ -171,7 +173,8 @@ class Lines:
         seconds = {test: self._records[file]["tests"][test] for file, tests in found.items() for test in tests}
         ordered = sorted(seconds, key=lambda test: _order(test, seconds[test], ranks.get(_file(test), len(ranks))))
         sums = accumulate(seconds[test] for test in ordered)
-        return [test for test, total in zip(ordered, sums, strict=True) if total <= limit] or ordered[:1]
+        most = min(limit, _MODULE_SECONDS) if any_line else limit
+        return [test for test, total in zip(ordered, sums, strict=True) if total <= most] or ordered[:1]
 
 
 def keys(tests: Iterable[str], dependents: Mapping[str, set[str]]) -> dict[str, str]:

@@ -9,13 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from netdra.kube.answers import Page
+from netdra.kube.client import Selection
+from netdra.kube.resources import Resource
 from netdra.model.errors import NetdraError
 from netdra.model.neutron_port import NeutronPort, PortSettings, name_of
 from netdra.model.plan import PlannedDevice, PlannedPort
 from netdra.model.topology import NeutronRequest
 from netdra.node.claims import ports
 from testbed import virtual_time
-from tests.memory_api import MemoryApi
+from tests.memory_api import MemoryApi, T
 from tests.plans import plan, step
 
 NODE = "node-1"
@@ -97,6 +100,25 @@ def test_a_port_that_is_not_bound_to_the_vf_is_an_error_with_the_reason(
     with pytest.raises(NetdraError) as refused:
         taken(SPEC | spec, status, **metadata)
     assert reason in refused.value.what
+
+
+def test_an_unexpected_error_is_not_hidden_by_ports_that_are_still_awaited() -> None:
+    other = msgspec.structs.replace(VF, device="eth1v1", pci_address="0000:03:00.3")
+    plans = [
+        PLAN,
+        msgspec.structs.replace(PLAN, steps=tuple(msgspec.structs.replace(step, device=other) for step in PLAN.steps)),
+    ]
+
+    class BrokenApi(MemoryApi):
+        async def page(
+            self, resource: Resource[T], selection: Selection, *, limit: int = 0, continue_: str = ""
+        ) -> Page:
+            if NAME in selection.field_selector:
+                raise ZeroDivisionError
+            return await super().page(resource, selection, limit=limit, continue_=continue_)
+
+    with pytest.raises(ZeroDivisionError):
+        virtual_time.run(ports.bound(BrokenApi(), NODE, plans, 5.0))
 
 
 def near(*limits: int) -> st.SearchStrategy[int]:
