@@ -132,6 +132,10 @@ class TestRules:
         assert packed.problems == ()
         assert sum(len(one.spec.devices) for one in packed.slices) == 1
 
+    @pytest.mark.parametrize("number", [-(2**63), 2**63 - 1])
+    def test_an_integer_of_64_bits_is_accepted(self, number: int) -> None:
+        assert [*errors("bctl", {"a": DeviceAttribute(int_=number)}, {})] == []
+
     def test_a_capacity_as_the_seed_writes_it_is_right(self) -> None:
         assert [*errors("bctl", {"rdma": TRUE}, {"bandwidth": amount(4096), "most": amount(LIMIT)})] == []
 

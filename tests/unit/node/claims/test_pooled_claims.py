@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import msgspec
 import pytest
 
 from netdra.chain.checkpoint import Saved
 from netdra.model.claim import ResourceClaim
-from netdra.model.errors import NetdraError, PermanentError
+from netdra.model.errors import NetdraError, PermanentError, TemporaryError
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.node.claims.store import VERSION
 from tests.builders import exclusive
@@ -53,6 +54,16 @@ def test_a_claim_that_owns_no_device_does_not_hide_which_vfs_are_free(world: Wor
     second = allocated(world, claim_of(request()))
     world.prepare(second)
     assert world.vfs_of(second)
+
+
+def test_a_claim_is_refused_if_its_address_is_released_while_it_is_prepared(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked = mock.Mock(side_effect=TemporaryError("address 10.7.0.5 was released"))
+    monkeypatch.setattr(world.daemon.claims.addresses, "check", checked)
+    claim = allocated(world, claim_of(request()))
+    with pytest.raises(TemporaryError, match=r"10\.7\.0\.5 was released"):
+        world.prepare(claim)
 
 
 def test_each_request_keeps_the_vf_that_its_pod_has_when_the_record_is_lost(world: World) -> None:

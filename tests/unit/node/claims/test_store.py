@@ -82,6 +82,16 @@ def test_an_unreadable_claim_file_is_set_aside_and_reported_without_blocking_oth
     assert store.uids() == {other}
 
 
+def test_all_records_are_read_beside_an_unreadable_one_which_stays(tmp_path: Path) -> None:
+    store = ClaimStore.of_state(tmp_path)
+    store.put(claim())
+    bad = tmp_path / "claims" / "bad.json"
+    bad.write_bytes(b"{")
+    good, unreadable = store.read_all()
+    assert (good, [path for path, _ in unreadable]) == ([claim()], [bad])
+    assert bad.exists()
+
+
 @pytest.mark.parametrize("uid", ["", "../x", "a/b", ".hidden", "x" * 64, "A"])
 def test_an_invalid_claim_uid_is_rejected_as_a_file_name(tmp_path: Path, uid: str) -> None:
     store = ClaimStore.of_state(tmp_path)
