@@ -30,7 +30,7 @@ def test_results_flow_along_the_graph(bed: Bed) -> None:
         step("a", "host-device", "net1", device=device("eth7")),
         step("b", "host-device", "net2", device=device("eth8")),
         step("c", "top", "x", {"list": "{{ b.interfaces }}", "text": "on {{ a.mac }}"}, after=["b", "a"]),
-        step("d", "top", "x", {"address": "{{ c.ips[0].address }}"}, after=["c"]),
+        step("d", "top", "x", {"address": "{{ c.ips[0].address }}", "dev": "{{ c.interfaceName }}"}, after=["c"]),
     )
     report = attach((plan(*steps),), bed.container, bed.pod.path, bed.settings)
     result = {each.step: each.result for each in report.steps}
@@ -41,7 +41,7 @@ def test_results_flow_along_the_graph(bed: Bed) -> None:
     ]
     assert first.config["text"] == f"on {result['a'].interfaces[0].mac}"
     assert [each["name"] for each in first.config["prevResult"]["interfaces"]] == ["net2", "net1"]
-    assert second.config["address"] == "10.0.0.1/8"
+    assert (second.config["address"], second.config["dev"]) == ("10.0.0.1/8", "x")
     assert second.config["prevResult"]["interfaces"] == [{"name": "x", "sandbox": bed.pod.path}]
     assert second.environment["CNI_IFNAME"] == "x"
     assert second.config["name"] == "t-d"

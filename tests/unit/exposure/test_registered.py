@@ -17,6 +17,7 @@ from netdra.model.device import ExposureResult, Features
 from netdra.model.inventory import Interface
 from netdra.model.registration import Registration
 from netdra.model.resource import (
+    MAX_ATTRIBUTE_VALUES,
     MAX_ATTRIBUTES_AND_CAPACITIES,
     CapacityRequestPolicy,
     CapacityRequestPolicyRange,
@@ -138,6 +139,16 @@ class TestRules:
 
     def test_a_capacity_as_the_seed_writes_it_is_right(self) -> None:
         assert [*errors("bctl", {"rdma": TRUE}, {"bandwidth": amount(4096), "most": amount(LIMIT)})] == []
+
+
+    def test_a_list_may_fill_the_values_of_a_device_and_have_no_more(self) -> None:
+        lists = Features(list_attributes=True)
+        (before,) = result(features=lists).devices
+        left = MAX_ATTRIBUTE_VALUES - sum(len(v) if isinstance(v, tuple) else 1 for v in before.attributes.values())
+        for number, is_added in ((left - 1, True), (left, True), (left + 1, False)):
+            values = DeviceAttribute(strings=tuple(f"v{at}" for at in range(number)))
+            (device,) = result(says(attributes={"a": values}), features=lists).devices
+            assert device.registered == ({"bctl/a": values} if is_added else {})
 
 
 class TestDevices:

@@ -238,6 +238,20 @@ def test_a_config_that_does_not_fit_is_found_with_its_place(
     assert finding.path == ("spec", "steps", at, "config", *place)
 
 
+@pytest.mark.parametrize(
+    ("steps", "hint"),
+    [
+        (BOND % "primary: on", "YAML reads on, off, yes and no as booleans: put the value in quotes."),
+        (TUNING % "sysctl: {net.core.somaxconn: 512}", ""),
+        (TUNING % "mtu: on", ""),
+        (TUNING % "mtu: '9000'", "Remove the quotes of 9000."),
+        (TUNING % "mtu: large", ""),
+    ],
+)
+def test_the_hint_for_a_value_of_another_type_fits_both_types(topology: Topology, steps: str, hint: str) -> None:
+    assert [finding.hint for finding in found(topology(steps))] == [hint]
+
+
 ADD_ATTRIBUTE = "A policy's additionalAttributes can add an attribute of this type to devices."
 
 
