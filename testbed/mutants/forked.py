@@ -24,6 +24,7 @@ _LIBRARIES = (
     *("grpclib.server", "msgspec", "prometheus_client", "re2", "trustme", "yaml"),
 )
 _ROOTS = ("bench", "image", "netdra", "release", "testbed", "tests")
+_HYPOTHESIS = "hypothesispytest"
 _PR_SET_PDEATHSIG = 1
 _BYTES = 4 << 30
 """Limit of the memory: a mutant may loop and allocate."""
@@ -78,6 +79,21 @@ def run(
             os.waitpid(child, 0)
 
 
+class _FirstExample:
+    """A plugin of pytest: hypothesis stops at the first example that fails, and does not look for a shorter one."""
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_configure(self, config: pytest.Config) -> None:
+        """Change the profile that the tests' own configuration has chosen."""
+        if not config.pluginmanager.has_plugin(_HYPOTHESIS):
+            return
+        from hypothesis import Phase, settings
+
+        first = settings(settings.default, phases=(Phase.explicit, Phase.generate), database=None)
+        settings.register_profile("first example", first)
+        settings.load_profile("first example")
+
+
 def _become_pytest(
     arguments: Sequence[str], plugins: Sequence[object], folder: Path, log: Path, variables: Mapping[str, str]
 ) -> NoReturn:
@@ -91,7 +107,7 @@ def _become_pytest(
         resource.setrlimit(resource.RLIMIT_AS, (_BYTES, _BYTES))
         os.environ.update(variables)
         _enter(folder)
-        code = int(pytest.main(list(arguments), list(plugins)))
+        code = int(pytest.main(list(arguments), [*plugins, _FirstExample()]))
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
