@@ -140,7 +140,6 @@ class TestRules:
     def test_a_capacity_as_the_seed_writes_it_is_right(self) -> None:
         assert [*errors("bctl", {"rdma": TRUE}, {"bandwidth": amount(4096), "most": amount(LIMIT)})] == []
 
-
     def test_a_list_may_fill_the_values_of_a_device_and_have_no_more(self) -> None:
         lists = Features(list_attributes=True)
         (before,) = result(features=lists).devices

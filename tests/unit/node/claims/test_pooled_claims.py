@@ -309,6 +309,18 @@ def test_an_unreadable_record_blocks_pooled_claims_only_while_containers_of_its_
     world.prepare(second)
 
 
+def test_a_claim_that_no_pod_has_and_whose_record_is_unreadable_is_forgotten_and_the_record_kept(world: World) -> None:
+    claim = allocated(world, claim_of(request()))
+    world.prepare(claim)
+    uid, store = claim.metadata.uid, world.daemon.store
+    tear(world, uid, b"")
+    assert store.get(uid) is None
+    assert store.uids() == {uid}
+    asyncio.run(world.daemon.claims.releases.put_aside(uid))
+    assert store.uids() == frozenset()
+    assert len(list(store.folder.glob(f"{uid}.json.bad-*.gone-*"))) == 1
+
+
 def test_a_record_of_a_newer_netdra_blocks_pooled_claims_until_its_claim_is_unprepared(world: World) -> None:
     first, second = (allocated(world, claim_of(request())) for _ in range(2))
     world.prepare(first)

@@ -91,6 +91,7 @@ def test_a_bound_port_is_that_of_the_vf() -> None:
         ({"shareID": "other"}, STATUS, {}, 'spec.shareID is "other", not ""'),
         ({"nodeName": "other"}, STATUS, {}, 'spec.nodeName is "other", not "node-1"'),
         ({"pciAddress": "other"}, STATUS, {}, 'spec.pciAddress is "other", not "0000:03:00.2"'),
+        ({}, STATUS | {"settings": SETTINGS | {"mac": "01:00:5e:00:00:01"}}, {}, "is not that of a single interface"),
         ({}, STATUS | {"settings": SETTINGS | {"vlan": 4095}}, {}, "vlan 4095 is not from 0 to 4094"),
     ],
 )

@@ -87,6 +87,8 @@ def test_all_records_are_read_beside_an_unreadable_one_which_stays(tmp_path: Pat
     store.put(claim())
     bad = tmp_path / "claims" / "bad.json"
     bad.write_bytes(b"{")
+    for name in (".lock", ".hidden.json", f"{UID}.json.bad-0"):
+        (tmp_path / "claims" / name).touch()
     good, unreadable = store.read_all()
     assert (good, [path for path, _ in unreadable]) == ([claim()], [bad])
     assert bad.exists()
