@@ -14,6 +14,7 @@ from netdra.chain.shares import _Calls
 from netdra.cni import plugins
 from netdra.cni.plugins import PluginPath
 from netdra.model.plan import PlannedDevice
+from netdra.ops.boot import since_boot
 from netdra.steps.allocated import Allocated
 
 DEVICES = ((Path("/state"), "0000:03:00.0"), (Path("/state"), "0000:03:00.1"))
@@ -59,7 +60,7 @@ def test_a_program_is_kept_off_a_device_that_it_changed_for_a_time_of_this_boot_
         return [changed.device for changed in shares.changed_devices(tmp_path / "state")]
 
     assert kept_off() == ["eth1"]
-    now = shares.since_boot()
+    now = since_boot()
     with monkeypatch.context() as later:
         later.setattr(shares, "since_boot", lambda: now + shares.KEPT_OFF_SECONDS)
         assert kept_off() == []

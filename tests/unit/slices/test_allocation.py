@@ -167,6 +167,14 @@ class TestRequests:
         outcome = refused(allocator, claim("c", request("r1", count=10), last))
         assert outcome.reason == "c: cannot be allocated on 1 node"
 
+    def test_a_long_search_for_the_only_device_of_a_request_finds_it(self) -> None:
+        some = [device(f"d{n:02}", attributes={"dra.networking/side": 1 if n < 12 else 2}) for n in range(20)]
+        only = device("only", attributes={"dra.networking/side": 2, "dra.networking/mark": "x"})
+        last = request("last", "'mark' in device.attributes['dra.networking']")
+        wanted = claim("c", request(count=7), last, constraints=[{"matchAttribute": "dra.networking/side"}])
+        found = devices(Allocator([slice_of(*some, only)], [ANY]), wanted)
+        assert found == [*(f"d{n}" for n in range(12, 19)), "only"]
+
 
 class TestConstraints:
     @staticmethod

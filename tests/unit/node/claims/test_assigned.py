@@ -61,10 +61,13 @@ def test_a_claim_is_prepared_again_if_its_address_was_released_meanwhile(tmp_pat
         entry = address("10.7.0.5/24", owner(), claim=uid)
         api.put("podaddresses", msgspec.to_builtins(entry))
 
+    async def wanted() -> None:
+        raise AssertionError("the claim has an address already")
+
     async def story() -> None:
         plans = PlansInUse(store, cast("SandboxHolder", None), cast("Turns", None))
         assigned = AssignedAddresses(api, "node-1", store, plans, RefusedAddresses())
-        await assigned.follow(asyncio.Event().wait, lambda: None)
+        await assigned.follow(wanted, lambda: None)
         try:
             assigned.check(made)
         finally:
