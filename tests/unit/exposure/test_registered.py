@@ -266,6 +266,11 @@ class TestDevices:
         (device,) = result(said, features=Features(list_attributes=True)).devices
         assert [*device.registered] == ["bctl/ids", "bctl/nets"]
 
+    @pytest.mark.parametrize(("length", "is_published"), [(61, True), (62, True), (63, False)])
+    def test_a_list_is_published_as_text_if_it_fits_with_its_commas(self, length: int, is_published: bool) -> None:
+        (device,) = result(says(attributes={"nets": DeviceAttribute(strings=("x" * length,))})).devices
+        assert device.registered == ({"bctl/nets": DeviceAttribute(string=f",{'x' * length},")} if is_published else {})
+
     def test_a_registration_for_another_pool_does_not_apply(self) -> None:
         assert result(says(pool="worker-1/veth-eth9", attributes={"a": TRUE})).outcomes == ()
         (device,) = result(says(pool="worker-1/veth-eth7", attributes={"a": TRUE})).devices

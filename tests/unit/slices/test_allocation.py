@@ -158,6 +158,15 @@ class TestRequests:
         assert outcome.permanent
         assert "too many combinations" in outcome.reason
 
+    def test_a_claim_whose_search_is_too_long_is_named_among_several(self) -> None:
+        many = [device(f"d{n}", attributes={"dra.networking/side": 1}) for n in range(30)]
+        odd = device("odd", attributes={"dra.networking/side": 2})
+        last = request("odd", "device.attributes['dra.networking'].side == 2")
+        hard = claim("hard", request(count=20), last, constraints=[{"matchAttribute": "dra.networking/side"}])
+        allocator = Allocator([slice_of(*many, odd)], [ANY], max_steps=1000)
+        for claims in ((hard, claim("easy")), (claim("easy"), hard)):
+            assert refused(allocator, *claims).reason == "claim hard: too many combinations of devices"
+
     @pytest.mark.parametrize("last", [request("r2", "false"), request("r2", allocationMode="All")])
     def test_a_long_search_for_an_impossible_request_ends_without_trying_all_combinations(self, last: Any) -> None:
         some = [device(f"d{n}", attributes={"dra.networking/side": n % 2}) for n in range(20)]
