@@ -19,7 +19,7 @@ import pytest
 
 from testbed.mutants import forked
 from testbed.mutants.lines import RECORDS, Lines, Recorder, keys
-from testbed.mutants.mistakes import PACKAGES, Mutant, executed, importing_tests, mutants, nearest_tests, sample
+from testbed.mutants.mistakes import PACKAGES, Mutant, importing_tests, mutants, nearest_tests, place, sample
 from testbed.promises.trial import Copy
 from testbed.suite.changed import dependents
 from testbed.suite.screen import Screen, clock
@@ -132,7 +132,7 @@ def _try(
         source = sources[mutant.module]
         tests = nearest_tests(mutant, importing, given.tests)
         if lines:
-            tests = lines.tests(mutant.module, executed(mutant, source), tests, given.seconds) or tests
+            tests = lines.tests(mutant.module, place(mutant, source), tests, given.seconds) or tests
         verdict, test = trial.verdict(mutant, source, tests)
         results.append(Result(mutant, verdict, test, time.monotonic() - started, len(tests), mutant.diff(source)))
         _say(results[-1], screen)

@@ -21,12 +21,14 @@ from typing import Any
 import coverage
 import pytest
 
+from testbed.mutants.mistakes import Place
+
 RECORDS = Path("build/mutants/lines")
 _FIXTURE = "fixture "
 _FUNCTION = "function"
 _SLOW_SECONDS = (0.1, 1.0)
-_MODULE_SECONDS = 0.5
-"""Of the tests for a line that no test executes: only if imports execute it can they notice a mistake."""
+_IMPORTED_SECONDS = 0.5
+"""Of the tests for a line of a function that no test executes: only if imports execute it can they notice a mistake."""
 
 
 class Recorder:
@@ -148,18 +150,18 @@ class Lines:
         self.missing = {file: key for file, key in keys.items() if file not in self._records}
         """The files without a record, with the key."""
 
-    def tests(self, module: str, lines: Iterable[int], nearest: Sequence[str], limit: float) -> list[str]:
-        """The tests that execute a line, or if there are none, any line of the module.
+    def tests(self, module: str, place: Place, nearest: Sequence[str], limit: float) -> list[str]:
+        """The tests that execute one of the lines of a statement, or if there are none, any line of the module.
 
         Those of a file are together, but slow tests are after all others.
 
         Args:
-            module: of the lines.
-            lines: their numbers.
+            module: of the statement.
+            place: the statement.
             nearest: the files that come first.
             limit: of the sum of their seconds; the last ones are left out.
         """
-        wanted, any_line = set(map(str, lines)), False
+        wanted, any_line = set(map(str, place.lines)), False
         found: dict[str, list[str]] = {}
         for any_line in (False, True):
             for file, record in self._records.items():
@@ -173,7 +175,7 @@ class Lines:
         seconds = {test: self._records[file]["tests"][test] for file, tests in found.items() for test in tests}
         ordered = sorted(seconds, key=lambda test: _order(test, seconds[test], ranks.get(_file(test), len(ranks))))
         sums = accumulate(seconds[test] for test in ordered)
-        most = min(limit, _MODULE_SECONDS) if any_line else limit
+        most = min(limit, _IMPORTED_SECONDS) if any_line and place.in_function else limit
         return [test for test, total in zip(ordered, sums, strict=True) if total <= most] or ordered[:1]
 
 

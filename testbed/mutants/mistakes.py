@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, zip_longest
 from pathlib import PurePath
+from typing import NamedTuple
 
 PACKAGES = tuple(f"netdra/{name}" for name in ("exposure", "slices", "topology", "rules", "chain", "node/claims"))
 _COMPARISONS: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
@@ -33,6 +34,7 @@ _FUNCTIONS = {"min": "max", "max": "min", "any": "all", "all": "any"}
 _REMOVED = ast.Raise | ast.AugAssign | ast.Delete | ast.Continue | ast.Break
 _NOT_MUTATED = ast.JoinedStr | ast.Assert
 _NOT_ENTERED = {"annotation", "returns", "decorator_list"}
+_FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 _NEAREST = 2
 
 
@@ -84,8 +86,15 @@ def mutants(module: str, source: str) -> Iterator[Mutant]:
             yield Mutant(module, old.lineno, kind, begin, end, new)
 
 
-def executed(mutant: Mutant, source: str) -> range:
-    """The lines of the statement with the mistake, without the statements in it: a test must execute one of them."""
+class Place(NamedTuple):
+    """The lines of the statement with a mistake, without the statements in it, and whether it is in a function."""
+
+    lines: range
+    in_function: bool
+
+
+def place(mutant: Mutant, source: str) -> Place:
+    """The statement with a mistake: only a test that executes it can notice the mistake."""
     around = [
         node
         for node in ast.walk(ast.parse(source))
@@ -94,7 +103,8 @@ def executed(mutant: Mutant, source: str) -> range:
     inner = max(around, key=lambda node: (node.lineno, -(node.end_lineno or 0)))
     parts = [*getattr(inner, "body", [])[:1], *(case.pattern for case in getattr(inner, "cases", [])[:1])]
     end = max(inner.lineno + 1, min([(inner.end_lineno or inner.lineno) + 1, *(part.lineno for part in parts)]))
-    return range(inner.lineno, end) if mutant.line < end else range(mutant.line, mutant.line + 1)
+    lines = range(inner.lineno, end) if mutant.line < end else range(mutant.line, mutant.line + 1)
+    return Place(lines, any(isinstance(node, _FUNCTION) for node in around if node is not inner))
 
 
 def sample(all_mutants: Sequence[Mutant], count: int, seed: int) -> list[Mutant]:

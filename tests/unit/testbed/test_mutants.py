@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from testbed.mutants.lines import RECORDS, Lines, keys
-from testbed.mutants.mistakes import PACKAGES, Mutant, executed, mutants, nearest_tests, sample
+from testbed.mutants.mistakes import PACKAGES, Mutant, Place, mutants, nearest_tests, place, sample
 from testbed.suite.changed import dependents
 
 ROOT = Path(__file__).parents[3]
@@ -168,7 +168,8 @@ def test_the_lines_of_a_mutant_are_those_of_its_statement_without_the_statements
     number: int, lines: list[int]
 ) -> None:
     found = [each for each in mutants("m.py", STATEMENTS) if each.new == f"({number + 1})"]
-    assert [list(executed(mutant, STATEMENTS)) for mutant in found] == [lines]
+    assert [[*place(mutant, STATEMENTS).lines] for mutant in found] == [lines]
+    assert [place(mutant, STATEMENTS).in_function for mutant in found] == [number > 1]
 
 
 def test_a_sample_is_that_of_its_seed_with_the_same_share_of_each_package() -> None:
@@ -241,7 +242,10 @@ def recorded(project: Path, line: str, tests: str) -> list[str]:
     assert done.returncode == 0, done.stdout + done.stderr
     number = KETTLE.splitlines().index(line) + 1
     lines = Lines(RECORDS, keys([file], dependents()))
-    return sorted(test.partition("::")[2] for test in lines.tests("netdra/rules/kettle.py", [number], [], 60.0))
+    return sorted(
+        test.partition("::")[2]
+        for test in lines.tests("netdra/rules/kettle.py", Place(range(number, number + 1), False), [], 60.0)
+    )
 
 
 POURED = """
