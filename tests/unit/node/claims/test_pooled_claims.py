@@ -223,9 +223,14 @@ def test_the_choice_of_a_vf_reads_no_records_and_checkpoints_but_those_that_ever
         return checkpoints()
 
     monkeypatch.setattr(world.daemon.network, "checkpoints", counted)
-    for _ in range(3):
-        world.prepare(allocated(world, claim_of(request())))
+    claims = [allocated(world, claim_of(request())) for _ in range(3)]
+    for claim in claims:
+        world.prepare(claim)
     assert len(reads) == 3
+    world.release(claims[0])
+    unprepared = len(reads)
+    world.prepare(allocated(world, claim_of(request())))
+    assert len(reads) == unprepared + 1, "the VF that was given back is the only free one"
 
 
 @pytest.mark.parametrize(
