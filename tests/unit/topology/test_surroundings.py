@@ -308,5 +308,5 @@ def test_the_interface_of_a_device_is_unknown_only_as_long_as_its_attributes_are
     assert device_value(reference, named, None) == "eth1"
     with pytest.raises(InvalidInputError, match='does not apply to device "d" of pool "p": the value is ""'):
         device_value(reference, without, {})
-    with pytest.raises(InvalidInputError, match='the interface of device "d" of pool "p" is not known'):
+    with pytest.raises(TemporaryError, match='the interface of device "d" of pool "p" is not known'):
         device_value(reference, without, None)
