@@ -30,6 +30,7 @@ _LIMIT_SECONDS = 600.0
 _RECORD_SECONDS = 7200.0
 _UNIT = "tests/unit"
 _TIMEOUT = "from pytest-timeout"
+_SUMMARY = "short test summary info"
 _TAIL = 4000
 _FIRST = 3
 """Files of tests that run alone before the others: most mutants are noticed by them."""
@@ -245,7 +246,8 @@ class Trial:
 
 def _failed(output: str) -> str:
     """The first test that failed, or the file that could not be collected: all cases of a test are one."""
-    names = (line.split(maxsplit=1)[1] for line in output.splitlines() if line.startswith(("FAILED ", "ERROR ")))
+    summary = output.rpartition(_SUMMARY)[2]  # before it are also records of logs, which begin with ERROR, too
+    names = (line.split(maxsplit=1)[1] for line in summary.splitlines() if line.startswith(("FAILED ", "ERROR ")))
     return next((name.partition(" - ")[0].partition("[")[0] for name in names), "")
 
 

@@ -262,7 +262,7 @@ def test_the_number_of_addresses_is_unknown_if_a_plugin_may_get_more_of_them_els
     steps = f"""
     - {{name: nic, type: host-device}}
     - {{name: tune, type: tuning, dependOn: [nic], config: {{addresses: [10.0.0.5/24]{more}}}}}
-    - {{name: more, type: tuning, dependOn: [tune], config: {{sysctl: {{net.core.x: "{{{{ tune.ips[1].address }}}}"}}}}}}
+    - {{name: more, type: tuning, dependOn: [tune], config: {{sysctl: {{net.x: "{{{{ tune.ips[1].address }}}}"}}}}}}
     """
     assert any("produces only one address" in finding.what for finding in found(topology(steps))) is is_known
 

@@ -38,9 +38,12 @@ def pour(water: int) -> int:
     return cups
 '''
 TESTS = """
+import logging
 from netdra.rules.kettle import heat, pour
 
-def test_water_becomes_warmer(): assert (heat(20), heat(200)) == (21, 200)
+def test_water_becomes_warmer():
+    logging.error("the water is cold")
+    assert (heat(20), heat(200)) == (21, 200)
 
 def test_water_is_poured():
     assert pour(3) == 3
