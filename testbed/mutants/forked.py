@@ -80,7 +80,7 @@ def run(
 
 
 class _FirstExample:
-    """A plugin of pytest: hypothesis stops at the first example that fails, and does not look for a shorter one."""
+    """A plugin of pytest: hypothesis stops at the first example that fails, and does not search a shorter one."""
 
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self, config: pytest.Config) -> None:

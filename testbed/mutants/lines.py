@@ -151,7 +151,7 @@ class Lines:
         """The files without a record, with the key."""
 
     def tests(self, module: str, place: Place, nearest: Sequence[str], limit: float) -> list[str]:
-        """The tests that execute one of the lines of a statement, or if there are none, any line of the module.
+        """The tests that execute one of the lines of a statement, else any line of the module.
 
         Those of a file are together, but slow tests are after all others.
 
@@ -159,7 +159,7 @@ class Lines:
             module: of the statement.
             place: the statement.
             nearest: the files that come first.
-            limit: of the sum of their seconds; the last ones are left out.
+            limit: of the sum of their seconds; only the first ones are within it.
         """
         wanted, any_line = set(map(str, place.lines)), False
         found: dict[str, list[str]] = {}

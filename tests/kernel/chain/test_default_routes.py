@@ -149,7 +149,9 @@ def test_an_ipv6_default_route_among_a_step_s_own_routes_comes_first_and_is_no_d
 def test_a_program_s_default_route_stays_only_if_it_is_among_the_step_s_own_routes(pod: Bed, listed: bool) -> None:
     nic(pod)
     program, inside = recorder(pod, "maker"), f"ip -n {Path(pod.pod.path).name}"
-    program.prints("ADD", {"interfaces": [{"name": "x", "sandbox": pod.pod.path}], "ips": [{"address": "10.20.0.5/24"}]})
+    program.prints(
+        "ADD", {"interfaces": [{"name": "x", "sandbox": pod.pod.path}], "ips": [{"address": "10.20.0.5/24"}]}
+    )
     make = f"{inside} link add x type veth peer name y && {inside} link set x up && {inside} link set y up"
     add = f"{inside} addr add 10.20.0.5/24 dev x && {inside} route prepend default via 10.20.0.1 dev x"
     program.does("ADD", f'{make} && {add} && cat "$state/ADD.json"')

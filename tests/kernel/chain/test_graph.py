@@ -64,7 +64,6 @@ def test_a_built_in_step_can_refer_to_the_interface_and_to_an_address_of_a_plugi
     assert shown.split()[0] == "10.0.0.1"
 
 
-
 def test_check_and_del_get_the_final_result(bed: Bed) -> None:
     first, second = recorder(bed, "one"), recorder(bed, "two")
     first.prints("ADD", {"interfaces": [{"name": "first"}]})

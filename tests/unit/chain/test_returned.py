@@ -1,4 +1,4 @@
-"""What others have on devices is known to the next pod, or the write that failed is an error."""
+"""The children of devices that others have are known to the next pod, or a write that failed is an error."""
 
 from __future__ import annotations
 
