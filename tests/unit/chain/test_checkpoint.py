@@ -234,7 +234,7 @@ def test_a_folder_where_a_checkpoint_should_be_stops_no_one(tmp_path: Path) -> N
     assert ["Is a directory" in problem.what for _, problem in unreadable] == [True]
 
 
-def test_a_checkpoint_on_a_disk_that_fails_is_what_this_process_has_read_of_it(
+def test_a_checkpoint_on_a_failing_disk_is_as_this_process_has_last_read_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written(tmp_path / "read")
