@@ -89,7 +89,8 @@ class _FirstExample:
             return
         from hypothesis import Phase, settings
 
-        first = settings(settings.default, phases=(Phase.explicit, Phase.generate), database=None)
+        phases = (Phase.explicit, Phase.generate)
+        first = settings(settings.default, phases=phases, database=None, report_multiple_bugs=False)
         settings.register_profile("first example", first)
         settings.load_profile("first example")
 

@@ -229,6 +229,29 @@ def test_a_mutant_that_loops_is_a_timeout_and_does_not_survive(project: Path) ->
     assert "2 of    2 killed (100%)" in done.stdout
 
 
+DRAWN = """
+from pathlib import Path
+from hypothesis import given, strategies as st
+from netdra.rules.kettle import heat
+
+@given(st.integers(0, 90))
+def test_water_becomes_warmer(water):
+    is_warmer = heat(water) == water + 1
+    with Path("outcomes").open("a") as file:
+        file.write("." if is_warmer else "F")
+    assert is_warmer
+"""
+
+
+def test_a_property_ends_with_the_first_example_that_fails(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p pytest_timeout -p hypothesispytest")
+    (project / "tests/unit/test_kettle.py").write_text(DRAWN.replace('"outcomes"', repr(str(project / "outcomes"))))
+    done = run(project, line_of("        return water + 1"), "--seed=1", "--count=1")
+    assert "killed " in done.stdout, done.stdout + done.stderr
+    outcomes = (project / "outcomes").read_text()
+    assert 1 <= outcomes.count("F") <= 3, "no shorter example is searched"
+
+
 def test_a_test_that_fails_without_the_mistake_is_an_error(project: Path) -> None:
     (project / "tests/unit/test_kettle.py").write_text(f"from pathlib import Path\n{TESTS}    Path('ran').mkdir()\n")
     done = run(project, line_of("    while water > 0:"), "--count=1")
