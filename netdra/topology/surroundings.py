@@ -6,7 +6,7 @@ known stay references. Each value is checked before it stands in a config (`fact
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -227,8 +227,3 @@ def _shown(
 ) -> str:
     where = f'NetworkTopology "{graph.topology}", step "{step}": ' if graph.topology else f'request "{step}": '
     return f"{where}{dotted(tuple(path))}: {reference}: {problem.what}"
-
-
-def unknown(graph: Graph) -> Iterator[str]:
-    """The facts of a graph that are still references."""
-    yield from dict.fromkeys(str(reference) for every in graph.facts.values() for _, reference in every)

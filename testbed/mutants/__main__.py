@@ -15,33 +15,47 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed.mutants.mistakes import PACKAGES, Mutant, mutants, nearest_tests, sample
+import pytest
+
+from testbed.mutants import forked
+from testbed.mutants.lines import RECORDS, Lines, Recorder, keys
+from testbed.mutants.mistakes import PACKAGES, Mutant, importing_tests, mutants, nearest_tests, place, sample
 from testbed.promises.trial import Copy
 from testbed.suite.changed import dependents
-from testbed.suite.jobs import Command
-from testbed.suite.levels import PYTHON
 from testbed.suite.screen import Screen, clock
 
 COPIES = Path("build/mutants")
 KILLED, SURVIVED, TIMEOUT = "killed", "survived", "timeout"
 _LIMIT_SECONDS = 600.0
+_RECORD_SECONDS = 7200.0
+_UNIT = "tests/unit"
 _TIMEOUT = "from pytest-timeout"
+_SUMMARY = "short test summary info"
 _TAIL = 4000
 _FIRST = 3
-"""Tests that run alone before the others: most mutants are noticed by them."""
-_BYTES = 4 << 30
-"""Limit of the memory of a process: a mutant may loop and allocate."""
+"""Files of tests that run alone before the others: most mutants are noticed by them."""
+_NO_TESTS = int(pytest.ExitCode.NO_TESTS_COLLECTED)
 _INTERRUPTED = 130
 
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a mutant: the verdict, the test that failed, the seconds, and the lines that differ."""
+    """The result of a mutant.
+
+    Attributes:
+        mutant: the mistake.
+        verdict: `KILLED`, `SURVIVED` or `TIMEOUT`.
+        test: the test that failed.
+        seconds: how long it took.
+        tests: the number of tests, or of files where it is not known which tests execute the line.
+        diff: the lines that differ.
+    """
 
     mutant: Mutant
     verdict: str
     test: str
     seconds: float
+    tests: int
     diff: str
 
 
@@ -58,6 +72,7 @@ def main() -> int:
     parser.add_argument("--module", default="", metavar="PATH[:LINE]", help="only this folder, module or line")
     parser.add_argument("--tests", default="tests/unit", metavar="FOLDER", help="of the level (default: tests/unit)")
     parser.add_argument("--test-seconds", type=int, default=60, help="the limit of a test (default: 60)")
+    parser.add_argument("--seconds", type=float, default=40, help="of the tests of a mutant, as recorded (default: 40)")
     parser.add_argument("--output", choices=("text", "json"), default="text", help="the form of the results")
     given = parser.parse_args()
     screen = Screen(sys.stderr if given.output == "json" else sys.stdout)
@@ -76,7 +91,7 @@ def main() -> int:
     results: list[Result] = []
     try:
         trial = Trial(folder, given.seed, given.test_seconds, screen)
-        _try(wanted, sources, given.tests, trial, screen, results)
+        _try(wanted, sources, given, trial, screen, results)
     except UnfitTestError as error:
         screen.say(f"testbed: tests fail without a mistake, too, so the results are not valid:\n{error}")
         return 1
@@ -99,7 +114,7 @@ def _sources(module: str) -> Mapping[str, str]:
 def _try(
     wanted: Sequence[Mutant],
     sources: Mapping[str, str],
-    level: str,
+    given: argparse.Namespace,
     trial: Trial,
     screen: Screen,
     results: list[Result],
@@ -109,15 +124,47 @@ def _try(
     Raises:
         UnfitTestError: one of them fails.
     """
+    forked.load_libraries()
     importing = dependents()
+    lines = _lines(sources, importing, trial) if given.tests == _UNIT else None
     for number, mutant in enumerate(wanted, 1):
         trial.progress = f"{number} of {len(wanted)}  {mutant.module}:{mutant.line}"
         started = time.monotonic()
         source = sources[mutant.module]
-        verdict, test = trial.verdict(mutant, source, nearest_tests(mutant, importing, level))
-        results.append(Result(mutant, verdict, test, time.monotonic() - started, mutant.diff(source)))
+        tests = nearest_tests(mutant, importing, given.tests)
+        if lines:
+            tests = lines.tests(mutant.module, place(mutant, source), tests, given.seconds) or tests
+        verdict, test = trial.verdict(mutant, source, tests)
+        results.append(Result(mutant, verdict, test, time.monotonic() - started, len(tests), mutant.diff(source)))
         _say(results[-1], screen)
     trial.check(sorted({result.test for result in results if result.test}))
+
+
+def _lines(sources: Mapping[str, str], importing: Mapping[str, set[str]], trial: Trial) -> Lines:
+    """The records of the unit tests that import a module; those that are missing are made.
+
+    Raises:
+        UnfitTestError: they cannot be made.
+    """
+    wanted = keys(importing_tests(sources, importing, _UNIT), importing)
+    lines = Lines(RECORDS, wanted)
+    if lines.missing:
+        trial.record(lines.missing)
+    return Lines(RECORDS, wanted)
+
+
+class Chosen:
+    """A plugin of pytest, which runs only these tests, in their order."""
+
+    def __init__(self, tests: Sequence[str]) -> None:
+        """Choose the tests."""
+        self._ranks = {test: rank for rank, test in enumerate(tests)}
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Remove the other tests."""
+        items[:] = [item for item in items if item.nodeid in self._ranks]
+        items.sort(key=lambda item: self._ranks[item.nodeid])
 
 
 class Trial:
@@ -139,12 +186,31 @@ class Trial:
         self._timeout = f"--timeout={test_seconds}"
         self._screen = screen
 
+    def record(self, missing: Mapping[str, str]) -> None:
+        """Run files of tests without a mutant, and record the lines that each test executes.
+
+        Args:
+            missing: file -> the key of its record.
+
+        Raises:
+            UnfitTestError: pytest could not run them. Tests that fail are not recorded.
+        """
+        self.progress = f"recording which lines are executed by the tests of {len(missing)} files"
+        self._screen.say(self.progress)
+        recorder = Recorder(PACKAGES, missing, RECORDS.absolute(), self._copy.folder)
+        code = self._run(sorted(missing), recorder, limit=_RECORD_SECONDS)
+        if code not in (0, int(pytest.ExitCode.TESTS_FAILED)):
+            raise UnfitTestError(self._output()[-_TAIL:])
+        self._screen.say(self._output().rstrip().rpartition("\n")[2])
+
     def verdict(self, mutant: Mutant, source: str, tests: Sequence[str]) -> tuple[str, str]:
         """Run the tests with a mutant, the first ones alone, until one fails; the verdict, and the test that failed."""
+        files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
+        chosen = Chosen(tests) if any("::" in test for test in tests) else None
         with self._copy.changed({mutant.module: mutant.apply(source)}):
-            for part in filter(None, (tests[:_FIRST], tests[_FIRST:])):
-                code = self._run(part)
-                if code != 0:
+            for part in filter(None, (files[:_FIRST], files[_FIRST:])):
+                code = self._run(part, chosen, "-x")
+                if code not in (0, _NO_TESTS):
                     output = self._output()
                     verdict = TIMEOUT if code is None or _TIMEOUT in output else KILLED
                     return verdict, _failed(output)
@@ -163,31 +229,33 @@ class Trial:
     def _output(self) -> str:
         return self._log.read_text(errors="replace")
 
-    def _run(self, tests: Sequence[str]) -> int | None:
+    def _run(
+        self, tests: Sequence[str], plugin: object = None, *options: str, limit: float = _LIMIT_SECONDS
+    ) -> int | None:
         """The exit code of pytest; None if it took too long and was ended."""
-        options = ("-x", "-q", "-rfE", "-p", "no:cacheprovider", self._timeout)
-        command = ("prlimit", f"--as={_BYTES}", PYTHON, "-m", "pytest", *options, *tests)
-        running = Command(command, self._log, self._variables, folder=self._copy.folder)
-        try:
-            while running.code() is None and running.seconds() < _LIMIT_SECONDS:
-                self._screen.show([f"{self.progress}  {clock(running.seconds())}"])
-                time.sleep(0.05)
-            return running.code()
-        finally:
-            if running.code() is None:
-                running.interrupt()
-            running.end()
+        return forked.run(
+            ("-q", "-rfE", "-p", "no:cacheprovider", self._timeout, *options, *tests),
+            [plugin] if plugin else [],
+            self._copy.folder,
+            self._log,
+            self._variables,
+            limit,
+            lambda seconds: self._screen.show([f"{self.progress}  {clock(seconds)}"]),
+        )
 
 
 def _failed(output: str) -> str:
     """The first test that failed, or the file that could not be collected: all cases of a test are one."""
-    names = (line.split(maxsplit=1)[1] for line in output.splitlines() if line.startswith(("FAILED ", "ERROR ")))
+    summary = output.rpartition(_SUMMARY)[2]  # before it are also records of logs, which begin with ERROR, too
+    names = (line.split(maxsplit=1)[1] for line in summary.splitlines() if line.startswith(("FAILED ", "ERROR ")))
     return next((name.partition(" - ")[0].partition("[")[0] for name in names), "")
 
 
 def _say(result: Result, screen: Screen) -> None:
     mutant = result.mutant
-    screen.say(f"{result.verdict:8}  {clock(result.seconds)}  {mutant.module}:{mutant.line}  {mutant.kind}")
+    screen.say(
+        f"{result.verdict:8}  {clock(result.seconds)}  {mutant.module}:{mutant.line}  {mutant.kind}  {result.test}"
+    )
     if result.verdict == SURVIVED:
         screen.say("\n".join(f"    {line}" for line in result.diff.splitlines()))
 
@@ -213,6 +281,7 @@ def _entry(result: Result) -> dict[str, object]:
         "verdict": result.verdict,
         "test": result.test,
         "seconds": round(result.seconds, 1),
+        "tests": result.tests,
         "diff": result.diff,
     }
 

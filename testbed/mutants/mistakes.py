@@ -10,10 +10,11 @@ import copy
 import difflib
 import random
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, zip_longest
 from pathlib import PurePath
+from typing import NamedTuple
 
 PACKAGES = tuple(f"netdra/{name}" for name in ("exposure", "slices", "topology", "rules", "chain", "node/claims"))
 _COMPARISONS: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
@@ -33,6 +34,7 @@ _FUNCTIONS = {"min": "max", "max": "min", "any": "all", "all": "any"}
 _REMOVED = ast.Raise | ast.AugAssign | ast.Delete | ast.Continue | ast.Break
 _NOT_MUTATED = ast.JoinedStr | ast.Assert
 _NOT_ENTERED = {"annotation", "returns", "decorator_list"}
+_FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 _NEAREST = 2
 
 
@@ -84,6 +86,27 @@ def mutants(module: str, source: str) -> Iterator[Mutant]:
             yield Mutant(module, old.lineno, kind, begin, end, new)
 
 
+class Place(NamedTuple):
+    """The lines of the statement with a mistake, without the statements in it, and whether it is in a function."""
+
+    lines: range
+    in_function: bool
+
+
+def place(mutant: Mutant, source: str) -> Place:
+    """The statement with a mistake: only a test that executes it can notice the mistake."""
+    around = [
+        node
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.stmt) and node.lineno <= mutant.line <= (node.end_lineno or node.lineno)
+    ]
+    inner = max(around, key=lambda node: (node.lineno, -(node.end_lineno or 0)))
+    parts = [*getattr(inner, "body", [])[:1], *(case.pattern for case in getattr(inner, "cases", [])[:1])]
+    end = max(inner.lineno + 1, min([(inner.end_lineno or inner.lineno) + 1, *(part.lineno for part in parts)]))
+    lines = range(inner.lineno, end) if mutant.line < end else range(mutant.line, mutant.line + 1)
+    return Place(lines, any(isinstance(node, _FUNCTION) for node in around if node is not inner))
+
+
 def sample(all_mutants: Sequence[Mutant], count: int, seed: int) -> list[Mutant]:
     """At most `count` random mutants, in turn of each package; the same ones for the same seed."""
     draw = random.Random(seed)
@@ -94,6 +117,27 @@ def sample(all_mutants: Sequence[Mutant], count: int, seed: int) -> list[Mutant]
         draw.shuffle(members)
     turns = zip_longest(*packages.values())
     return [mutant for turn in turns for mutant in turn if mutant is not None][:count]
+
+
+def importing_tests(modules: Iterable[str], dependents: Mapping[str, set[str]], level: str) -> dict[str, int]:
+    """The tests of a level that import one of the modules -> the imports between them.
+
+    Args:
+        modules: their files.
+        dependents: file -> the files that import it.
+        level: the folder of the tests.
+    """
+    distances = dict.fromkeys(modules, 0)
+    left = list(distances)
+    for name in left:
+        for importing in sorted(dependents.get(name, set()) - distances.keys()):
+            distances[importing] = distances[name] + 1
+            left.append(importing)
+    return {
+        name: distance
+        for name, distance in distances.items()
+        if name.startswith(f"{level}/") and PurePath(name).name.startswith("test_")
+    }
 
 
 def nearest_tests(mutant: Mutant, dependents: Mapping[str, set[str]], level: str = "tests/unit") -> list[str]:
@@ -107,16 +151,7 @@ def nearest_tests(mutant: Mutant, dependents: Mapping[str, set[str]], level: str
         dependents: file -> the files that import it.
         level: the folder of the tests.
     """
-    distances, left = {mutant.module: 0}, [mutant.module]
-    for name in left:
-        for importing in sorted(dependents.get(name, set()) - distances.keys()):
-            distances[importing] = distances[name] + 1
-            left.append(importing)
-    tests = {
-        name: distance
-        for name, distance in distances.items()
-        if name.startswith(f"{level}/") and PurePath(name).name.startswith("test_")
-    }
+    tests = importing_tests([mutant.module], dependents, level)
     near = sorted(set(tests.values()))[:_NEAREST]
     folder = mutant.package.replace("netdra", level, 1)
     named = f"test_{PurePath(mutant.module).stem}"

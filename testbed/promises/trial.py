@@ -133,7 +133,8 @@ class Copy:
             path = self.folder / name
             path.write_text(text, encoding="utf-8")
             # Python compares only the size and the whole seconds of a source with its bytecode.
-            shutil.rmtree(path.parent / "__pycache__", ignore_errors=True)
+            for bytecode in (path.parent / "__pycache__").glob(f"{path.stem}.*"):
+                bytecode.unlink()
 
 
 def attempt(promise: Promise, copy: Copy, tick: Tick) -> Verdict:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -142,6 +143,23 @@ def test_an_ipv6_default_route_among_a_step_s_own_routes_comes_first_and_is_no_d
     assert "route to ::/0 is gone" in drift(pod)
     assert detach(pod.container.sandbox, pod.settings).is_clean
     assert differences(before, pod.state()) == []
+
+
+@pytest.mark.parametrize("listed", [False, True], ids=["of itself", "as listed"])
+def test_a_program_s_default_route_stays_only_if_it_is_among_the_step_s_own_routes(pod: Bed, listed: bool) -> None:
+    nic(pod)
+    program, inside = recorder(pod, "maker"), f"ip -n {Path(pod.pod.path).name}"
+    program.prints(
+        "ADD", {"interfaces": [{"name": "x", "sandbox": pod.pod.path}], "ips": [{"address": "10.20.0.5/24"}]}
+    )
+    make = f"{inside} link add x type veth peer name y && {inside} link set x up && {inside} link set y up"
+    add = f"{inside} addr add 10.20.0.5/24 dev x && {inside} route prepend default via 10.20.0.1 dev x"
+    program.does("ADD", f'{make} && {add} && cat "$state/ADD.json"')
+    routes = [{"dst": "0.0.0.0/0", "gw": "10.20.0.1"}, "of another form"] if listed else []
+    nic_step = step("nic", "host-device", "net1", device=device("eth7"))
+    attached(pod, nic_step, step("made", "maker", "x", {"routes": routes}, after=["nic"]))
+    assert [interface for interface, _, _ in defaults(pod, 4)] == (["x", "eth0"] if listed else ["eth0"])
+    assert used(pod, 4) == ("x" if listed else "eth0")
 
 
 def test_ipv6_routes_of_two_steps_to_the_same_network_are_no_drift(pod: Bed) -> None:

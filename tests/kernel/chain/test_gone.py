@@ -222,6 +222,15 @@ def test_after_a_reboot_only_persistent_resources_are_released(bed: Bed) -> None
     assert bed.link("eth7")["mtu"] == 1234
 
 
+def test_a_checkpoint_with_an_unreadable_entry_is_reported(bed: Bed) -> None:
+    recorder(bed, "fake")
+    attach(prepared(bed), bed.container, bed.pod.path, bed.settings)
+    assert check(bed.container.sandbox, bed.settings).problems == ()
+    path = checkpoint.path_of(bed.settings.state, bed.container.sandbox)
+    path.write_bytes(path.read_bytes() + b"{}\n")
+    assert check(bed.container.sandbox, bed.settings).problems == ("its checkpoint is damaged",)
+
+
 @pytest.mark.parametrize("kind", ["host-device", "fake"])
 def test_after_a_restart_of_the_machine_no_sandbox_has_a_device(bed: Bed, kind: str) -> None:
     bed.veth("eth7", "peer7")

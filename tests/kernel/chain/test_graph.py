@@ -30,7 +30,7 @@ def test_results_flow_along_the_graph(bed: Bed) -> None:
         step("a", "host-device", "net1", device=device("eth7")),
         step("b", "host-device", "net2", device=device("eth8")),
         step("c", "top", "x", {"list": "{{ b.interfaces }}", "text": "on {{ a.mac }}"}, after=["b", "a"]),
-        step("d", "top", "x", {"address": "{{ c.ips[0].address }}"}, after=["c"]),
+        step("d", "top", "x", {"address": "{{ c.ips[0].address }}", "dev": "{{ c.interfaceName }}"}, after=["c"]),
     )
     report = attach((plan(*steps),), bed.container, bed.pod.path, bed.settings)
     result = {each.step: each.result for each in report.steps}
@@ -41,10 +41,27 @@ def test_results_flow_along_the_graph(bed: Bed) -> None:
     ]
     assert first.config["text"] == f"on {result['a'].interfaces[0].mac}"
     assert [each["name"] for each in first.config["prevResult"]["interfaces"]] == ["net2", "net1"]
-    assert second.config["address"] == "10.0.0.1/8"
+    assert (second.config["address"], second.config["dev"]) == ("10.0.0.1/8", "x")
     assert second.config["prevResult"]["interfaces"] == [{"name": "x", "sandbox": bed.pod.path}]
     assert second.environment["CNI_IFNAME"] == "x"
     assert second.config["name"] == "t-d"
+
+
+def test_a_built_in_step_can_refer_to_the_interface_and_to_an_address_of_a_plugin(bed: Bed) -> None:
+    bed.veth("eth7", "peer7")
+    top, inside = recorder(bed, "top"), f"ip -n {Path(bed.pod.path).name}"
+    top.prints("ADD", {"interfaces": [{"name": "x", "sandbox": bed.pod.path}], "ips": [{"address": "10.0.0.1/32"}]})
+    make = f"{inside} link add x type bridge && {inside} addr add 10.0.0.1/32 dev x && {inside} link set x up"
+    top.does("ADD", f'{make}; cat "$state/ADD.json"')
+    routes = [{"destination": "{{ c.ips[0].address }}", "metric": 7}]
+    steps = (
+        step("a", "host-device", "net1", device=device("eth7")),
+        step("c", "top", "x", after=["a"]),
+        step("t", "tuning", "x", {"dev": "{{ c.interfaceName }}", "routes": routes}, after=["c"]),
+    )
+    attach((plan(*steps),), bed.container, bed.pod.path, bed.settings)
+    shown = bed.run(*inside.split(), "route", "show", "dev", "x", "metric", "7")
+    assert shown.split()[0] == "10.0.0.1"
 
 
 def test_check_and_del_get_the_final_result(bed: Bed) -> None:

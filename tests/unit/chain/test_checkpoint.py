@@ -2,6 +2,7 @@ import errno
 import os
 import threading
 from pathlib import Path
+from unittest import mock
 
 import msgspec
 import pytest
@@ -231,6 +232,21 @@ def test_a_folder_where_a_checkpoint_should_be_stops_no_one(tmp_path: Path) -> N
     found, unreadable = checkpoint.load_all(tmp_path)
     assert [saved.header.pod.sandbox for saved in found] == ["s1"]
     assert ["Is a directory" in problem.what for _, problem in unreadable] == [True]
+
+
+def test_a_checkpoint_on_a_failing_disk_is_as_this_process_has_last_read_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path / "read")
+    written(tmp_path / "unread")
+    saved = checkpoint.load(tmp_path / "read", "s1")
+    monkeypatch.setattr(files, "opened", mock.Mock(side_effect=OSError(errno.EIO, os.strerror(errno.EIO))))
+    journal = checkpoint.open_existing(tmp_path / "read", "s1", 0)
+    assert journal is not None
+    assert journal.saved == saved
+    journal.close()
+    with pytest.raises(TemporaryError, match="Input/output error"):
+        checkpoint.open_existing(tmp_path / "unread", "s1", 0)
 
 
 def test_a_missing_checkpoint_is_not_an_error(tmp_path: Path) -> None:

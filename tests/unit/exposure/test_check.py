@@ -116,6 +116,7 @@ def test_valid_exposures_are_accepted(exposure: dict[str, Any]) -> None:
         ({"additionalAttributes": {"a" * 33: "x"}}, "must have at most 32 letters"),
         ({"additionalAttributes": {"rack": "x" * 65}}, "is longer than 64 bytes"),
         ({"additionalAttributes": {"rack": "é" * 33}}, "is longer than 64 bytes"),
+        ({"additionalAttributes": {"racks": ["r1", "x" * 65]}}, "is longer than 64 bytes"),
         ({"additionalAttributes": {"racks": []}}, "a list must have 1 to 16 entries"),
         ({"additionalAttributes": {"racks": ["a,b"]}}, "must not be empty or contain a comma"),
         ({"additionalAttributes": {"n": 2**63}}, "is not a 64-bit integer"),

@@ -62,6 +62,12 @@ def test_disabling_empty_facts_omits_facts_added_by_other_policies_of_the_node()
     assert f"{OWN}ipv4" not in carried(NIC, *VFS, policies=[adding, sparse])["p0v0"]
 
 
+def test_attributes_that_other_policies_add_are_published_beside_the_chosen_facts() -> None:
+    adding = exclusive("adding", f'{OURS}.type == "pf"', additionalAttributes={"rack": "7"})
+    choosing = exclusive("choosing", f'{OURS}.type == "vf"', facts=["vendor"])
+    assert carried(NIC, *VFS, policies=[adding, choosing])["p0v0"][f"{OWN}rack"] == ""
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [

@@ -55,6 +55,18 @@ def test_a_nic_that_is_wired_to_nothing_has_an_empty_one_so_that_no_selector_fai
     assert of(offered("physnet2=eth0")) == {"eth0v0": "physnet2", "eth0v1": "physnet2", "eth1v0": "", "eth1v1": ""}
 
 
+def test_a_policy_that_chooses_facts_publishes_the_physnet_only_if_it_is_chosen() -> None:
+    def choosing(*facts: str, **exposure: object) -> dict[str, object]:
+        chosen = exclusive("vfs", f'{OURS}.type == "vf"', facts=list(facts), **exposure)
+        return of(
+            offered("physnet2=eth0", policies=(chosen,), interfaces=(*sriov("eth0", 1), *sriov("eth1", 1, bus=4)))
+        )
+
+    assert choosing("vendor") == {"eth0v0": None, "eth1v0": None}
+    assert choosing("vendor", "physnet") == {"eth0v0": "physnet2", "eth1v0": ""}
+    assert choosing("vendor", "physnet", emptyFacts=False) == {"eth0v0": "physnet2", "eth1v0": None}
+
+
 def test_a_node_without_physnet_options_publishes_no_physnet_attribute() -> None:
     assert set(of(offered()).values()) == {None}
 

@@ -40,6 +40,9 @@ def test_after_any_edits_the_rank_index_matches_a_comparison_of_all_policies(edi
         known |= {other: index.of(present[other]) for other in concerned}
         assert known == {other: rivals(policy, present) for other, policy in present.items()}
         assert len(concerned) <= 2 * (FEW + 1)
+    for name, policy in present.items():
+        index.update(name, policy, None)
+    assert vars(index) == vars(RankIndex()), "nothing is kept of former ranks"
 
 
 def test_a_change_among_thousands_of_one_rank_concerns_two_others() -> None:

@@ -17,6 +17,7 @@ from netdra.model.device import ExposureResult, Features
 from netdra.model.inventory import Interface
 from netdra.model.registration import Registration
 from netdra.model.resource import (
+    MAX_ATTRIBUTE_VALUES,
     MAX_ATTRIBUTES_AND_CAPACITIES,
     CapacityRequestPolicy,
     CapacityRequestPolicyRange,
@@ -132,8 +133,21 @@ class TestRules:
         assert packed.problems == ()
         assert sum(len(one.spec.devices) for one in packed.slices) == 1
 
+    @pytest.mark.parametrize("number", [-(2**63), 2**63 - 1])
+    def test_an_integer_of_64_bits_is_accepted(self, number: int) -> None:
+        assert [*errors("bctl", {"a": DeviceAttribute(int_=number)}, {})] == []
+
     def test_a_capacity_as_the_seed_writes_it_is_right(self) -> None:
         assert [*errors("bctl", {"rdma": TRUE}, {"bandwidth": amount(4096), "most": amount(LIMIT)})] == []
+
+    def test_a_list_may_fill_the_values_of_a_device_and_have_no_more(self) -> None:
+        lists = Features(list_attributes=True)
+        (before,) = result(features=lists).devices
+        left = MAX_ATTRIBUTE_VALUES - sum(len(v) if isinstance(v, tuple) else 1 for v in before.attributes.values())
+        for number, is_added in ((left - 1, True), (left, True), (left + 1, False)):
+            values = DeviceAttribute(strings=tuple(f"v{at}" for at in range(number)))
+            (device,) = result(says(attributes={"a": values}), features=lists).devices
+            assert device.registered == ({"bctl/a": values} if is_added else {})
 
 
 class TestDevices:
@@ -251,6 +265,11 @@ class TestDevices:
         assert "bctl/ids is omitted: the API server does not support lists" in outcome.problem
         (device,) = result(said, features=Features(list_attributes=True)).devices
         assert [*device.registered] == ["bctl/ids", "bctl/nets"]
+
+    @pytest.mark.parametrize(("length", "is_published"), [(61, True), (62, True), (63, False)])
+    def test_a_list_is_published_as_text_if_it_fits_with_its_commas(self, length: int, is_published: bool) -> None:
+        (device,) = result(says(attributes={"nets": DeviceAttribute(strings=("x" * length,))})).devices
+        assert device.registered == ({"bctl/nets": DeviceAttribute(string=f",{'x' * length},")} if is_published else {})
 
     def test_a_registration_for_another_pool_does_not_apply(self) -> None:
         assert result(says(pool="worker-1/veth-eth9", attributes={"a": TRUE})).outcomes == ()

@@ -35,6 +35,12 @@ def test_an_interface_that_no_policy_matches_is_hidden() -> None:
     assert decision(result).reason == "hidden: not matched by any policy"
 
 
+def test_an_interface_is_hidden_by_a_policy_that_cannot_be_evaluated_or_by_none_that_matches() -> None:
+    failing = exclusive("p", 'device.attributes["example.org"].rack == "1"')
+    assert decision(expose(inventory(NIC), [exclusive("p", named("eth9"))])).hidden == "no-match"
+    assert decision(expose(inventory(NIC), [failing])).hidden == "no-answer"
+
+
 def test_exclude_wins_over_a_higher_priority() -> None:
     result = expose(inventory(NIC), [exclusive("p", "true", spec={"priority": 1000}), exclude("x", "true", priority=0)])
     assert names(result) == []

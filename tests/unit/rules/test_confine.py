@@ -155,6 +155,11 @@ def test_a_claim_parameter_must_not_set_bond_links_in_either_spelling(links: lis
     assert "refers to a device or a path, which a claim must not set" in text
 
 
+def test_a_path_must_not_depend_on_a_fact() -> None:
+    (text,) = told(root("sriov", {"ipam": {"type": "host-local", "dataDir": "/var/{{ node.name }}"}}))
+    assert "refers to a device or a path, which must not depend on a fact" in text
+
+
 def test_a_bond_link_with_a_differently_spelled_key_is_rejected() -> None:
     (text,) = told(ROOT, derived("bond", {"links": ["net1", {"Name": "uplink"}]}, binary=False))
     assert "config.links[1].Name as another parameter" in text

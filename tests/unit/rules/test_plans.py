@@ -17,7 +17,7 @@ from netdra.model.plan import Plan, PlannedDevice
 from netdra.model.schema import CNIPluginSchema
 from netdra.node.permits import NodePermits
 from netdra.rules.confine import Permits
-from netdra.rules.plans import CheckedPlans, check, combined, permits_digest, restored, schemas_digest
+from netdra.rules.plans import CheckedPlans, check, combined, filled, permits_digest, restored, schemas_digest
 from netdra.rules.topologies import check_topology
 from netdra.topology.bind import unbound
 from tests import builders
@@ -136,6 +136,14 @@ def test_the_digest_of_permits_is_that_of_the_options() -> None:
     )
     assert len({permits_digest(each) for each in options}) == len(options)
     assert permits_digest(Permits(folders=("/b", "/a"))) == permits_digest(options[-1])
+
+
+def test_addresses_that_are_filled_in_later_must_fit_together() -> None:
+    checked = check([vf("a"), vf("b")])
+    filled_in = filled(checked, [addressed("a", "10.0.0.1/24"), addressed("b", "10.0.0.2/24")])
+    assert (len(filled_in.plans), filled_in.schemas) == (2, checked.schemas)
+    with pytest.raises(InvalidInputError, match=r"address 10\.0\.0\.1 is already assigned to .*"):
+        filled(checked, [addressed("a", "10.0.0.1/24"), addressed("b", "10.0.0.1/24")])
 
 
 def test_a_claim_alone_is_run_as_it_was_checked() -> None:

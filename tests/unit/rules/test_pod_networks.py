@@ -113,6 +113,19 @@ def test_an_address_of_a_router_or_a_name_server_is_not_reserved_for_a_pod() -> 
         assert "reservation 10.0.0.5 is the address of a router or a name server" in wrong.what
 
 
+@pytest.mark.parametrize(
+    ("address", "is_assigned"),
+    [("10.0.0.9", False), ("10.0.0.10", True), ("10.0.0.20", True), ("10.0.0.21", False), ("2001:db8::a", False)],
+)
+def test_an_address_from_the_first_to_the_last_of_a_range_can_be_reserved(address: str, is_assigned: bool) -> None:
+    limits = {"cidr": "10.0.0.0/24", "first": "10.0.0.10", "last": "10.0.0.20"}
+    reservations = [{"address": address, "namespace": "db", "name": "a"}]
+    found = [wrong.what for wrong in pod_networks.check(network(limits, reservations=reservations))]
+    assert found == (
+        [] if is_assigned else [f'PodNetwork "storage": reservation {address} is not an address that a range assigns']
+    )
+
+
 def test_a_network_can_require_a_request_only_if_its_name_is_short_enough_for_a_class() -> None:
     assert pod_networks.check(network("10.0.0.0/24", requests="Required")) == ()
     (wrong,) = pod_networks.check(network("10.0.0.0/24", name="a" * 250, requests="Required"))

@@ -238,6 +238,35 @@ def test_a_config_that_does_not_fit_is_found_with_its_place(
     assert finding.path == ("spec", "steps", at, "config", *place)
 
 
+@pytest.mark.parametrize(
+    ("steps", "hint"),
+    [
+        (BOND % "primary: on", "YAML reads on, off, yes and no as booleans: put the value in quotes."),
+        (TUNING % "sysctl: {net.core.somaxconn: 512}", ""),
+        (TUNING % "mtu: on", ""),
+        (TUNING % "mtu: '9000'", "Remove the quotes of 9000."),
+        (TUNING % "mtu: large", ""),
+    ],
+)
+def test_the_hint_for_a_value_of_another_type_fits_both_types(topology: Topology, steps: str, hint: str) -> None:
+    assert [finding.hint for finding in found(topology(steps))] == [hint]
+
+
+@pytest.mark.parametrize(
+    ("more", "is_known"),
+    [("", True), (", args: {cni: {ips: [10.0.0.6/24]}}", False), (", runtimeConfig: {ips: [10.0.0.6/24]}", False)],
+)
+def test_the_number_of_addresses_is_unknown_if_a_plugin_may_get_more_of_them_elsewhere(
+    topology: Topology, more: str, is_known: bool
+) -> None:
+    steps = f"""
+    - {{name: nic, type: host-device}}
+    - {{name: tune, type: tuning, dependOn: [nic], config: {{addresses: [10.0.0.5/24]{more}}}}}
+    - {{name: more, type: tuning, dependOn: [tune], config: {{sysctl: {{net.x: "{{{{ tune.ips[1].address }}}}"}}}}}}
+    """
+    assert any("produces only one address" in finding.what for finding in found(topology(steps))) is is_known
+
+
 ADD_ATTRIBUTE = "A policy's additionalAttributes can add an attribute of this type to devices."
 
 

@@ -158,6 +158,15 @@ class TestRequests:
         assert outcome.permanent
         assert "too many combinations" in outcome.reason
 
+    def test_a_claim_whose_search_is_too_long_is_named_among_several(self) -> None:
+        many = [device(f"d{n}", attributes={"dra.networking/side": 1}) for n in range(30)]
+        odd = device("odd", attributes={"dra.networking/side": 2})
+        last = request("odd", "device.attributes['dra.networking'].side == 2")
+        hard = claim("hard", request(count=20), last, constraints=[{"matchAttribute": "dra.networking/side"}])
+        allocator = Allocator([slice_of(*many, odd)], [ANY], max_steps=1000)
+        for claims in ((hard, claim("easy")), (claim("easy"), hard)):
+            assert refused(allocator, *claims).reason == "claim hard: too many combinations of devices"
+
     @pytest.mark.parametrize("last", [request("r2", "false"), request("r2", allocationMode="All")])
     def test_a_long_search_for_an_impossible_request_ends_without_trying_all_combinations(self, last: Any) -> None:
         some = [device(f"d{n}", attributes={"dra.networking/side": n % 2}) for n in range(20)]
@@ -166,6 +175,14 @@ class TestRequests:
         assert devices(allocator, held) == ["d1"]
         outcome = refused(allocator, claim("c", request("r1", count=10), last))
         assert outcome.reason == "c: cannot be allocated on 1 node"
+
+    def test_a_long_search_for_the_only_device_of_a_request_finds_it(self) -> None:
+        some = [device(f"d{n:02}", attributes={"dra.networking/side": 1 if n < 12 else 2}) for n in range(20)]
+        only = device("only", attributes={"dra.networking/side": 2, "dra.networking/mark": "x"})
+        last = request("last", "'mark' in device.attributes['dra.networking']")
+        wanted = claim("c", request(count=7), last, constraints=[{"matchAttribute": "dra.networking/side"}])
+        found = devices(Allocator([slice_of(*some, only)], [ANY]), wanted)
+        assert found == [*(f"d{n}" for n in range(12, 19)), "only"]
 
 
 class TestConstraints:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from netdra.model.claim import ResourceClaim
-from netdra.slices.allocator import Allocation, Allocator, Refusal
+from netdra.slices.allocator import Allocation, Allocator, Refusal, SchedulerNode
 from netdra.slices.allocator.explain import Explanation, NodeExplanation
 from tests.unit.slices.making import alternatives, claim, class_of, counted, device, request, shared, slice_of
 
@@ -43,6 +43,21 @@ def test_a_counter_shortage_names_the_needed_and_free_amounts_and_the_holders() 
         '  c, request "pf0": 1 device of class "pf" requested, 0 available',
         "    PF enp3s0f0: requires exclusion-slots 9, 8 available: VF enp3s0f0v0 is held by claim x",
         '    8 devices: not of class "pf"',
+    ]
+
+
+def test_devices_that_name_another_node_are_counted_apart() -> None:
+    some = [device("a", nodeName="n2"), device("b", nodeName="n2"), device("c", nodeName="n1")]
+    allocator = Allocator(
+        [slice_of(*some, perDeviceNodeSelection=True)], [ANY], nodes=[SchedulerNode("n1"), SchedulerNode("n2")]
+    )
+    assert why(allocator, claim("c", request("r", count=3))) == [
+        "n1:",
+        '  c, request "r": 3 devices of class "any" requested, 1 available',
+        "    2 devices: are on other nodes",
+        "n2:",
+        '  c, request "r": 3 devices of class "any" requested, 2 available',
+        "    1 device: are on other nodes",
     ]
 
 

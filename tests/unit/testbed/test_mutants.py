@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from testbed.mutants.mistakes import PACKAGES, Mutant, mutants, nearest_tests, sample
+from testbed.mutants.lines import RECORDS, Lines, keys
+from testbed.mutants.mistakes import PACKAGES, Mutant, Place, mutants, nearest_tests, place, sample
+from testbed.suite.changed import dependents
 
 ROOT = Path(__file__).parents[3]
 KETTLE = '''
@@ -36,11 +38,15 @@ def pour(water: int) -> int:
     return cups
 '''
 TESTS = """
+import logging
 from netdra.rules.kettle import heat, pour
 
-def test_water_becomes_warmer(): assert (heat(20), heat(200)) == (21, 200)
+def test_water_becomes_warmer():
+    logging.error("the water is cold")
+    assert (heat(20), heat(200)) == (21, 200)
 
-def test_water_is_poured(): assert pour(3) == 3
+def test_water_is_poured():
+    assert pour(3) == 3
 """
 
 
@@ -62,6 +68,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # most of the time would be their imports
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p pytest_timeout")
+    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
@@ -143,6 +150,31 @@ def test_the_lines_of_a_mutant_are_shown_before_and_after() -> None:
     assert (mutant.line, mutant.diff(source)) == (2, "-    f(\n-        b,\n-    )\n+    pass")
 
 
+STATEMENTS = """
+def f(
+    a=1,
+):
+    if (a <
+            2):
+        return g(
+            a,
+            3)
+    match a:
+        case 4 if 5: pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "lines"), [(1, [2, 3, 4]), (2, [5, 6]), (3, [7, 8, 9]), (5, [11])], ids=["default", "if", "call", "case"]
+)
+def test_the_lines_of_a_mutant_are_those_of_its_statement_without_the_statements_in_it(
+    number: int, lines: list[int]
+) -> None:
+    found = [each for each in mutants("m.py", STATEMENTS) if each.new == f"({number + 1})"]
+    assert [[*place(mutant, STATEMENTS).lines] for mutant in found] == [lines]
+    assert [place(mutant, STATEMENTS).in_function for mutant in found] == [number > 1]
+
+
 def test_a_sample_is_that_of_its_seed_with_the_same_share_of_each_package() -> None:
     members = [
         Mutant(f"netdra/{package}/a.py", line, "", 0, 0, "") for package in ("rules", "chain") for line in range(50)
@@ -187,7 +219,7 @@ def test_a_mutant_is_killed_if_a_test_fails_and_survives_if_all_pass(project: Pa
     assert "    +    if (water <= LIMIT):" in done.stderr.splitlines()
     assert "netdra/rules             1 of    2 killed" in done.stderr
     assert (project / "netdra/rules/kettle.py").read_text() == KETTLE
-    assert list((project / "build/mutants").iterdir()) == []
+    assert [path.name for path in (project / "build/mutants").iterdir()] == ["lines"]
 
 
 def test_a_mutant_that_loops_is_a_timeout_and_does_not_survive(project: Path) -> None:
@@ -197,12 +229,113 @@ def test_a_mutant_that_loops_is_a_timeout_and_does_not_survive(project: Path) ->
     assert "2 of    2 killed (100%)" in done.stdout
 
 
+DRAWN = """
+from pathlib import Path
+from hypothesis import given, strategies as st
+from netdra.rules.kettle import heat
+
+@given(st.integers(0, 90))
+def test_water_becomes_warmer(water):
+    is_warmer = heat(water) == water + 1
+    with Path("outcomes").open("a") as file:
+        file.write("." if is_warmer else "F")
+    assert is_warmer
+"""
+
+
+def test_a_property_ends_with_the_first_example_that_fails(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p pytest_timeout -p hypothesispytest")
+    (project / "tests/unit/test_kettle.py").write_text(DRAWN.replace('"outcomes"', repr(str(project / "outcomes"))))
+    done = run(project, line_of("        return water + 1"), "--seed=1", "--count=1")
+    assert "killed " in done.stdout, done.stdout + done.stderr
+    outcomes = (project / "outcomes").read_text()
+    assert 1 <= outcomes.count("F") <= 3, "no shorter example is searched"
+
+
 def test_a_test_that_fails_without_the_mistake_is_an_error(project: Path) -> None:
-    (project / "tests/unit/test_kettle.py").write_text(TESTS.replace("== (21, 200)", "== (22, 200)"))
+    (project / "tests/unit/test_kettle.py").write_text(f"from pathlib import Path\n{TESTS}    Path('ran').mkdir()\n")
     done = run(project, line_of("    while water > 0:"), "--count=1")
-    assert done.returncode == 1
+    assert done.returncode == 1, done.stderr
     assert "tests fail without a mistake, too, so the results are not valid" in done.stdout
-    assert "assert (21, 200) == (22, 200)" in done.stdout
+    assert "FileExistsError" in done.stdout
+
+
+def recorded(project: Path, line: str, tests: str) -> list[str]:
+    """The recorded tests that execute a line of the module."""
+    file = "tests/unit/test_kettle.py"
+    (project / file).write_text(tests)
+    done = run(project, line_of(line), "--count=1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    number = KETTLE.splitlines().index(line) + 1
+    lines = Lines(RECORDS, keys([file], dependents()))
+    return sorted(
+        test.partition("::")[2]
+        for test in lines.tests("netdra/rules/kettle.py", Place(range(number, number + 1), False), [], 60.0)
+    )
+
+
+POURED = """
+import pytest
+from netdra.rules.kettle import heat, pour
+
+@pytest.fixture(scope="module")
+def cups(): return pour(3)
+
+@pytest.mark.parametrize("water", [0, 3])
+def test_water_is_poured(water): assert pour(water) == water
+
+def test_water_is_in_cups(cups): assert cups == 3
+
+def test_water_is_in_all_cups(cups): assert cups > 0
+
+def test_water_becomes_warmer(): assert heat(20) == 21
+
+def test_water_is_lost(): assert pour(3) == 2
+"""
+
+
+def test_the_tests_of_a_line_are_those_that_execute_it_themselves_or_by_a_fixture_and_pass(project: Path) -> None:
+    assert recorded(project, "        cups += 1", POURED) == [
+        "test_water_is_in_all_cups",
+        "test_water_is_in_cups",
+        "test_water_is_poured[3]",
+    ]
+
+
+CACHED = """
+import functools
+import netdra.rules.kettle as kettle
+
+def test_water_is_poured(): assert kettle.poured() == 3
+
+def test_water_is_poured_again(): assert kettle.poured() == 3
+"""
+
+
+def test_a_result_that_an_earlier_test_left_in_a_cache_does_not_hide_a_line(project: Path) -> None:
+    module = project / "netdra/rules/kettle.py"
+    module.write_text(KETTLE + "\nimport functools\n\n@functools.cache\ndef poured():\n    return pour(3)\n")
+    assert recorded(project, "        cups += 1", CACHED) == ["test_water_is_poured", "test_water_is_poured_again"]
+
+
+def test_a_line_that_imports_execute_has_the_tests_of_its_module(project: Path) -> None:
+    assert recorded(project, "LIMIT = 100", TESTS) == ["test_water_becomes_warmer", "test_water_is_poured"]
+
+
+def test_a_file_of_tests_is_recorded_again_only_after_a_change(project: Path) -> None:
+    def recordings() -> list[str]:
+        done = run(project, line_of("    if water < LIMIT:"), "--seed=1", "--count=1")
+        assert done.returncode == 0, done.stdout + done.stderr
+        return [line for line in done.stdout.splitlines() if line.startswith("recording")]
+
+    other = project / "tests/unit/test_pot.py"
+    other.write_text(TESTS)
+    assert recordings() == ["recording which lines are executed by the tests of 2 files"]
+    other.write_text(TESTS + "\n")
+    assert recordings() == ["recording which lines are executed by the tests of 1 files"]
+    (project / "netdra/rules/kettle.py").write_text(KETTLE + "\n")
+    assert recordings() == ["recording which lines are executed by the tests of 2 files"]
+    assert recordings() == []
 
 
 def test_a_module_without_mutants_is_an_error(project: Path) -> None:
@@ -220,4 +353,4 @@ def test_an_interrupted_run_reports_the_results_so_far(project: Path) -> None:
         rest = list(lines)
     assert running.returncode == 130
     assert any(" killed (" in line for line in rest)
-    assert list((project / "build/mutants").iterdir()) == []
+    assert [path.name for path in (project / "build/mutants").iterdir()] == ["lines"]

@@ -23,7 +23,7 @@ from netdra.model.topology import NetworkTopology
 from netdra.rules.topologies import check_topology
 from netdra.slices.allocator import Allocation, Allocator
 from netdra.slices.pack import arrange
-from netdra.topology.classes import device_classes, parameters
+from netdra.topology.classes import device_classes, parameters, topology_label
 
 Topology = Callable[..., NetworkTopology]
 OURS = names.DRIVER
@@ -153,3 +153,11 @@ def test_only_our_parameters_about_a_topology_are_read() -> None:
     assert parameters(OpaqueDeviceConfiguration(driver=OURS, parameters=[]), "here") is None
     with pytest.raises(InvalidInputError, match=r'here: opaque parameters: .*"step"'):
         parameters(OpaqueDeviceConfiguration(driver=OURS, parameters={"networkTopologyRef": {"name": "t"}}), "here")
+
+
+@pytest.mark.parametrize("length", [1, 62, 63, 64, 253])
+def test_the_label_of_a_topology_is_its_name_if_that_fits_a_label(length: int) -> None:
+    name = "t" * length
+    label = topology_label(name)
+    assert len(label) <= names.MAX_LABEL
+    assert (label == name) is (length <= names.MAX_LABEL)

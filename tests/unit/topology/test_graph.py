@@ -12,7 +12,7 @@ from netdra.model.errors import InvalidInputError
 from netdra.model.meta import ObjectMeta
 from netdra.model.names import is_extended_resource
 from netdra.model.policy import PolicySelector
-from netdra.model.topology import MAX_STEPS, NetworkTopology, NetworkTopologySpec, Step
+from netdra.model.topology import MAX_ROOTS, MAX_STEPS, NetworkTopology, NetworkTopologySpec, Step
 from netdra.topology.graph import compile_topology, examine
 
 Topology = Callable[..., NetworkTopology]
@@ -133,6 +133,11 @@ def test_more_root_steps_than_a_claim_has_requests_are_refused(topology: Topolog
     graph, findings = examine(topology("\n".join(f"- {{name: r{at}, type: sriov}}" for at in range(33))))
     assert graph is None
     assert findings[0].what == 'NetworkTopology "net": 33 root steps; a claim has up to 32 requests'
+
+
+def test_a_topology_may_have_a_root_step_for_each_request_of_a_claim(topology: Topology) -> None:
+    steps = "\n".join(f"- {{name: r{at}, type: sriov}}" for at in range(MAX_ROOTS))
+    assert len(compile_topology(topology(steps)).roots) == MAX_ROOTS
 
 
 def test_all_errors_of_a_topology_are_reported_at_once(topology: Topology) -> None:

@@ -141,3 +141,14 @@ def test_static_addresses_are_foreseen_up_to_the_first_that_is_not_known() -> No
         Reference("a", "ips", 0): "10.0.0.5/24",
         Reference("a", "ips", 1): "fd00::5/64",
     }
+
+
+def test_a_plugin_that_makes_no_interface_passes_on_that_of_the_only_step_before_it() -> None:
+    def named(kind: str, *after: str) -> object:
+        before = [step("a", "macvlan", "net1"), step("b", "macvlan", "net2")]
+        return foreseen([*before, step("t", kind, "net3", after=after)]).get(Reference("t", "interfaceName"))
+
+    assert named("tuning", "b") == "net2"
+    assert named("tuning", "a", "b") is None
+    assert named("of-a-vendor", "b") is None
+    assert named("vlan", "a", "b") == "net3"

@@ -20,7 +20,7 @@ from netdra.model.topology import NetworkTopology
 from netdra.topology import facts, graph, references
 from netdra.topology.bind import bind, unbound
 from netdra.topology.references import BadReferenceError
-from netdra.topology.surroundings import ELSEWHERE, Surroundings
+from netdra.topology.surroundings import ELSEWHERE, Surroundings, device_value
 from tests.unit.topology.test_bind import DEVICES, POOL, claim, config, result
 
 Topology = Callable[..., NetworkTopology]
@@ -296,3 +296,17 @@ def test_no_value_is_a_path(path: str) -> None:
 @pytest.mark.parametrize("text", ["10.0.0.5/24", "fd00::5/64", "a b", "02:00:00:00:00:01", "0000:03:00.0", "x" * 253])
 def test_addresses_and_plain_texts_are_values(text: str) -> None:
     assert facts.checked(text) == text
+
+
+def test_the_interface_of_a_device_is_unknown_only_as_long_as_its_attributes_are() -> None:
+    (reference,) = references.parse("{{ device.ifName }}")
+    assert isinstance(reference, references.Reference)
+    named, without = (
+        PlannedDevice(request="r", pool="p", device="d", if_name="eth1"),
+        PlannedDevice(request="r", pool="p", device="d"),
+    )
+    assert device_value(reference, named, None) == "eth1"
+    with pytest.raises(InvalidInputError, match='does not apply to device "d" of pool "p": the value is ""'):
+        device_value(reference, without, {})
+    with pytest.raises(TemporaryError, match='the interface of device "d" of pool "p" is not known'):
+        device_value(reference, without, None)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import msgspec
 import pytest
 
 from netdra.chain.checkpoint import Saved
 from netdra.model.claim import ResourceClaim
-from netdra.model.errors import NetdraError, PermanentError
+from netdra.model.errors import NetdraError, PermanentError, TemporaryError
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.node.claims.store import VERSION
 from tests.builders import exclusive
@@ -53,6 +54,16 @@ def test_a_claim_that_owns_no_device_does_not_hide_which_vfs_are_free(world: Wor
     second = allocated(world, claim_of(request()))
     world.prepare(second)
     assert world.vfs_of(second)
+
+
+def test_a_claim_is_refused_if_its_address_is_released_while_it_is_prepared(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked = mock.Mock(side_effect=TemporaryError("address 10.7.0.5 was released"))
+    monkeypatch.setattr(world.daemon.claims.addresses, "check", checked)
+    claim = allocated(world, claim_of(request()))
+    with pytest.raises(TemporaryError, match=r"10\.7\.0\.5 was released"):
+        world.prepare(claim)
 
 
 def test_each_request_keeps_the_vf_that_its_pod_has_when_the_record_is_lost(world: World) -> None:
@@ -212,9 +223,14 @@ def test_the_choice_of_a_vf_reads_no_records_and_checkpoints_but_those_that_ever
         return checkpoints()
 
     monkeypatch.setattr(world.daemon.network, "checkpoints", counted)
-    for _ in range(3):
-        world.prepare(allocated(world, claim_of(request())))
+    claims = [allocated(world, claim_of(request())) for _ in range(3)]
+    for claim in claims:
+        world.prepare(claim)
     assert len(reads) == 3
+    world.release(claims[0])
+    unprepared = len(reads)
+    world.prepare(allocated(world, claim_of(request())))
+    assert len(reads) == unprepared + 1, "the VF that was given back is the only free one"
 
 
 @pytest.mark.parametrize(
@@ -296,6 +312,18 @@ def test_an_unreadable_record_blocks_pooled_claims_only_while_containers_of_its_
     assert refused.what == f"which VFs are free is not known: the record of claim {first.metadata.uid} cannot be read"
     files.remove_spec(first.metadata.uid)
     world.prepare(second)
+
+
+def test_a_claim_that_no_pod_has_and_whose_record_is_unreadable_is_forgotten_and_the_record_kept(world: World) -> None:
+    claim = allocated(world, claim_of(request()))
+    world.prepare(claim)
+    uid, store = claim.metadata.uid, world.daemon.store
+    tear(world, uid, b"")
+    assert store.get(uid) is None
+    assert store.uids() == {uid}
+    asyncio.run(world.daemon.claims.releases.put_aside(uid))
+    assert store.uids() == frozenset()
+    assert len(list(store.folder.glob(f"{uid}.json.bad-*.gone-*"))) == 1
 
 
 def test_a_record_of_a_newer_netdra_blocks_pooled_claims_until_its_claim_is_unprepared(world: World) -> None:

@@ -82,6 +82,41 @@ def test_an_unreadable_claim_file_is_set_aside_and_reported_without_blocking_oth
     assert store.uids() == {other}
 
 
+def test_all_records_are_read_beside_an_unreadable_one_which_stays(tmp_path: Path) -> None:
+    store = ClaimStore.of_state(tmp_path)
+    store.put(claim())
+    bad = tmp_path / "claims" / "bad.json"
+    bad.write_bytes(b"{")
+    for name in (".lock", ".hidden.json", f"{UID}.json.bad-0"):
+        (tmp_path / "claims" / name).touch()
+    good, unreadable = store.read_all()
+    assert (good, [path for path, _ in unreadable]) == ([claim()], [bad])
+    assert bad.exists()
+
+
+def test_a_forgotten_claim_whose_file_cannot_be_removed_is_absent_until_it_is_written_again(tmp_path: Path) -> None:
+    store = ClaimStore.of_state(tmp_path)
+    store.put(claim())
+    store.give_up(UID)
+    assert store.get(UID) is None
+    assert store.all() == []
+    assert store.given_up() == frozenset({UID})
+    store.put(claim())
+    assert (store.get(UID), store.all(), store.given_up()) == (claim(), [claim()], frozenset())
+
+
+def test_records_of_another_process_are_seen_while_changes_are_followed(tmp_path: Path) -> None:
+    store = ClaimStore.of_state(tmp_path)
+    store.put(claim())
+    other = claim(UID[:-1] + "2")
+    with store.follow():
+        assert store.all() == [claim()]
+        new = tmp_path / "new"
+        new.write_bytes(msgspec.json.encode(other))
+        new.rename(store.folder / f"{other.claim.uid}.json")
+        assert store.all() == [claim(), other]
+
+
 @pytest.mark.parametrize("uid", ["", "../x", "a/b", ".hidden", "x" * 64, "A"])
 def test_an_invalid_claim_uid_is_rejected_as_a_file_name(tmp_path: Path, uid: str) -> None:
     store = ClaimStore.of_state(tmp_path)
