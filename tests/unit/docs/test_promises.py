@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from testbed import yaml
 from testbed.promises import rows
 from testbed.promises.rows import Promise
 from testbed.promises.trial import BITES, Copy, attempt
@@ -21,19 +20,8 @@ from testbed.promises.trial import BITES, Copy, attempt
 ROOT = Path(__file__).parents[3]
 ROWS = rows.read(ROOT)
 _MOST_LINES = 5
-TABLES = {"docs/crashes.md": 4, "docs/security.md": 1}
-"""Pages with tables whose last column is the test of a row; the number of rows that `waiting` lists at most."""
-
-# Rows whose test has not been run with its mistake yet: their tests need the SR-IOV machine, or real pods, and take
-# longest. `make explore` tries all rows. The list may only become shorter.
-NOT_YET_PROVEN: frozenset[str] = frozenset(
-    {
-        "docs/mission.md: The document's topology in a real pod: bond, VLANs, MTU, RDMA",
-        "docs/mission.md: A VF for user space (vfio) is opened by the pod's process",
-        "docs/mission.md: A VF gets the VLAN, the MAC address and the addresses of its port",
-    }
-)
-_AT_MOST = 3
+TABLES = ("docs/crashes.md", "docs/security.md")
+"""Pages with tables whose last column is the test of a row."""
 
 
 def name(row: Promise) -> str:
@@ -58,13 +46,6 @@ def with_tests(page: str) -> Iterator[str]:
         if line.startswith("| ") and in_table and not line.startswith("| ---"):
             yield line.strip("|").split(" | ")[0].strip()
         in_table = line.startswith("| ") and (in_table or line.endswith(" | test |"))
-
-
-def waiting(page: str) -> list[str]:
-    """The names of a page's rows whose test has not been run with its mistake yet: the list in the page's file."""
-    path = ROOT / rows.FOLDER / f"{Path(page).stem}.yaml"
-    listed: list[str] = yaml.safe_load(path.read_text(encoding="utf-8"))["not yet proven"]
-    return [f"{page}: {text}" for text in listed]
 
 
 def test_each_row_of_the_page_of_promises_has_one_mistake() -> None:
@@ -106,19 +87,5 @@ def test_a_unit_test_notices_a_changed_mistake(row: Promise, tmp_path: Path, mon
 
 
 def test_every_other_row_is_proven() -> None:
-    left = {row.key for row in rows.unproven([row for row in ROWS if row.level != "unit"], ROOT)} - NOT_YET_PROVEN
-    left -= {key for page in TABLES for key in waiting(page)}
+    left = rows.unproven([row for row in ROWS if row.level != "unit"], ROOT)
     assert not left, "run .venv/bin/python -m testbed.promises --changed, and commit tests/promises/proven.json"
-
-
-@pytest.mark.parametrize("page", TABLES)
-def test_the_rows_of_a_table_that_are_not_proven_yet_become_fewer(page: str) -> None:
-    assert len(waiting(page)) <= TABLES[page]
-    assert set(waiting(page)) <= {row.key for row in ROWS if row.level != "unit"}, "no such rows"
-    assert not set(waiting(page)) & rows.recorded(ROOT).keys(), "proven: remove them from the list, lower the number"
-
-
-def test_the_rows_that_are_not_proven_yet_become_fewer() -> None:
-    assert len(NOT_YET_PROVEN) <= _AT_MOST
-    assert {row.key for row in ROWS if row.level != "unit"} >= NOT_YET_PROVEN, "no such rows"
-    assert not NOT_YET_PROVEN & rows.recorded(ROOT).keys(), "proven: remove them from the list, and lower the number"
