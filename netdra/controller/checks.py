@@ -62,14 +62,14 @@ class Checks:
 
         Args:
             value: as it is stored.
-            world: the schemas of the cluster, and the names that are added to devices.
+            world: the schemas of the cluster.
 
         Raises:
             BusyError, KilledError: the worker cannot answer just now, or was killed; the object stays
             unjudged.
         """
         schemas = ((name, schema.spec) for name, schema in world.schemas.items())
-        subject = (value.spec, world.added, *schemas)
+        subject = (value.spec, *schemas)
         bare = msgspec.structs.replace(value, status=None)
         if isinstance(bare, NetworkTopology):
             return await self._ask(("topology", value.name), subject, TopologyTask(bare, world))

@@ -17,7 +17,6 @@ from netdra.controller import failures, metrics, status
 from netdra.controller.checks import Checks
 from netdra.controller.classes import ClassWrites, changes
 from netdra.controller.state import (
-    ALL_POLICIES,
     ALL_TOPOLOGIES,
     CUSTOM_DEVICE_ROLLOUT,
     FEATURES,
@@ -134,7 +133,6 @@ class Controller:
             CUSTOM_DEVICE_ROLLOUT: self._custom_device_rollout,
             FEATURES: self._learn_features,
             ALL_TOPOLOGIES: self._all_topologies,
-            ALL_POLICIES: self._all_policies,
         }
 
     async def run(self) -> None:
@@ -172,7 +170,7 @@ class Controller:
             self._written.pop(name, None)
             return  # its classes go with it
         own = {schema.metadata.name: schema for schema in shipped.own_of(self.state.schemas.objects.values())}
-        findings = await self._checks.errors(topology, World(schemas=own, added=self.state.added.value))
+        findings = await self._checks.errors(topology, World(schemas=own, is_stored=True))
         deleted = bool(topology.metadata.deletion_timestamp)
         planned = ClassWrites() if findings and not deleted else self._changes(topology)
         if not deleted:
@@ -234,7 +232,7 @@ class Controller:
         if policy is None:
             self._checks.forget("policy", name)
             return
-        wrong = await self._checks.errors(policy, World(added=self.state.added.value))
+        wrong = await self._checks.errors(policy, World(is_stored=True))
         await self._write_status(POLICIES, policy, status.of_policy(policy, self.state.ranks.of(policy), wrong, now()))
 
     async def _topology_usage(self, name: str) -> None:
@@ -307,7 +305,3 @@ class Controller:
     async def _all_topologies(self, _: str) -> None:
         for name in self.state.topologies.objects:
             self.work.add(Key(TOPOLOGY, name))
-
-    async def _all_policies(self, _: str) -> None:
-        for name in self.state.policies.objects:
-            self.work.add(Key(POLICY, name))

@@ -55,7 +55,6 @@ from netdra.rules import contract
 from netdra.rules.runnable import NamedPlugins
 from netdra.topology.classes import class_name, owner
 from netdra.topology.users import topologies_of
-from netdra.vocabulary import AddedNames
 
 R = TypeVar("R")
 K = TypeVar("K", bound=KubernetesObject)
@@ -65,8 +64,8 @@ T = TypeVar("T", bound=KubernetesObject)
 TOPOLOGY, POLICY, SCHEMA = "NetworkTopology", "DeviceExposurePolicy", "CNIPluginSchema"
 TOPOLOGY_USAGE, POLICY_ROLLOUT = "NetworkTopologyUsage", "DeviceExposurePolicyRollout"
 CUSTOM_DEVICE_ROLLOUT = "CustomDeviceRollout"
-FEATURES, ALL_TOPOLOGIES, ALL_POLICIES = "features", "topologies", "policies"
-"""Work on no object of its own: learn what nodes publish, and look at every topology or policy."""
+FEATURES, ALL_TOPOLOGIES = "features", "topologies"
+"""Work on no object of its own: learn what nodes publish, and look at every topology."""
 DEBOUNCE_SECONDS = 1.0
 """How long further changes of users and reports are waited for before a status is written."""
 FAILURES_SECONDS = 10.0
@@ -195,7 +194,6 @@ class State:
         self.ranks = RankIndex()
         self.first_schemas = FirstSchemas()
         self.named_plugins = NamedPlugins()
-        self.added = AddedNames()
         self._owned_classes: defaultdict[str, set[str]] = defaultdict(set)
         self._failing: defaultdict[str, set[str]] = defaultdict(set)
         self._outdated: dict[str, set[str]] = {}
@@ -282,7 +280,6 @@ class State:
         if _is_status_alone(change):
             self._work.add(Key(POLICY, change.key), DEBOUNCE_SECONDS)
             return
-        self._note_added(change)
         if self.named_plugins.update(change.old, change.new):
             self._work.add(Key(ALL_TOPOLOGIES, ""), DEBOUNCE_SECONDS)
         self._work.add(Key(POLICY, change.key))
@@ -301,14 +298,7 @@ class State:
         self._work.add(Key(ALL_TOPOLOGIES, ""), DEBOUNCE_SECONDS)
 
     def _on_custom_device_change(self, change: Change[CustomDevice]) -> None:
-        self._note_added(change)
         self._work.add(Key(CUSTOM_DEVICE_ROLLOUT, change.key))
-
-    def _note_added(self, change: Change[DeviceExposurePolicy] | Change[CustomDevice]) -> None:
-        """Have selectors reviewed again once devices have other names than before."""
-        if self.added.update(change.old, change.new):
-            self._work.add(Key(ALL_TOPOLOGIES, ""), DEBOUNCE_SECONDS)
-            self._work.add(Key(ALL_POLICIES, ""), DEBOUNCE_SECONDS)
 
     def _on_summary_change(self, kind: str, change: Change[Any]) -> None:
         """A usage or rollout has changed, as a rule by this controller; one that is gone is made again.

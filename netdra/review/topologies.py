@@ -29,7 +29,8 @@ def errors(new: NetworkTopology, world: World, old: NetworkTopology | None = Non
         yield used
         return
     yield from check_topology(new, schemas)
-    yield from (finding for finding, wrong in check_names(new, world.added) if wrong)
+    if not world.is_stored:
+        yield from (finding for finding, wrong in check_names(new, world.added) if wrong)
     yield from addresses.default_routes(new)
     yield from pod_networks.check_steps(new, world.pod_networks)
     if old is None or shape(new) != shape(old):

@@ -47,6 +47,8 @@ class World(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         offline: whether the objects are on their way to an API server, all of them: its own rules are applied here, the
             expressions of claims and classes are compiled, and an error in another object is reported of that object.
             `schemas` are those without errors.
+        is_stored: whether the objects are stored already, so that nodes use them as they are: the names that their
+            selectors read are not judged, because others may add these names later (decision D23).
         where: the name of the objects in messages, e.g. "these files"; "" if they are all that the cluster has.
     """
 
@@ -65,6 +67,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pod_networks: Mapping[str, PodNetwork] = {}
     taken: tuple[TakenRange, ...] = ()
     offline: bool = False
+    is_stored: bool = False
     where: str = ""
 
 

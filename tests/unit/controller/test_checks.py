@@ -11,6 +11,7 @@ from netdra.controller.checks import Checks
 from netdra.controller.metrics import CONTROLLER
 from netdra.model.policy import DeviceExposurePolicy, DeviceExposurePolicyStatus
 from netdra.model.topology import NetworkTopology
+from netdra.review import objects
 from netdra.review.world import World
 from netdra.workers import pool
 from netdra.workers.pool import WorkerKilledError, WorkersBusyError
@@ -50,22 +51,32 @@ DEFAULT_ROUTE = """
 NUMBER_AS_TEXT = """device.attributes["dra.networking"].mtu == "9000\""""
 
 
+def test_a_topology_that_was_stored_without_the_webhook_has_its_errors() -> None:
+    async def story() -> None:
+        async with Checks(seconds=60.0) as checks:
+            (wrong,) = await checks.errors(topology(steps=DEFAULT_ROUTE), World(is_stored=True))
+            assert "a second default route replaces that of eth0" in wrong
+
+    asyncio.run(story())
+
+
 @pytest.mark.parametrize(
-    ("value", "rule"),
+    "value",
     [
-        (topology(steps=DEFAULT_ROUTE), "a second default route replaces that of eth0"),
-        (topology(steps=f"- {{name: a, type: sriov, selector: {{cel: '{NUMBER_AS_TEXT}'}}}}"), "mtu is an int"),
-        (policy("p", NUMBER_AS_TEXT), "mtu is an int"),
+        topology(steps=f"- {{name: a, type: sriov, selector: {{cel: '{NUMBER_AS_TEXT}'}}}}"),
+        policy("p", NUMBER_AS_TEXT),
     ],
+    ids=["topology", "policy"],
 )
-def test_objects_that_were_stored_without_the_webhook_have_its_errors(
-    value: NetworkTopology | DeviceExposurePolicy, rule: str
+def test_names_in_selectors_of_stored_objects_are_left_to_the_nodes(
+    value: NetworkTopology | DeviceExposurePolicy,
 ) -> None:
     async def story() -> None:
         async with Checks(seconds=60.0) as checks:
-            (wrong,) = await checks.errors(value, World())
-            assert rule in wrong
+            assert await checks.errors(value, World(is_stored=True)) == ()
 
+    ((_, wrong),) = objects.errors([value], World())
+    assert "mtu is an int" in wrong.what
     asyncio.run(story())
 
 
