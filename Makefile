@@ -175,6 +175,8 @@ lock: $(DEV) ## Pin the dependencies anew, with hashes and without any registry'
 	  --python-version 3.11 --upgrade - -o testbed/openstack/build.lock
 	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 \
 	  --upgrade docs/requirements.in -o docs/requirements.lock
+	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --no-annotate --no-deps --python-version 3.11 \
+	  --upgrade testbed/axe.in -o testbed/axe.lock
 
 clean: ## Remove what these commands made in the checkout (built test components stay in the cache)
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
@@ -191,7 +193,9 @@ $(RUNTIME): requirements.lock pyproject.toml | $(VENV)/bin/python
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(DEV): requirements-dev.lock $(RUNTIME)
+# axe.min.js alone is used of its package, not what the package itself requires.
+$(DEV): requirements-dev.lock testbed/axe.lock $(RUNTIME)
 	@echo "netdra: installing the development tools into $(VENV) ..."
 	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements-dev.lock
+	@$(BIN)/python -m pip install --quiet --require-hashes --no-deps -r testbed/axe.lock
 	@touch $@

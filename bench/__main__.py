@@ -42,6 +42,7 @@ BENCHMARKS = (
         "scheduling",
         "storms",
         "takeover",
+        "traffic",
         "webhook",
     ),
 )

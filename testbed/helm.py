@@ -24,7 +24,7 @@ CHARTS = Path(__file__).parents[1] / "charts"
 WITH_ALL = {
     "controller": {"neutron": {"cloudsSecret": "clouds"}, "services": {"enabled": True}},
     "node": {"deviceRegistry": {"enabled": True}},
-    "console": {"enabled": True},
+    "console": {"enabled": True, "traffic": True},
 }
 """Values of netdra's chart with which its processes have the rights for all that they can do."""
 RENDERED = "NETDRA_RENDERED"

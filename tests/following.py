@@ -391,6 +391,10 @@ _RULES: tuple[tuple[re.Pattern[str], Callable[[Value, Place, re.Match[str]], boo
     (re.compile(r"; set exactly one\Z"), _set_value),
     (re.compile(r"; choose another name\Z"), _rename_key),
     (re.compile(r"; move it to additionalFacts\Z"), _move_fact),
+    (
+        re.compile(r"; replace it before the file is applied, for example with \"envsubst\"\Z"),
+        _set(lambda text: re.sub(r"\$\{\w+\}", "eth0", text)),
+    ),
     (re.compile(r"; list one of [a-z, -]+, or remove keep\Z"), _set_exposure("keep", None)),
     (re.compile(r"; add keep: \[addresses, routes\]\Z"), _set_exposure("keep", ["addresses", "routes"])),
     (re.compile(r"; for claims of a certain VF, remove pooledVFs\Z"), _set_exposure("pooledVFs", None)),

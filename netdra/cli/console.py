@@ -38,9 +38,23 @@ MIN_PASSWORD = 20
     "password",
     type=shared.PATH,
 )
+@shared.namespace
+@shared.option(
+    "--metrics-port",
+    "PORT",
+    "The drivers' port for metrics, from which the traffic of pods is read.",
+    type=click.IntRange(1, 65535),
+    default=8490,
+)
 @shared.option("--sign-on-origin", "URL", "Where browsers open the proxy, e.g. https://console.example.com.", "origin")
 def command(
-    options: daemons.Options, port: int, namespaces: tuple[str, ...], password: Path | None, origin: str | None
+    options: daemons.Options,
+    port: int,
+    namespaces: tuple[str, ...],
+    password: Path | None,
+    namespace: str,
+    metrics_port: int,
+    origin: str | None,
 ) -> None:
     """Serve a web page that shows nodes and their devices, networks of pods, and why something does not work.
 
@@ -52,12 +66,14 @@ def command(
     impersonates them.
     """
     from netdra.cli.console_source import run
+    from netdra.cli.console_traffic import DriverPlace
 
+    drivers = DriverPlace(namespace, metrics_port)
     sign_on = _sign_on(password, origin)
     daemons.run(
         "console",
         (),
-        lambda client, process: run(client, process, (LOOPBACK, port), _announce, namespaces, sign_on),
+        lambda client, process: run(client, process, (LOOPBACK, port), _announce, namespaces, sign_on, drivers),
         options,
     )
 

@@ -17,7 +17,8 @@ from netdra.cli import why_objects
 from netdra.cli.cluster_plan import ClusterNow, DeviceChange, compare
 from netdra.cli.console_objects import KINDS as LISTED
 from netdra.cli.console_objects import ListReader
-from netdra.cli.console_users import RESOURCES, UserRights, user_rights
+from netdra.cli.console_traffic import DriverPlace, TrafficFollower
+from netdra.cli.console_users import RESOURCES, UserRights, allowed_namespaces, user_rights
 from netdra.cli.examination import TAINTED, FleetNow, TaintedDevice, examine
 from netdra.console.access import ConsoleAccess, SignedOnUser, SignOn
 from netdra.console.fleet import ClassShare, CountedNode, NodeCounts, count
@@ -25,6 +26,7 @@ from netdra.console.forecast_page import Forecast, ForecastDevice
 from netdra.console.frame import MAX_ROWS
 from netdra.console.rows import DeviceLine, DeviceLines
 from netdra.console.server import Console
+from netdra.console.traffic_page import PodTraffic
 from netdra.console.troubles import ClusterExamination, stuck_pods
 from netdra.exposure.check import check
 from netdra.kube import resources
@@ -54,6 +56,7 @@ EXAMINATION_SECONDS, EXAMINATION_SHARE = 10.0, 8
 PAGE = 200
 """Reports of nodes that what-if has in memory at one time."""
 MAX_NOTES = 20
+NETDRAS_DRIVERS = DriverPlace()
 
 
 class TaintableDevice(Wire, frozen=True):
@@ -97,12 +100,13 @@ class LiveCluster:
         examined: the result of the last examination.
     """
 
-    def __init__(self, client: Client, namespaces: Sequence[str] = ()) -> None:
+    def __init__(self, client: Client, namespaces: Sequence[str] = (), drivers: DriverPlace = NETDRAS_DRIVERS) -> None:
         """Read nothing yet.
 
         Args:
             client: the API server's.
             namespaces: the only namespaces whose pods, claims and events are read; all if none is named.
+            drivers: where the counters of pods' interfaces are read.
         """
         self.client, self.namespaces = client, tuple(namespaces)
         self._store: Store[CountedNode] = Store()
@@ -118,6 +122,7 @@ class LiveCluster:
         )
         self._counted: tuple[str, Sequence[NodeCounts]] = ("", ())
         self.examined = ClusterExamination()
+        self._traffic = TrafficFollower(client, drivers)
         self._demand, self._turn = asyncio.Event(), asyncio.Event()
 
     def fleet(self) -> Sequence[NodeCounts]:
@@ -239,6 +244,13 @@ class LiveCluster:
         """The addresses of PodNetworks that begin with a text."""
         return await ListReader(self.client, self.namespaces).addresses(text)
 
+    async def traffic(self, node: str) -> PodTraffic:
+        """The rates of pods' interfaces on a node, or with "" on all."""
+        found = await self._traffic.now(node)
+        if not self.namespaces:
+            return found
+        return found._replace(rows=[row for row in found.rows if row.namespace in self.namespaces])
+
     async def forecast(self, policies: Sequence[DeviceExposurePolicy], node: str) -> Forecast:
         """The result of policies on a node, or with "" on all."""
         return await forecast(self.client, policies, node)
@@ -326,6 +338,14 @@ class UserCluster(LiveCluster):
         hidden = sorted({*RESOURCES} - self._rights.kinds)
         notes = [f"You are not allowed to list {', '.join(hidden)} in the whole cluster."] if hidden else []
         return found._replace(troubles=kept, stuck=len(stuck_pods(kept)), notes=[*found.notes, *notes])
+
+    async def traffic(self, node: str) -> PodTraffic:
+        """The rates of the interfaces of pods that the user may list; the drivers are read by the console's account."""
+        found = await self._whole.traffic(node)
+        if "pods" in self._rights.kinds:
+            return found
+        allowed = await allowed_namespaces(self.client, {row.namespace for row in found.rows})
+        return found._replace(rows=[row for row in found.rows if row.namespace in allowed], unread=())
 
     async def wait_fleet(self, since: str) -> None:
         """Wait until the version is another one, or some seconds."""
@@ -415,6 +435,7 @@ async def run(
     announce: Callable[[int, str], None],
     namespaces: Sequence[str] = (),
     sign_on: SignOn | None = None,
+    drivers: DriverPlace = NETDRAS_DRIVERS,
 ) -> None:
     """Serve until cancelled.
 
@@ -424,11 +445,13 @@ async def run(
         where: the address and the port to listen on; port 0 is a free one.
         announce: called with the port and each token, first when the nodes are read.
         namespaces: the only namespaces whose pods, claims and events are read; all if none is named.
+        sign_on: the proxy that signs users on, in place of sessions.
+        drivers: where the counters of pods' interfaces are read.
 
     Raises:
         OSError: the address cannot be listened on.
     """
-    source = LiveCluster(client, namespaces)
+    source = LiveCluster(client, namespaces, drivers)
     process.health.ready("nodes", met(lambda: source.reflector.synced, "the nodes are not read yet"))
     tokens: asyncio.Queue[str] = asyncio.Queue()
     console = Console(source, ConsoleAccess(tokens.put_nowait), sign_on)

@@ -6,7 +6,7 @@ Used by `netdra.cli.console_source`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from netdra.console.troubles import TroubleKind
@@ -51,14 +51,18 @@ async def user_rights(client: Client, namespaces: Collection[str]) -> UserRights
     found = frozenset(kind for kind, is_allowed in zip(kinds, allowed, strict=True) if is_allowed)
     if "pods" in found:
         return UserRights(found, frozenset())
+    return UserRights(found, await allowed_namespaces(client, namespaces))
+
+
+async def allowed_namespaces(client: Client, namespaces: Collection[str]) -> frozenset[str]:
+    """Of `MAX_NAMESPACES` namespaces at most, those whose pods the client's user may list.
+
+    Raises:
+        ApiError: the API server does not answer.
+    """
     places = sorted(namespaces)[:MAX_NAMESPACES]
-    return UserRights(found, frozenset(await _allowed(client, places)))
-
-
-async def _allowed(client: Client, namespaces: Iterable[str]) -> list[str]:
-    places = [*namespaces]
     allowed = await asyncio.gather(*(_may_list(client, "", resources.SERVED_PODS.plural, place) for place in places))
-    return [place for place, is_allowed in zip(places, allowed, strict=True) if is_allowed]
+    return frozenset(place for place, is_allowed in zip(places, allowed, strict=True) if is_allowed)
 
 
 async def _may_list(client: Client, group: str, plural: str, namespace: str = "") -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import platform
 import sys
-import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -17,7 +16,6 @@ import click
 from netdra.cli import shared, terminal
 from netdra.cli.get import read_cluster
 from netdra.cli.shared import ClusterAccess
-from netdra.model.errors import PermanentError
 from netdra.story import traffic
 from netdra.story.traffic import InterfaceTraffic, TrafficReading
 from netdra.story.usage import ClassUse, UseCount, class_uses, node_uses, pf_uses
@@ -154,9 +152,7 @@ class _TrafficSource:
             pages = {platform.node(): await traffic_source.read_local(self._socket)}
         else:
             pages = await traffic_source.read_cluster(self._cluster, self._namespace, self._nodes, self._port)
-        if not any("netdra_pod_network_" in page for page in pages.values()):
-            raise PermanentError("the drivers are of a version that does not export the counters of pods' interfaces")
-        return traffic.read(time.monotonic(), pages)
+        return traffic_source.reading(pages)
 
 
 async def _show_traffic(source: _TrafficSource, every: float, output: str, *, watch: bool) -> None:

@@ -1,20 +1,24 @@
 """Reads the metrics of nodes' drivers: on the node by the driver's socket, elsewhere through the API server.
 
-Used by `netdra top --traffic`.
+Used by `netdra top --traffic` and the console.
 """
 
 from __future__ import annotations
 
 import asyncio
 import stat
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote
 
 from netdra.cli import terminal
 from netdra.cli.shared import ClusterAccess
 from netdra.kube.client import Client
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
+from netdra.story import traffic
+from netdra.story.traffic import TrafficReading
 
 _DRIVERS = {"labelSelector": "app.kubernetes.io/name=netdra,app.kubernetes.io/component=node"}
 _TOGETHER = 16
@@ -50,46 +54,94 @@ async def read_local(path: Path) -> str:
     return answer.decode(errors="replace").partition("\r\n\r\n")[2]
 
 
+class DriverPages(NamedTuple):
+    """The metrics of drivers, and why those of others could not be read, by node."""
+
+    pages: Mapping[str, str]
+    refused: Mapping[str, NetdraError]
+
+
 async def read_cluster(access: ClusterAccess, namespace: str, nodes: Sequence[str], port: int) -> dict[str, str]:
     """The metrics of the nodes' drivers, by node, through the API server's proxy; others are reported on stderr.
-
-    Only pods of netdra's namespace are read: anyone can give a pod the labels of a driver.
 
     Raises:
         NetdraError: the API server does not answer, or no driver does.
     """
+    async with access.client() as client:
+        drivers = await list_drivers(client, namespace)
+        wanted = {node: pod for node, pod in drivers.items() if not nodes or node in nodes}
+        found = await read_drivers(client, namespace, wanted, port)
+    for node, problem in found.refused.items():
+        terminal.tell(f'node "{node}": {problem}')
+    return dict(found.pages)
+
+
+async def list_drivers(client: Client, namespace: str, node: str = "", limit: int = 0) -> dict[str, str]:
+    """The pods of netdra's DaemonSet by node; only pods of netdra's namespace: anyone can give a pod a driver's labels.
+
+    Args:
+        client: the API server's.
+        namespace: netdra's.
+        node: only this node; "" for all.
+        limit: how many pods at most; 0 for all.
+
+    Raises:
+        ApiError: the API server does not answer.
+    """
     import msgspec
 
     path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
-    async with access.client() as client:
-        listed = msgspec.json.decode(await client.read(path, "pods of netdra's DaemonSet", _DRIVERS))
-        drivers = {
-            pod["spec"]["nodeName"]: (pod["metadata"]["namespace"], pod["metadata"]["name"])
-            for pod in listed["items"]
-            if pod["spec"].get("nodeName") and (not nodes or pod["spec"]["nodeName"] in nodes)
-        }
-        if not drivers:
-            raise PermanentError(
-                f'namespace "{namespace}" has no pod of netdra\'s DaemonSet',
-                hint="check --node and --namespace, and that netdra is installed by its chart",
-            )
-        turns = asyncio.Semaphore(_TOGETHER)
-        answers = await asyncio.gather(*(_read(client, turns, *pod, port) for pod in drivers.values()))
-    pages = {node: answer for node, answer in zip(drivers, answers, strict=True) if isinstance(answer, str)}
-    refused = {node: answer for node, answer in zip(drivers, answers, strict=True) if not isinstance(answer, str)}
+    only = {"fieldSelector": f"spec.nodeName={node}"} if node else {}
+    most = {"limit": str(limit)} if limit else {}
+    answer = await client.read(path, "pods of netdra's DaemonSet", {**_DRIVERS, **only, **most})
+    pods = msgspec.json.decode(answer)["items"]
+    return {pod["spec"]["nodeName"]: pod["metadata"]["name"] for pod in pods if pod["spec"].get("nodeName")}
+
+
+async def read_drivers(client: Client, namespace: str, drivers: Mapping[str, str], port: int) -> DriverPages:
+    """The metrics of drivers through the API server's proxy.
+
+    Args:
+        client: the API server's.
+        namespace: netdra's.
+        drivers: their pods, by node.
+        port: their port for metrics.
+
+    Raises:
+        NetdraError: none could be read.
+    """
+    if not drivers:
+        raise PermanentError(
+            f'namespace "{namespace}" has no pod of netdra\'s DaemonSet',
+            hint="check --node and --namespace, and that netdra is installed by its chart",
+        )
+    turns = asyncio.Semaphore(_TOGETHER)
+    answers = await asyncio.gather(*(_read(client, turns, namespace, pod, port) for pod in drivers.values()))
+    found = dict(zip(drivers, answers, strict=True))
+    pages = {node: answer for node, answer in found.items() if isinstance(answer, str)}
+    refused = {node: answer for node, answer in found.items() if not isinstance(answer, str)}
     if not pages:
         raise TemporaryError(
             f"no driver could be read: {next(iter(refused.values()))}",
             hint="set metrics.podMonitor in the chart, so that drivers serve metrics on the nodes' addresses, or run "
             "`kubectl exec` with `netdra top --traffic` in a driver's pod",
-        )
-    for node, problem in refused.items():
-        terminal.tell(f'node "{node}": {problem}')
-    return pages
+        ) from next(iter(refused.values()))
+    return DriverPages(pages, refused)
+
+
+def reading(pages: Mapping[str, str]) -> TrafficReading:
+    """The counters in pages of metrics, now.
+
+    Raises:
+        PermanentError: no driver's version exports counters.
+    """
+    if not any("netdra_pod_network_" in page for page in pages.values()):
+        raise PermanentError("the drivers are of a version that does not export the counters of pods' interfaces")
+    return traffic.read(time.monotonic(), pages)
 
 
 async def _read(client: Client, turns: asyncio.Semaphore, namespace: str, name: str, port: int) -> str | NetdraError:
-    path = f"/api/v1/namespaces/{quote(namespace)}/pods/{quote(name)}:{port}/proxy/metrics"
+    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name)}:{port}/proxy/metrics"
     async with turns:
         try:
             return (await client.read(path, f'metrics of pod "{namespace}/{name}"')).decode(errors="replace")

@@ -56,6 +56,10 @@ TONES: Mapping[str, str] = {
     "used": "busy",
     "reserved": "warn",
     "Failed": "bad",
+    "Errors": "bad",
+    "Drops": "warn",
+    "Active": "busy",
+    "Idle": "calm",
 }
 """The colour of each state: good, busy (in use), warn, bad, or calm."""
 PAGES = (
@@ -68,6 +72,7 @@ PAGES = (
     ("Policies", PageAddress("policies")),
     ("Networks", PageAddress("networks")),
     ("Plugins", PageAddress("plugins")),
+    ("Traffic", PageAddress("traffic")),
     ("Try a policy", PageAddress("what-if")),
 )
 MAX_ROWS = 500

@@ -80,6 +80,7 @@ class ObjectList(NamedTuple):
         remark: a fact about the whole list, "" for none.
         unread: why objects are missing.
         total: the number of objects if not all of them are in `rows`, 0 if all are.
+        nothing: the words for a list without rows, "" for the usual ones.
     """
 
     title: str
@@ -89,6 +90,7 @@ class ObjectList(NamedTuple):
     remark: str = ""
     unread: Sequence[str] = ()
     total: int = 0
+    nothing: str = ""
 
 
 class Shown(NamedTuple):
@@ -149,7 +151,9 @@ def list_page(found: ObjectList, shown: Shown, problem: str = "", life: PageLife
 
 def _nothing(found: ObjectList) -> str:
     kind = found.title.lower()
-    return f"Of {len(found.rows)} {kind}, none matches the filter." if found.rows else f"The cluster has no {kind}."
+    if found.rows:
+        return f"Of {len(found.rows)} {kind}, none matches the filter."
+    return found.nothing or f"The cluster has no {kind}."
 
 
 def _matches(row: ListRow, shown: Shown) -> bool:

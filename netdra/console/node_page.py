@@ -239,6 +239,7 @@ def node_content(cluster: ClusterState, node: str) -> Child:
                 ("Devices", bar([("busy", used)], len(ours), f"{used} of {len(ours)} in use")),
                 ("Hidden interfaces", sum(entry.state in ("hidden", "host") for entry in found) or ""),
                 ("CNI plugins", ", ".join(status.plugins)),
+                ("Traffic", link("of its pods", "traffic", node=node)),
             )
         ),
         None if found else note("The node publishes no device and reports no interface."),

@@ -88,6 +88,7 @@ def _pod(cluster: ClusterState, namespace: str, name: str) -> Drawn:
         ("Node", link(node, "nodes", node) if node else "not scheduled"),
         ("Claims", together(link(claim, "claims", namespace, claim) for claim in names)),
         ("Created", ago(pod.metadata.creation_timestamp or "", cluster.server_time)),
+        ("Traffic", link("its rates", "traffic", node=node, text=f"{namespace}/{name}") if pod.is_running else ""),
     )
     return told, (facts(every), [*pod_graphs(cluster, pod, told.cause.text if told.cause is not None else "")])
 

@@ -18,6 +18,7 @@ from netdra.console.routes import KINDS, PageRoute
 from netdra.console.rows import DeviceLine, DeviceLines, codes_of
 from netdra.console.search_page import MAX_HITS, Hit, HitGroup, of_addresses, search_page
 from netdra.console.start_page import ClassChoice, start_page
+from netdra.console.traffic_page import PodTraffic, traffic_page
 from netdra.console.troubles import ClusterExamination
 from netdra.model.errors import InvalidInputError
 from netdra.model.pod_address import PodAddress
@@ -26,7 +27,7 @@ from netdra.story.objects import ClusterState
 
 T = TypeVar("T")
 
-FLEET_SECONDS, OBJECT_SECONDS = 2.0, 5.0
+FLEET_SECONDS, OBJECT_SECONDS, TRAFFIC_SECONDS = 2.0, 5.0, 3.0
 """The least time between two events of a page."""
 
 
@@ -72,6 +73,9 @@ class ClusterSource(Protocol):
 
     async def addresses(self, text: str) -> Sequence[PodAddress]:
         """The addresses of PodNetworks that begin with a text."""
+
+    async def traffic(self, node: str) -> PodTraffic:
+        """The rates of pods' interfaces on a node, or with "" on all."""
 
     async def forecast(self, policies: Sequence[DeviceExposurePolicy], node: str) -> Forecast:
         """The result of policies on a node, or with "" on all."""
@@ -124,6 +128,8 @@ class Pages:
             return await self._read(partial(self._search, asked.query.get("q", "").strip()))
         if asked.page == "list":
             return await self._list(asked)
+        if asked.page == "traffic":
+            return await self._traffic(shown_of(asked.query, asked.number))
         return await self._read(partial(self._of_object, asked))
 
     async def _start(self, asked: PageRoute) -> bytes:
@@ -154,6 +160,11 @@ class Pages:
             listed = rows.LISTS[asked.kind](cluster, codes)
         return list_page(listed, shown, life=PageLife(is_live=True, now=self.source.now))
 
+    async def _traffic(self, shown: Shown) -> bytes:
+        found = await self._read(partial(self.source.traffic, shown.node))
+        life = PageLife(is_live=True, now=self.source.now)
+        return await asyncio.to_thread(traffic_page, found, shown, life)
+
     async def _search(self, text: str) -> bytes:
         """The objects that match a text."""
         if not text:
@@ -183,6 +194,9 @@ class Pages:
             await asyncio.sleep(FLEET_SECONDS)
             await self.source.examination()
             await self.source.wait_fleet(since)
+            return
+        if asked.page == "traffic":
+            await asyncio.sleep(TRAFFIC_SECONDS)  # it always differs
             return
         await asyncio.sleep(OBJECT_SECONDS)
         if asked.page == "list":

@@ -29,14 +29,14 @@ class PageRoute(NamedTuple):
     """A page, with the names that its path and its form have.
 
     Attributes:
-        page: the start page, a list, an object, a search, or the trial of policies.
+        page: the start page, a list, an object, the traffic of pods, a search, or the trial of policies.
         kind: the kind of a list or an object, one of `KINDS`.
         place: the object's namespace, or its node.
         name: its name.
         query: the fields of the form, the first value of each.
     """
 
-    page: Literal["start", "list", "object", "search", "what-if"]
+    page: Literal["start", "list", "object", "traffic", "search", "what-if"]
     kind: str = ""
     place: str = ""
     name: str = ""
@@ -60,6 +60,8 @@ def route(path: str, query: str) -> PageRoute | None:
             return PageRoute("start", query=asked)
         case ["what-if"]:
             return PageRoute("what-if", query=asked)
+        case ["traffic"]:
+            return PageRoute("traffic", query=asked) if is_subdomain(asked.get("node", "") or "all") else None
         case ["search"]:
             return PageRoute("search", query=asked)
         case [kind] if kind in KINDS:

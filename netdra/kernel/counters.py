@@ -124,8 +124,11 @@ def _take(data: bytes, indexes: Collection[int] | None, found: dict[int, LinkCou
             raise kernel_error(errno.EBADMSG, "cannot read the counters of links")
         if indexes is None or index in indexes:
             # An older kernel has fewer counters, a newer one more. The filter leaves this one attribute.
-            counted = data[at + _COUNTERS_AT : at + min(size, _COUNTERS_AT + _COUNTERS.size)]
-            found[index] = LinkCounters._make(_COUNTERS.unpack(counted.ljust(_COUNTERS.size, b"\0")))
+            if size >= _COUNTERS_AT + _COUNTERS.size:
+                found[index] = LinkCounters._make(_COUNTERS.unpack_from(data, at + _COUNTERS_AT))
+            else:
+                counted = data[at + _COUNTERS_AT : at + size]
+                found[index] = LinkCounters._make(_COUNTERS.unpack(counted.ljust(_COUNTERS.size, b"\0")))
         at += (size + 3) & ~3
     if not end:
         raise kernel_error(errno.EBADMSG, "cannot read the counters of links")

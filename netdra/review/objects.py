@@ -12,7 +12,7 @@ from netdra.exposure.ranks import RankIndex
 from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.cni_plugin import CNIPlugin
 from netdra.model.custom_device import CustomDevice
-from netdra.model.findings import Finding
+from netdra.model.findings import Finding, about_object
 from netdra.model.pod_network import PodNetwork
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
@@ -28,6 +28,7 @@ from netdra.review import (
     topologies,
 )
 from netdra.review.world import World
+from netdra.rules import variables
 from netdra.rules.cni_plugins import check_plugin
 
 Clock = Callable[[], bool]
@@ -118,9 +119,12 @@ def _errors(value: object, world: World, old: object) -> Iterable[Finding]:
     return rules.errors(value, world, old) if rules is not None else ()
 
 
-def _warnings(value: object, world: World, old: object, in_time: Clock) -> Iterable[Finding]:
+def _warnings(value: object, world: World, old: object, in_time: Clock) -> Iterator[Finding]:
     rules = _KINDS.get(type(value))
-    return rules.warnings(value, world, old, in_time) if rules is not None else ()
+    yield from rules.warnings(value, world, old, in_time) if rules is not None else ()
+    if isinstance(value, NetworkTopology | DeviceExposurePolicy | CustomDevice | PodNetwork):
+        found = variables.unreplaced(value.spec)
+        yield from (about_object(type(value).__name__, value.metadata.name, finding) for finding in found)
 
 
 def _beside(find: Callable[[Iterable[object]], beside.Beside], value: object, world: World) -> Iterator[Finding]:

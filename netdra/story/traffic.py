@@ -1,6 +1,6 @@
 """The rates of pods' interfaces, from two or more readings of the nodes' series. Pure.
 
-Used by `netdra top --traffic`, which reads the series that `netdra.node.traffic.reader` writes.
+Used by `netdra top --traffic` and the console, which read the series that `netdra.node.traffic.reader` writes.
 """
 
 from __future__ import annotations
@@ -11,10 +11,17 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-_LINE = re.compile(r"netdra_pod_network_(\w+?)(_total)?\{(.*)\} (\d{1,20})\n?\Z", re.ASCII)
+_COUNTERS = (
+    *("receive_bytes", "transmit_bytes", "receive_drop", "transmit_drop", "receive_errs", "transmit_errs"),
+    "bandwidth_bytes",
+)
+_LINE = re.compile(
+    rf"^netdra_pod_network_({'|'.join(_COUNTERS)})(?:_total)?\{{(.*)\}} (\d{{1,20}})$", re.ASCII | re.MULTILINE
+)
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _LABELS = frozenset({"namespace", "pod", "claim", "request", "step", "interface", "device", "network"})
 _ESCAPE = re.compile(r"\\(.)")
+_MEASURED = re.compile(r"^netdra_traffic_read_duration_seconds_count [1-9]", re.MULTILINE)
 _BARS = "▁▂▃▄▅▆▇█"
 HISTORY = 16
 """How many rates a sparkline shows."""
@@ -76,14 +83,23 @@ def read(at: float, pages: Mapping[str, str]) -> TrafficReading:
     """
     interfaces: dict[InterfaceKey, dict[str, int]] = {}
     for node, page in pages.items():
-        for line in page.splitlines():
-            if (match := _LINE.match(line)) is None:
-                continue
-            labels = (
-                (name, _ESCAPE.sub(_unescaped, value)) for name, value in _LABEL.findall(match[3]) if name in _LABELS
-            )
-            interfaces.setdefault((("node", node), *labels), {})[match[1]] = int(match[4])
+        by_labels: dict[str, dict[str, int]] = {}  # equal in each family, so they are read once
+        for name, labels, value in _LINE.findall(page):
+            counters = by_labels.get(labels)
+            if counters is None:
+                counters = by_labels[labels] = interfaces.setdefault(_key(node, labels), {})
+            counters[name] = int(value)
     return TrafficReading(at, interfaces)
+
+
+def _key(node: str, labels: str) -> InterfaceKey:
+    found = ((name, _ESCAPE.sub(_unescaped, value)) for name, value in _LABEL.findall(labels) if name in _LABELS)
+    return (("node", node), *found)
+
+
+def is_measured(page: str) -> bool:
+    """Whether a driver had read counters before it wrote this page; the first page of one that does has none."""
+    return _MEASURED.search(page) is not None
 
 
 def rates(readings: Sequence[TrafficReading]) -> list[InterfaceTraffic]:
@@ -94,6 +110,19 @@ def rates(readings: Sequence[TrafficReading]) -> list[InterfaceTraffic]:
     return sorted(
         rows, key=lambda row: (-row.receive_bytes - row.transmit_bytes, row.namespace, row.pod, row.interface)
     )
+
+
+def continued(rows: Sequence[InterfaceTraffic], before: Iterable[InterfaceTraffic]) -> list[InterfaceTraffic]:
+    """Rates of two readings with the histories of former rows, so that no former reading has to be kept."""
+    histories = {_names(row): row.history for row in before}
+    return [
+        msgspec.structs.replace(row, history=(*histories.get(_names(row), ()), *row.history)[-HISTORY:]) for row in rows
+    ]
+
+
+def _names(row: InterfaceTraffic) -> tuple[str, ...]:
+    place = (row.node, row.namespace, row.pod, row.claim)
+    return (*place, row.request, row.step, row.interface, row.device, row.network)
 
 
 def _row(key: InterfaceKey, readings: Sequence[TrafficReading]) -> InterfaceTraffic:

@@ -184,7 +184,7 @@ def _share(capacity: DeviceCapacity) -> Decimal:
 
 
 def _shares(cluster: ClusterState, key: DeviceId) -> Iterator[Mapping[str, QuantityText]]:
-    """What claims consume of a shared device, by capacity."""
+    """The consumption of a shared device by claims, by capacity."""
     for claim in cluster.holders.get(key, ()):
         allocation = claim.status.allocation
         for result in allocation.devices.results if allocation is not None else ():
@@ -193,7 +193,7 @@ def _shares(cluster: ClusterState, key: DeviceId) -> Iterator[Mapping[str, Quant
 
 
 def _amounts(shares: Iterable[Mapping[str, QuantityText]], name: str) -> Iterator[Decimal]:
-    """What shares consume of a capacity, which is written with the driver's domain or without."""
+    """The consumption of a capacity by shares; its name is written with the driver's domain or without."""
     short = name.removeprefix(f"{DRIVER}/")
     for share in shares:
         if amount := share.get(qualified(short)) or share.get(short):

@@ -93,6 +93,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         pytest.param("scheduling", marks=pytest.mark.repeats),
         pytest.param("storms", marks=pytest.mark.repeats),
         "takeover",
+        "traffic",
         "webhook",
     ],
 )

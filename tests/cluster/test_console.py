@@ -194,11 +194,17 @@ def test_the_keyboard_reaches_everything_in_its_order(opened: Opened) -> None:
         reached.append(opened.browser.evaluate(FOCUS))
         assert opened.browser.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
     pages = [*("/nodes", "/devices", "/pods", "/claims", "/topologies", "/policies", "/networks", "/plugins")]
-    assert reached[:13] == ["#main", "/", "/", *pages, "/what-if", "q"]
+    assert reached[:14] == ["#main", "/", "/", *pages, "/traffic", "/what-if", "q"]
     assert {"/nodes?state=Trouble", "text", "submit", "/nodes?sort=name"} <= {*reached}
     opened.browser.evaluate(f"document.querySelector('table a[href=\"/nodes/{node}\"]').focus()")
     opened.browser.press("Enter")
     opened.browser.wait(f"document.querySelector('h1').innerText.includes('{node}')")
+
+
+def test_a_cluster_without_drivers_has_a_page_of_the_traffic_with_the_reason(opened: Opened) -> None:
+    words = opened.open("/traffic")
+    assert 'namespace "netdra" has no pod of netdra\'s DaemonSet' in words
+    assert "Check --node and --namespace" in words
 
 
 def test_the_token_was_spent_and_the_next_one_printed(opened: Opened) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+import sysconfig
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -39,10 +40,11 @@ PAGES = {
     "networks": "/networks",
     "network": "/networks/storage",
     "plugin": "/plugins/ovs",
+    "traffic": "/traffic",
     "search": "/search?q=10.77",
     "what-if": "/what-if",
 }
-SHOWN = {"overview": 960, "node": 760, "pod": 1000, "network": 640}
+SHOWN = {"overview": 960, "node": 760, "pod": 1000, "network": 640, "traffic": 760}
 """The pages that docs/console.md shows, and the height of their pictures."""
 MAX_PICTURE = 64 * 1024
 # Every text that is seen, and its colour on the nearest background that is not transparent.
@@ -77,6 +79,16 @@ CONTRASTS = """
   }
   return {seen, weak};
 })()
+"""
+
+AXE = Path(sysconfig.get_path("purelib")) / "axe_playwright_python/axe.min.js"
+STANDARDS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+# Rules, and where each is violated.
+VIOLATIONS = f"""
+axe.run({{runOnly: {STANDARDS}}}).then((found) => ({{
+  passed: found.passes.length,
+  violations: found.violations.map((rule) => [rule.id, rule.nodes.map((node) => node.html)]),
+}}))
 """
 
 
@@ -122,12 +134,17 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gallery]:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_text_can_be_read(shown: Gallery, scheme: str) -> None:
+def test_every_text_can_be_read_and_axe_finds_no_violation_of_wcag_2_2_aa(shown: Gallery, scheme: str) -> None:
+    axe = AXE.read_text()
     for name, path in PAGES.items():
         shown.open(path, scheme)
         found = shown.browser.evaluate(CONTRASTS)
         assert found["seen"] > 20
         assert found["weak"] == [], path
+        shown.browser.evaluate(f"{axe}; 0")
+        judged = shown.browser.evaluate(VIOLATIONS)
+        assert judged["passed"] > 10
+        assert judged["violations"] == [], path
         shown.browser.screenshot(PICTURES / f"{name}-{scheme}.png")
     assert not shown.browser.complaints
 

@@ -133,7 +133,7 @@ IN_NAMESPACE: dict[str, Rights] = {
         "pods": frozenset({"get"}),  # beside those of all namespaces
     },
     "netdra-webhook": {"secrets": frozenset({"create"})},
-    "netdra-console": {},
+    "netdra-console": {"pods/proxy": frozenset({"get"})},
 }
 NAMED = [
     ("netdra-console", "leases.coordination.k8s.io", "netdra-controller", {"get"}, NETDRA),

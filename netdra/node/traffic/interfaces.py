@@ -21,7 +21,7 @@ from netdra.model.result import StepResult
 BYTES_PER_MBIT = 125_000
 
 
-class SandboxInterface(msgspec.Struct, frozen=True, kw_only=True):
+class SandboxInterface(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """One interface of a pod, or a VF that the pod uses without one.
 
     Attributes:

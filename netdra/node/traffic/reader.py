@@ -11,7 +11,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 
 import msgspec
 
@@ -32,16 +31,18 @@ log = logging.getLogger(__name__)
 FRESH_SECONDS = 1.0
 """For how long counters are not read again: several scrapers, or one that asks all the time, cost no more than one."""
 
-COUNTED: Sequence[tuple[Family, Callable[[LinkCounters], int]]] = (
-    (metrics.RECEIVE_BYTES, lambda link: link.rx_bytes),
-    (metrics.RECEIVE_PACKETS, lambda link: link.rx_packets),
-    (metrics.RECEIVE_DROP, lambda link: link.rx_dropped + link.rx_missed_errors),  # as /proc/net/dev
-    (metrics.RECEIVE_ERRS, lambda link: link.rx_errors),
-    (metrics.TRANSMIT_BYTES, lambda link: link.tx_bytes),
-    (metrics.TRANSMIT_PACKETS, lambda link: link.tx_packets),
-    (metrics.TRANSMIT_DROP, lambda link: link.tx_dropped),
-    (metrics.TRANSMIT_ERRS, lambda link: link.tx_errors),
+COUNTED: Sequence[tuple[Family, tuple[str, ...]]] = (
+    (metrics.RECEIVE_BYTES, ("rx_bytes",)),
+    (metrics.RECEIVE_PACKETS, ("rx_packets",)),
+    (metrics.RECEIVE_DROP, ("rx_dropped", "rx_missed_errors")),  # as /proc/net/dev
+    (metrics.RECEIVE_ERRS, ("rx_errors",)),
+    (metrics.TRANSMIT_BYTES, ("tx_bytes",)),
+    (metrics.TRANSMIT_PACKETS, ("tx_packets",)),
+    (metrics.TRANSMIT_DROP, ("tx_dropped",)),
+    (metrics.TRANSMIT_ERRS, ("tx_errors",)),
 )
+"""The families of counters, each with the counters of a link whose sum it is."""
+_PLACES = {name: place for place, name in enumerate(LinkCounters._fields)}
 LINKED: Sequence[tuple[Family, Callable[[PodLink], int | None]]] = (
     (metrics.CARRIER, lambda link: int(not link.silent)),
     (metrics.CARRIER_UP, lambda link: link.carrier_up),
@@ -50,8 +51,8 @@ LINKED: Sequence[tuple[Family, Callable[[PodLink], int | None]]] = (
 )
 
 
-class _Lines(msgspec.Struct, frozen=True):
-    """An interface, with the beginnings of its lines in the page: they never change."""
+class _Lines(msgspec.Struct, frozen=True, eq=False):
+    """An interface, with the beginnings of its lines in the page: they never change. Compared by its identity."""
 
     interface: SandboxInterface
     counted: tuple[str, ...]
@@ -65,6 +66,38 @@ class _Lines(msgspec.Struct, frozen=True):
         linked = tuple(series_name(family, labels) for family, _ in LINKED)
         bandwidth = f"{series_name(metrics.BANDWIDTH, labels)}{interface.bandwidth}\n"
         return cls(interface, counted, bandwidth, linked)
+
+
+class _Shape(msgspec.Struct, frozen=True):
+    """The series of a page, without their values, in its order.
+
+    Attributes:
+        counted: the interfaces with counters, for each of `COUNTED`.
+        linked: for each of `LINKED`, the interfaces with a value.
+        bound: those with a bandwidth.
+    """
+
+    counted: list[_Lines]
+    linked: tuple[list[_Lines], ...]
+    bound: list[_Lines]
+
+    def template(self) -> bytes:
+        """The page, with `%d` for each value.
+
+        One formatting of all values takes a fifth of the time of one for each line, and between two scrapes the series
+        are the same nearly always.
+        """
+        text: list[str] = []
+        for place, (family, _) in enumerate(COUNTED):
+            text += (_plain(header(family)), *(f"{_plain(line.counted[place])}%d\n" for line in self.counted))
+        for place, ((family, _), lines) in enumerate(zip(LINKED, self.linked, strict=True)):
+            text += (_plain(header(family)), *(f"{_plain(line.linked[place])}%d\n" for line in lines))
+        text += (_plain(header(metrics.BANDWIDTH)), *(_plain(line.bandwidth) for line in self.bound))
+        return "".join((*text, _plain(header(metrics.RDMA_COUNTER)))).encode()
+
+
+def _plain(text: str) -> str:
+    return text.replace("%", "%%")
 
 
 class Traffic:
@@ -98,6 +131,7 @@ class Traffic:
         self._counting: set[str] = set()
         self._omitted = 0
         self._page, self._read_at = b"", -FRESH_SECONDS
+        self._shape, self._template = _Shape([], (), []), b""
         self._one_at_a_time = threading.Lock()
 
     def page(self) -> bytes:
@@ -122,22 +156,20 @@ class Traffic:
     def _write(self) -> bytes:
         lines = self._listed()
         values = self._values([line.interface for line in lines])
-        counted: list[list[str]] = [[header(family)] for family, _ in COUNTED]
-        for line, found in zip(lines, values, strict=True):
-            if found is not None:
-                for part, (_, value), text in zip(counted, COUNTED, line.counted, strict=True):
-                    part.append(f"{text}{value(found)}\n")
+        numbers = _columns([link for link in values if link is not None])
+        counted = [line for line, link in zip(lines, values, strict=True) if link is not None]
         states = self._links()
-        linked: list[list[str]] = [[header(family)] for family, _ in LINKED]
-        for line in lines:
-            if (state := states.get(line.interface)) is not None:
-                for part, (_, of_link), text in zip(linked, LINKED, line.linked, strict=True):
-                    if (number := of_link(state)) is not None:
-                        part.append(f"{text}{number}\n")
-        bandwidths = (line.bandwidth for line in lines if line.interface.bandwidth)
+        present = [(line, states[line.interface]) for line in lines if line.interface in states]
+        linked: list[list[_Lines]] = []
+        for _, of_link in LINKED:
+            found = [(line, number) for line, state in present if (number := of_link(state)) is not None]
+            linked.append([line for line, _ in found])
+            numbers += (number for _, number in found)
+        shape = _Shape(counted, tuple(linked), [line for line in lines if line.interface.bandwidth])
+        if shape != self._shape or not self._template:
+            self._shape, self._template = shape, shape.template()
         rdma = (text for line in lines for text in self._rdma(line.interface))
-        parts = (*counted, *linked, [header(metrics.BANDWIDTH)], bandwidths, [header(metrics.RDMA_COUNTER)], rdma)
-        return "".join(chain.from_iterable(parts)).encode()
+        return self._template % tuple(numbers) + "".join(rdma).encode()
 
     def _listed(self) -> list[_Lines]:
         """The interfaces to export: of each pod the first ones, so that no pod's interfaces keep out another pod."""
@@ -228,6 +260,16 @@ class Traffic:
         for device in interface.rdma_devices:
             for port, name, value in rdma_counters.of_device(self._sysfs, device):
                 yield f"{series_name(metrics.RDMA_COUNTER, (*interface.labels, device, port, name))}{value}\n"
+
+
+def _columns(links: Sequence[LinkCounters]) -> list[int]:
+    """The values of links, as a page has them: for each of `COUNTED` those of all links."""
+    columns = tuple(zip(*links, strict=True))
+    numbers: list[int] = []
+    for _, names in COUNTED if columns else ():
+        first, *others = (columns[_PLACES[name]] for name in names)
+        numbers += map(sum, zip(first, *others, strict=True)) if others else first
+    return numbers
 
 
 def _valid(answer: dict[str, LinkCounters] | KernelError) -> dict[str, LinkCounters]:

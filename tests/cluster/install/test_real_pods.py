@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
@@ -15,6 +16,7 @@ import pytest
 
 from netdra.bundle import archive
 from netdra.cni.confining import FIRST_USER
+from testbed import yaml
 from testbed.api import Object
 from testbed.build import program
 from testbed.objects import CLAIM, SLICE, manifest
@@ -53,9 +55,29 @@ exit 3
 """
 """A program that tells what it could do."""
 POLICY = "networking.dra.io/v1alpha1/DeviceExposurePolicy"
+DEFINITION = "apiextensions.k8s.io/v1/CustomResourceDefinition"
+POD_MONITORS = manifest(
+    DEFINITION,
+    "podmonitors.monitoring.coreos.com",
+    spec={
+        "group": "monitoring.coreos.com",
+        "scope": "Namespaced",
+        "names": {"plural": "podmonitors", "singular": "podmonitor", "kind": "PodMonitor"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+)
+"""The kind of the Prometheus operator that `metrics.podMonitor` needs; no operator runs."""
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "first-pod"
 SUPPORT = ROOT / "docs" / "support-bundle.md"
+TRAFFIC = ROOT / "docs" / "traffic.md"
 OPERATING = ROOT / "docs" / "operating.md"
 
 
@@ -293,8 +315,21 @@ def test_the_bundle_of_a_node_has_the_state_of_its_pods_by_the_command_of_the_pa
     assert levels["CNI plugins"] == "ok"
 
 
-def test_the_console_shows_its_pages_and_its_account_reads_alone(installed: Site) -> None:
-    installed.install({"console": {"enabled": True}})
+def test_the_console_shows_its_pages_and_its_account_reads_alone(installed: Site, pods: Pods) -> None:
+    """With the traffic of pods, which `netdra top` reads in the same way: from the driver's pod by the API server."""
+    installed.api.create(POD_MONITORS)
+    values = {
+        "console": {"enabled": True, "traffic": True},
+        "node": {"traffic": {"enabled": True}},
+        "metrics": {"podMonitor": True},
+    }
+    installed.plane.kubectl("wait", "--for=condition=Established", f"crd/{POD_MONITORS['metadata']['name']}")
+    installed.install(values)
+    _run_busy_pod(installed, pods)
+    (row,) = json.loads(_top_traffic(installed))
+    assert (row["namespace"], row["pod"], row["interface"]) == (pods.namespace, "busy", "net1")
+    assert (row["node"], row["device"]) == (installed.node.name, "busy0")
+    assert row["transmitBytes"] > 0
     deployment = installed.api.get("apps/v1/Deployment", "netdra-console", "netdra")
     assert deployment is not None
     assert deployment["status"]["readyReplicas"] == 1
@@ -303,11 +338,20 @@ def test_the_console_shows_its_pages_and_its_account_reads_alone(installed: Site
     with forwarded(installed, "deployment/netdra-console", 8089) as port:
         opener = build_opener(HTTPCookieProcessor())
         opener.open(f"http://127.0.0.1:{port}{re.findall(r'/enter.token=[^ ]+', logs())[-1].strip()}").close()
-        for path in ("/", f"/nodes/{node}", f"/devices/{node}/data0"):
+        for path in ("/", f"/nodes/{node}", f"/devices/{node}/busy0"):
             with opener.open(f"http://127.0.0.1:{port}{path}") as answer:
                 page = answer.read().decode()
             assert node in page, path
             assert "does not allow" not in page, path
+
+        def traffic() -> str:
+            with opener.open(f"http://127.0.0.1:{port}/traffic?node={node}") as answer:
+                text: str = answer.read().decode()
+            return text
+
+        until(lambda: f"{pods.namespace}/busy" in traffic() and 'class="curve' in traffic(), "rates", detail=traffic)
+    pods.delete("busy")
+    installed.api.delete(POLICY, "busy")
     assert allowed(installed, "list", "nodes")
     for verb in ("get", "list", "watch", "create", "update", "patch", "delete"):
         assert not allowed(installed, verb, "secrets")
@@ -317,6 +361,65 @@ def test_the_console_shows_its_pages_and_its_account_reads_alone(installed: Site
     assert 'level":"error' not in logs()
     installed.install()
     installed.api.wait_for("apps/v1/Deployment", "netdra-console", lambda found: found is None, namespace="netdra")
+    installed.api.delete(DEFINITION, POD_MONITORS["metadata"]["name"])
+
+
+def _run_busy_pod(site: Site, pods: Pods) -> None:
+    """Run a pod that sends on its interface of netdra all the time."""
+    ipam = {"type": "host-local", "ranges": [[{"subnet": "10.79.1.0/24"}]]}
+    policy = {"selector": {"cel": 'device.attributes["dra.networking"].ifName == "busy0"'}}
+    exposure = {"supportedCNIPlugins": [{"name": "host-device", "exclusive": True}]}
+    site.api.create(manifest(POLICY, "busy", spec={**policy, "exposure": exposure}))
+    publish(site.node, site.api, "busy0")
+    steps = [step("lan", "host-device", {"ipam": ipam}, prefix="busy0")]
+    site.api.create(manifest(TOPOLOGY, "busy", spec={"steps": steps}))
+    site.plane.kubectl("wait", "--for=create", "deviceclass/busy-lan", "--timeout=30s")
+    request = {"name": "lan", "exactly": {"deviceClassName": "busy-lan"}}
+    site.api.create(manifest(CLAIM, "busy", pods.namespace, spec={"devices": {"requests": [request]}}))
+    pods.run("busy", "busy")
+    pods.exec("busy", "sh", "-c", "ping -q 10.79.1.250 >/dev/null 2>&1 </dev/null &")  # nobody answers its ARP
+
+
+def _top_traffic(site: Site) -> str:
+    """The output of `netdra top --traffic` of the administrator, on another machine than the node."""
+    command = (
+        *(sys.executable, "-m", "netdra", "top", "--traffic", f"--kubeconfig={site.plane.kubeconfig()}"),
+        *(f"--node={site.node.name}", "--every=3", "--output=json"),
+    )
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
+
+
+def test_the_job_of_the_page_proves_a_wire_between_two_pods(installed: Site, pods: Pods) -> None:
+    """As it is written, but on one node, with its interface and image, and for half a second."""
+    (text,) = (
+        each
+        for each in re.findall(r"^```yaml\n(.*?)^```$", TRAFFIC.read_text(), re.MULTILINE | re.DOTALL)
+        if "Job" in each
+    )
+    text = text.replace("enp3s0f0", "rail0").replace("image: localhost/netdra", f"image: {IMAGE}:{TAG}")
+    topology, *objects = yaml.safe_load_all(text)
+    spec = objects[-1]["spec"]["template"]["spec"]
+    del spec["affinity"]
+    spec["containers"][0]["command"] += ["--seconds=0.5", "--rate=2"]  # a receiver that waits for a CPU loses nothing
+    policy = {"selector": {"cel": 'device.attributes["dra.networking"].ifName == "rail0"'}}
+    slots = {"slots": {"value": "8", "requestPolicy": {"default": "1"}}}
+    exposure = {"allowMultipleAllocations": True, "supportedCNIPlugins": [{"name": "macvlan"}], "capacity": slots}
+    installed.api.create(manifest(POLICY, "wire", spec={**policy, "exposure": exposure}))
+    publish(installed.node, installed.api, "rail0")
+    for name in ("far-rail0", "rail0"):
+        installed.node.run("ip", "link", "set", name, "mtu", "9000")
+    installed.api.create(topology)
+    installed.plane.kubectl("wait", "--for=create", "deviceclass/prove-rail-rail", "--timeout=30s")
+    for each in objects:
+        each["metadata"]["namespace"] = pods.namespace
+        installed.api.create(each)
+    kubectl = partial(installed.plane.kubectl, f"--namespace={pods.namespace}")
+    kubectl("wait", "--for=condition=complete", "job/prove-rail", "--timeout=180s")
+    printed = kubectl("logs", "job/prove-rail")
+    assert re.search(r"198\.51\.100\.10 +net1 .* 9000 +0\.00% .* ok", printed), printed
+    kubectl("delete", "job/prove-rail")
+    installed.api.delete(POLICY, "wire")
+    installed.api.delete(TOPOLOGY, "prove-rail")
 
 
 def allowed(site: Site, verb: str, resource: str) -> bool:

@@ -141,11 +141,11 @@ def test_a_limit_leaves_each_pod_its_first_interfaces_and_is_reported_once(bed: 
         assert set(series(exported.page())) == {("p", "net1"), ("p", "net2")}
     assert reports == [1]
     saved = checkpoint.load(bed.settings.state, bed.container.sandbox)
-    pod = PodIdentity(sandbox="another", name="q", namespace="default", uid="v")
+    pod = PodIdentity(sandbox="another", name="q%d", namespace="default", uid="v")
     another = msgspec.structs.replace(saved, header=msgspec.structs.replace(saved.header, pod=pod))
     both = Traffic(lambda: [saved, another], namespaces.opened, 2)
     namespaces.hold("another", bed.pod.path)
-    assert set(series(both.page())) == {("p", "net1"), ("q", "net1")}
+    assert set(series(both.page())) == {("p", "net1"), ("q%d", "net1")}
 
 
 def test_one_namespace_that_is_gone_or_one_deleted_link_keeps_no_other_series_away(

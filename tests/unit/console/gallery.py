@@ -6,6 +6,7 @@ Slices and reports are netdra's own publishing half's; pods, claims and statuses
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
@@ -19,6 +20,7 @@ from netdra.console.access import SignedOnUser
 from netdra.console.fleet import ClassShare, CountedNode, NodeCounts, count
 from netdra.console.forecast_page import Forecast
 from netdra.console.rows import DeviceLine, DeviceLines
+from netdra.console.traffic_page import PodTraffic
 from netdra.console.troubles import ClusterExamination, ClusterTrouble, TroubleSubject, ordered, stuck_pods
 from netdra.model import documents
 from netdra.model.claim import DeviceClass, ResourceClaim
@@ -35,6 +37,7 @@ from netdra.model.topology import NetworkTopology
 from netdra.node.publishing.offering import Offering
 from netdra.node.publishing.plugins import Presence
 from netdra.story.objects import ClusterEvent, ClusterState, PlacedPod, PlacementNode
+from netdra.story.traffic import HISTORY, InterfaceTraffic
 from netdra.topology.classes import device_classes
 from tests import builders
 from tests.hollow_nodes import Quiet
@@ -517,6 +520,34 @@ def fleet() -> list[NodeCounts]:
     return [node._replace(tainted=8) if node.name == NODES[9] else node for node in counted]
 
 
+@cache
+def traffic() -> PodTraffic:
+    """The rates of the databases' interfaces: waves of different heights, one that drops, one with errors."""
+    rows = []
+    for index in range(12):
+        most = 3.1e9 / (index + 1) ** 2
+        wave = [0.55 + 0.45 * math.sin(0.7 * at + index) for at in range(HISTORY)]
+        rows.append(
+            InterfaceTraffic(
+                node=NODES[index % 5],
+                namespace="shop",
+                pod=f"db-{index}",
+                claim=f"db-{index}-net",
+                interface="data",
+                device=f"ens1f0v{index // 5}",
+                network="storage",
+                receive_bytes=most * wave[-1] * 0.8,
+                transmit_bytes=most * wave[-1] * 0.2,
+                drops=40.0 if index == 3 else 0.0,
+                errors=2.5 if index == 5 else 0.0,
+                bandwidth=3_125_000_000 if index < 8 else 0,
+                history=tuple(most * value for value in wave),
+            )
+        )
+    rows.append(InterfaceTraffic(node=NODES[7], namespace="web", pod="web-0", interface="lan", history=(0.0,) * 4))
+    return PodTraffic(rows, unread=[f'Node "{NODES[11]}": no answer'])
+
+
 class GallerySource:
     """A source of the console that has the gallery."""
 
@@ -545,6 +576,9 @@ class GallerySource:
         lines += [line for report in published()[1] for line in hidden_lines(report)]
         kept = [line for line in lines if matches(line) and node in ("", line.node)]
         return DeviceLines(kept[:2000], len(lines))
+
+    async def traffic(self, node: str) -> PodTraffic:
+        return traffic()
 
     async def addresses(self, text: str) -> Sequence[PodAddress]:
         return [entry for entry in cluster().addresses if entry.spec.address.startswith(text)]

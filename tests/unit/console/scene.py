@@ -13,6 +13,7 @@ from netdra.console.access import SignedOnUser
 from netdra.console.fleet import ClassShare, NodeCounts
 from netdra.console.forecast_page import Forecast, ForecastDevice
 from netdra.console.rows import DeviceLine, DeviceLines
+from netdra.console.traffic_page import PodTraffic
 from netdra.console.troubles import ClusterExamination
 from netdra.model.claim import DeviceClass, ResourceClaim
 from netdra.model.errors import TemporaryError
@@ -22,6 +23,7 @@ from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import ResourceSlice
 from netdra.model.topology import NetworkTopology
 from netdra.story.objects import ClusterEvent, ClusterState, PlacedPod
+from netdra.story.traffic import InterfaceTraffic
 from tests.builders import topology
 
 NODE = "worker-1"
@@ -181,6 +183,9 @@ class FixedSource:
 
     async def addresses(self, text: str) -> Sequence[PodAddress]:
         return ()
+
+    async def traffic(self, node: str) -> PodTraffic:
+        return PodTraffic([InterfaceTraffic(node=NODE, namespace="default", pod="db-0", interface="net1")])
 
     async def objects(self, kind: str, place: str, name: str) -> ClusterState:
         if self.failure is not None:

@@ -27,7 +27,7 @@ spec: {selector: {cel: 'true'}}
 PAGES = (
     *("/", f"/nodes/{NODE}", "/pods/default/db-0", f"/devices/{NODE}/bond0", "/claims/default/db-net", "/what-if"),
     *("/nodes", "/devices", "/pods", "/claims", "/topologies", "/policies", "/networks", "/plugins", "/search?q=db"),
-    *("/topologies/net", "/?class=net-a"),
+    *("/topologies/net", "/?class=net-a", "/traffic", f"/traffic?node={NODE}&sort=-sent"),
 )
 
 
@@ -191,6 +191,7 @@ def test_pages_are_complete_without_a_script() -> None:
     "path",
     [
         "/nodes/A_B",
+        "/traffic?node=a%2Cb",
         "/nodes/a%2Cmetadata.name%3Db",
         "/nodes/../x",
         "/pods/default",
@@ -247,9 +248,10 @@ def test_a_cluster_that_cannot_be_read_is_a_page_with_the_reason() -> None:
 def test_a_change_is_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "FLEET_SECONDS", 0.01)
     monkeypatch.setattr(pages, "OBJECT_SECONDS", 0.01)
+    monkeypatch.setattr(pages, "TRAFFIC_SECONDS", 0.01)
 
     async def scene(browser: Browser) -> None:
-        for path in ("%2F", "%2Fpods", "%2Fpods%2Fdefault%2Fdb-0"):
+        for path in ("%2F", "%2Fpods", "%2Fpods%2Fdefault%2Fdb-0", "%2Ftraffic"):
             async with browser.session.get(f"/live?of={path}") as answer:
                 assert answer.headers["Content-Type"] == "text/event-stream"
                 assert await answer.content.readuntil(b"\n\n") == b"retry: 5000\n\n"

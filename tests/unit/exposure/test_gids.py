@@ -62,7 +62,7 @@ def test_shared_devices_of_a_nic_that_can_be_allocated_at_once_divide_its_gid_ta
     second: dict[str, Any], expected: dict[str, str]
 ) -> None:
     ports = {"ports": {"value": "64", "requestPolicy": {"default": "1"}}}
-    both = {"allowMultipleAllocations": True, "capacity": ports}
+    both: dict[str, Any] = {"allowMultipleAllocations": True, "capacity": ports}
     group = {name: value for name, value in second.items() if name == "exclusionGroup"}
     one = policy("one", "true", supportedCNIPlugins=[{"name": "macvlan"}], deviceNameSuffix="-one", **both | group)
     two = policy("two", "true", supportedCNIPlugins=[{"name": "vlan"}], deviceNameSuffix="-two", **both | second)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from netdra.node import metrics
 from netdra.ops.metrics import series_name
-from netdra.story.traffic import HISTORY, InterfaceTraffic, TrafficReading, rates, read
+from netdra.story.traffic import HISTORY, InterfaceTraffic, TrafficReading, continued, rates, read
 
 LABELS = ("default", 'p"1', "c", "nic", "vf", 'ne\\t"1', "eth1v0", "blue")
 COUNTERS = st.lists(st.integers(0, 2**64 - 1), min_size=2, max_size=20)
@@ -24,6 +24,15 @@ def page(received: int, sent: int = 0, bandwidth: int = 0, labels: tuple[str, ..
 def readings(*counts: int, seconds: float = 2.0) -> list[TrafficReading]:
     """Readings of one interface's received bytes."""
     return [read(seconds * place, {"n1": page(count)}) for place, count in enumerate(counts)]
+
+
+@given(COUNTERS)
+def test_the_last_two_readings_continue_the_history_of_all(counts: list[int]) -> None:
+    found = readings(*counts)
+    rows: list[InterfaceTraffic] = []
+    for before, after in itertools.pairwise(found):
+        rows = continued(rates([before, after]), rows)
+    assert rows == rates(found)
 
 
 @given(COUNTERS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from netdra.model import names
+from testbed.api import Object
 from testbed.objects import POD
 from testbed.pods import is_running
 from testbed.waiting import until
@@ -28,6 +29,27 @@ def test_a_device_is_moved_into_a_pod_and_comes_back(offer: Offer) -> None:
     ]
     offer.pods.delete("pod")
     assert "data0" in offer.links()
+
+
+def test_a_pods_status_reports_that_its_nic_has_no_carrier_until_it_is_back(offer: Offer) -> None:
+    """The status is the kubelet's, which follows the driver's health service (KEP-4680)."""
+
+    def health(pod: Object | None) -> list[tuple[str, str]]:
+        containers = (pod or {}).get("status", {}).get("containerStatuses", [])
+        allocated = [entry for container in containers for entry in container.get("allocatedResourcesStatus", [])]
+        return [(each["health"], each.get("message", "")) for entry in allocated for each in entry["resources"]]
+
+    offer.whole("data3")
+    offer.pods.run("wired", offer.claim("wire", nic=offer.device_class("host-device", "data3")))
+    offer.pods.wait("wired", lambda pod: [state for state, _ in health(pod)] == ["Healthy"])
+    offer.driver.node.run("ip", "link", "set", "data3-far", "down")
+    found = offer.pods.wait("wired", lambda pod: [state for state, _ in health(pod)] == ["Unhealthy"])
+    ((_, message),) = health(found)
+    assert "no carrier" in message
+    assert is_running(found)
+    assert 'interface "net1" (device "data3")' in offer.pods.wait_event("wired", "LinkDown")["message"]
+    offer.driver.node.run("ip", "link", "set", "data3-far", "up")
+    offer.pods.wait("wired", lambda pod: [state for state, _ in health(pod)] == ["Healthy"])
 
 
 def test_a_pods_own_network_is_the_same_with_a_claim_as_without(offer: Offer) -> None:
