@@ -41,6 +41,8 @@ ON_PF: Mapping[str, int] = {"macvlan on PF": 0, "ipvlan on PF": 1}
 """A device has either macvlan or ipvlan above it (macvlan_port_create() in drivers/net/macvlan.c)."""
 TAGGED: Mapping[str, str] = {"ipvlan on PF": "macvlan on PF"}
 """Roots that take no VLAN, and another one that is drawn in place of each."""
+WIRED: Mapping[str, str] = {"macvlan on PF": "vf", "ipvlan on PF": "bond"}
+"""Roots that get no address from the wire, and other ones: the emulated NIC passes no broadcast of a VLAN to its PF."""
 PODS = 4
 MOVES = 2
 VLANS: Mapping[str, int] = {"ipam": 7, "tuning": 7, "slaac": 8, "dhcp": 9}
@@ -104,6 +106,7 @@ class Draw:
         root = root or self.source.choice(ROOTS)
         source = self.source.choice(("ipam", "tuning") if former else ("ipam", "tuning", "tuning", *ON_WIRE))
         is_tagged = "vlan" in former.uppers if former else source in ON_WIRE or self.source.random() < 0.5
+        root = WIRED.get(root, root) if source in ON_WIRE else root
         root = TAGGED.get(root, root) if is_tagged else root
         uppers = ["vlan"] if is_tagged else []
         if root in ("vf", "bond") and source not in ON_WIRE:
