@@ -24,7 +24,7 @@ from tests.plans import attach
 
 PLUGINS = (
     "bridge", "macvlan", "ipvlan", "vlan", "host-device", "dummy", "tuning", "vrf", "sbr", "static", "host-local",
-    "sriov",
+    "sriov", "dhcp",
 )  # fmt: skip
 
 

@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 
 from netdra.chain import checkpoint
-from netdra.kernel import counters
+from netdra.kernel import counters, wire
 from netdra.kernel.netlink import Socket
+from netdra.kernel.netns import Namespace
 from netdra.node.sandboxes.namespaces import Namespaces
 from netdra.node.traffic import reader
 from netdra.node.traffic.reader import Traffic
-from tests.hardware.node import PF, VF, ping
+from tests.hardware.node import PATIENCE, PF, VF, ping, run, up
 from tests.hardware.pods import Pod, allocated
+from tests.kernel.kernel.test_wire import listening
 from tests.plans import plan, step
 
 PINGS = 5
@@ -73,3 +75,19 @@ def test_vfs_in_pods_are_counted_there_and_a_vf_in_user_space_only_if_its_pf_cou
     # The kernel reports zeros for each VF of a driver without counters, such as igb: no series has them.
     has_counters = any(any(link) for link in counted.values())
     assert {end for end in after if not end[1]} == ({(pod.netns, ""), (other_pod.netns, "")} if has_counters else set())
+
+
+def test_the_loss_and_the_delay_of_a_wire_between_two_vfs_are_measured(
+    pfs: tuple[PF, ...], new_pod: Callable[[], Pod]
+) -> None:
+    here, there = new_pod(), new_pod()
+    for number, (pod, pf) in enumerate(zip((here, there), pfs, strict=True), start=1):
+        ipam = {"type": "static", "addresses": [{"address": f"10.5.1.{number}/24"}]}
+        pod.attach(plan(step("net", "sriov", "net1", {"ipam": ipam}, device=allocated(pf.vf(number)))))
+        up("net1", pod.netns)
+    run("tc", "-n", here.netns, "qdisc", "add", "dev", "net1", "root", "netem", "loss", "20%", "delay", "30ms")
+    with listening(there.netns), Namespace.open(here.path) as space:
+        report = space.run(lambda: wire.measure("10.5.1.2", seconds=2.0, rate=2e6, patience=PATIENCE))
+    assert report.sent > 200
+    assert 0.08 < report.loss < 0.35
+    assert report.round_trip > 0.03

@@ -32,9 +32,9 @@ def joined(machine: Machine, other: Machine) -> tuple[Machine, Machine]:
 
 
 @contextmanager
-def listening(machine: Machine) -> Iterator[None]:
-    """A listener in a process of its own on a machine."""
-    command = ("ip", "netns", "exec", machine.name, sys.executable, "-c", _LISTEN)
+def listening(netns: str) -> Iterator[None]:
+    """A listener in a process of its own in a namespace."""
+    command = ("ip", "netns", "exec", netns, sys.executable, "-c", _LISTEN)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "up\n"
@@ -54,7 +54,7 @@ def test_a_whole_wire_has_its_mtu_no_loss_and_a_rate(joined: tuple[Machine, Mach
     here, there = joined
     for side in joined:
         link.change(side.sock, "net1", mtu=most)
-    with listening(there):
+    with listening(there.name):
         report = measured(here, host)
     assert (report.interface, report.path_mtu, report.loss) == ("net1", most, 0.0)
     assert report.sent > 10
@@ -65,7 +65,7 @@ def test_a_whole_wire_has_its_mtu_no_loss_and_a_rate(joined: tuple[Machine, Mach
 def test_a_hop_that_drops_large_packets_without_a_message_is_found(joined: tuple[Machine, Machine]) -> None:
     here, there = joined
     link.change(there.sock, "net1", mtu=1300)
-    with listening(there):
+    with listening(there.name):
         # A veth drops packets beyond its MTU and the header of a VLAN.
         assert measured(here, "198.51.100.2").path_mtu in range(1300, 1305)
 
@@ -74,7 +74,7 @@ def test_lost_datagrams_are_counted(joined: tuple[Machine, Machine]) -> None:
     here, there = joined
     limited = ("tc", "-n", here.name, "qdisc", "add", "dev", "net1", "root", "tbf")
     subprocess.run((*limited, "rate", "2mbit", "burst", "3kb", "limit", "6kb"), check=True)
-    with listening(there):
+    with listening(there.name):
         report = measured(here, "198.51.100.2", rate=20e6)
     assert 0.5 < report.loss < 1.0
     assert report.rate < 4e6
