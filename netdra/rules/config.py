@@ -124,7 +124,7 @@ def _reference(text: str, shape: Shape, path: Path) -> Iterator[Finding]:
     whole = parts[0] if len(parts) == 1 and isinstance(parts[0], Reference) else None
     if whole is not None and whole.is_list:
         if not _takes(shape, "object" if whole.field == "interfaces" else "string"):
-            element = "objects" if whole.field == "interfaces" else "strings"
+            element = "interfaces" if whole.field == "interfaces" else "strings"
             what = f"expects parameter {_called(path)} to be {shape.text}, but {whole} is a list of {element}."
             hint = "Use {{ step.interfaceName }} for the name of an interface." if whole.field == "interfaces" else ""
             yield Finding(what, hint, path)
@@ -179,16 +179,21 @@ def _written_by(text: str, parts: Sequence[str | Reference], shape: Shape, path:
 
 
 def _takes(shape: Shape, element: str) -> bool:
-    """Whether a list of such elements may stand in a shape's place."""
+    """Whether a list of such elements may stand in a shape's place; objects are interfaces, which have a name."""
     lists = (
         part for part in (shape, *shape.parts) if part.kind == "list" and (part is shape or shape.kind == "either")
     )
     for choice in lists:
         inner = choice.parts[0]
-        kinds = {inner.kind, *(part.kind for part in inner.parts if inner.kind == "either")}
+        elements = (inner, *(part for part in inner.parts if inner.kind == "either"))
+        kinds = {part.kind for part in elements if element != "object" or _may_be_interface(part)}
         if "any" in kinds or (element in kinds and not (element == "string" and WRITTEN.get(inner.format))):
             return True
     return False
+
+
+def _may_be_interface(shape: Shape) -> bool:
+    return shape.kind != "object" or not shape.properties or "name" in shape.properties
 
 
 def _is(value: Any, shape: Shape) -> bool:

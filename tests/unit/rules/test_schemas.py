@@ -175,8 +175,13 @@ ROOT = "- {name: vf0, type: %s}"
         ),
         (
             VLAN % "id: 5, master: '{{ vf0.interfaces }}'",
-            'expects parameter "master" to be string, but {{ vf0.interfaces }} is a list of objects. Use {{',
+            'expects parameter "master" to be string, but {{ vf0.interfaces }} is a list of interfaces. Use {{',
             ("master",),
+        ),
+        (
+            TUNING % "rules: '{{ vf0.interfaces }}'",
+            'expects parameter "rules" to be []object, but {{ vf0.interfaces }} is a list of interfaces.',
+            ("rules",),
         ),
         (BOND % "xmit_hash_policy: layer2", 'Did you mean "xmitHashPolicy"?', ("xmit_hash_policy",)),
         (BOND % "miimon: [1]", 'expects parameter "miimon" to be integer | string, found [1].', ("miimon",)),
