@@ -29,6 +29,7 @@ from netdra.model.errors import InvalidInputError
 _HEADER = struct.Struct("=BBBBBBBBI")
 _NEXT_HOP = struct.Struct("=HBBi")
 _NO_METRIC = u32(0)
+_METRIC_6 = 1024  # IP6_RT_PRIO_USER of <linux/ipv6_route.h>
 _TABLES_FOR_ALL = frozenset({uapi.RT_TABLE_DEFAULT, uapi.RT_TABLE_MAIN, uapi.RT_TABLE_LOCAL})
 _EVERYWHERE: dict[int, str] = {socket.AF_INET: "0.0.0.0/0", socket.AF_INET6: "::/0"}
 
@@ -244,12 +245,15 @@ def add(sock: Socket, route: Route, *, replace: bool = False, append: bool = Fal
 def delete(sock: Socket, route: Route) -> None:
     """Delete the first route with all fields of `route`; its protocol and scope do not count.
 
+    An IPv6 route without a metric is the one with the metric that the kernel chooses, not that with the least one.
+
     Raises:
         KernelMissingError: none exists.
         KernelError: the kernel refused.
     """
     # Zeros and RT_SCOPE_NOWHERE (255) match any (fib_table_delete() in net/ipv4/fib_trie.c).
-    anywhere = msgspec.structs.replace(route, protocol=0, scope=255, kind=0)
+    metric = route.metric or (_METRIC_6 if ":" in route.destination else 0)
+    anywhere = msgspec.structs.replace(route, protocol=0, scope=255, kind=0, metric=metric)
     sock.request(uapi.RTM_DELROUTE, _body(anywhere), doing=f"cannot delete route to {_described(route)}")
 
 

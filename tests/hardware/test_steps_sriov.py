@@ -19,11 +19,18 @@ from netdra.chain.report import AttachError
 from netdra.kernel import netlink, uapi
 from netdra.steps import builtin
 from netdra.steps.contract import Order
-from tests.hardware.node import PF, VF, Function, ip, links, ping, run
+from testbed.waiting import until
+from tests.hardware.node import PATIENCE, PF, VF, Function, ip, links, ping, run
 from tests.hardware.pods import Pod, allocated, assert_as_before, node_state, of_pf
 from tests.plans import plan, step
 
 MAC = "02:00:00:00:77:01"
+
+
+def is_rated(pf: PF) -> bool:
+    """Limit the rate of VF 2; whether the PF has accepted it."""
+    run("ip", "link", "set", pf.name, "vf", "2", "max_tx_rate", "300", check=False)
+    return bool(of_pf(pf.vf(2))["rate"]["max_tx"] == 300)
 
 
 @pytest.fixture
@@ -31,11 +38,12 @@ def vf(pfs: tuple[PF, ...]) -> Iterator[VF]:
     """A VF with a history: a name, an alternative name, an MTU, and a VLAN and a rate of another user."""
     vf = pfs[0].vf(2)
     was = vf.name
+    # First, because it may fail: igb loses its link for a moment after its VFs were made, and refuses rates then.
+    until(lambda: is_rated(pfs[0]), "the PF to accept a rate", seconds=PATIENCE)
     ip("link", "set", was, "name", "data7")
     ip("link", "set", "data7", "mtu", "1400")
     ip("link", "property", "add", "dev", "data7", "altname", "enp65s16f4")
     ip("link", "set", pfs[0].name, "vf", "2", "vlan", "7", "qos", "2")
-    ip("link", "set", pfs[0].name, "vf", "2", "max_tx_rate", "300")
     yield vf
     assert vf.name == "data7"
     ip("link", "set", pfs[0].name, "vf", "2", "max_tx_rate", "0")
