@@ -13,7 +13,7 @@ from netdra.chain.site import ChainSettings
 from netdra.cni.plugins import PluginPath
 from testbed import build
 from testbed.waiting import until
-from tests.hardware.node import NAMES, PATIENCE, PF, PFS, TOTAL_VFS, VF, Function, bind, ip, run
+from tests.hardware.node import NAMES, PATIENCE, PF, PFS, TOTAL_VFS, VF, Function, bind, ip, run, up
 from tests.hardware.pods import PLUGINS, Pod, assert_as_before, node_state
 
 ACROSS_BOOTS = "across_boots"
@@ -57,6 +57,7 @@ def set_num_vfs() -> Iterator[Callable[[PF, int], None]]:
     for pf in changed:
         ip("link", "set", pf.name, "up")
         pf.set_num_vfs(TOTAL_VFS)
+        up(pf.name)
 
 
 @pytest.fixture
@@ -156,6 +157,8 @@ def rdma_vfs(pfs: tuple[PF, ...]) -> Iterator[tuple[tuple[VF, VF], ...]]:
     names = {vf: vf.name for pair in pairs for vf in pair}
     for pf in pfs:
         ip("link", "set", pf.name, "mtu", "9000")
+    for pf in pfs:
+        up(pf.name)  # igb resets itself for another MTU, and has no link for some seconds
     for number, vf in enumerate(names):
         ip("link", "set", names[vf], "name", f"ai{number}")
         ip("link", "set", f"ai{number}", "mtu", "9000")
@@ -167,6 +170,8 @@ def rdma_vfs(pfs: tuple[PF, ...]) -> Iterator[tuple[tuple[VF, VF], ...]]:
         ip("link", "set", vf.name, "name", names[vf])
     for pf in pfs:
         ip("link", "set", pf.name, "mtu", "1500")
+    for pf in pfs:
+        up(pf.name)
 
 
 @pytest.fixture
