@@ -1,7 +1,7 @@
 """The seed of random tests: a number that is the same in each run of a commit, and another one in the next commit.
 
 So a commit that passed passes again, and the commits together see many cases. `make explore` draws from chance, and
-more (NETDRA_DRAW=anew); NETDRA_SEED=NUMBER repeats a run.
+more (`NETDRA_DRAW=anew`); NETDRA_SEED=NUMBER repeats a run.
 """
 
 from __future__ import annotations
