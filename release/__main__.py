@@ -105,9 +105,10 @@ def _begin(arguments: argparse.Namespace) -> int:
 
 def _verify(arguments: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory() as own:
-        signers = Path(own) / signatures.SIGNERS
-        signers.write_text(home.read().signers(), encoding="utf-8")
-        files = signatures.verify(arguments.folder, arguments.signers or signers)
+        signers = arguments.signers or Path(own) / signatures.SIGNERS
+        if arguments.signers is None:
+            signers.write_text(home.read().signers(), encoding="utf-8")
+        files = signatures.verify(arguments.folder, signers)
     print(f"{arguments.folder}: {files} files are those that {home.SIGNER} signed")
     return 0
 
@@ -136,7 +137,12 @@ def _insights(_arguments: argparse.Namespace) -> int:
 
 
 def _advisories(arguments: argparse.Namespace) -> int:
-    locked = ages.pinned(arguments.lock.read_text(encoding="utf-8"))
+    try:
+        locked = ages.pinned(arguments.lock.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as problem:
+        raise advisories.AdvisoryError(f"{arguments.lock}: {problem}") from None
+    if not locked:
+        raise advisories.AdvisoryError(f"{arguments.lock}: no pinned version found; --lock must be a file of pip")
     result = advisories.check(arguments.database, locked)
     for finding in result.findings:
         print(finding)

@@ -51,14 +51,16 @@ def check(database: Path, versions: Mapping[str, str]) -> Result:
         versions: of each package, by its normalised name.
 
     Raises:
-        AdvisoryError: a file is not an advisory, or the database has none.
+        AdvisoryError: a file or an advisory is invalid, or the database has none.
     """
     number = 0
     findings: list[Finding] = []
     for advisory in _advisories(database):
         number += 1
-        if not advisory.get("withdrawn"):
-            findings += _findings(advisory, versions)
+        try:
+            findings += [] if advisory.get("withdrawn") else _findings(advisory, versions)
+        except (AttributeError, KeyError, TypeError, ValueError) as problem:
+            raise AdvisoryError(f"advisory {advisory['id']} does not have OSV's format: {problem}") from None
     if number == 0:
         raise AdvisoryError(
             f"{database}: no advisory found; the database must be a folder or a zip of JSON files of OSV"

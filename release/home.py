@@ -102,6 +102,9 @@ def read(root: Path = ROOT) -> Home:
         raise HomeError(f"{FILE}: {', '.join(sorted(unknown))}: must be exactly {', '.join(Home._fields)}")
     for name in (*_ADDRESSES, *_MAILS):
         _check(name, found[name])
+    for name in ("maintainers", "former", "keys"):
+        if not isinstance(found[name], list):
+            raise HomeError(f"{FILE}: {name}: {found[name]} must be a list")
     people = {name: tuple(_person(name, each) for each in found[name]) for name in ("maintainers", "former")}
     return Home(**{**found, **people, "keys": tuple(_key(each) for each in found["keys"])})
 
@@ -116,13 +119,18 @@ def _check(name: str, value: Any) -> None:
 
 
 def _person(name: str, value: Any) -> Person:
-    if not isinstance(value, dict) or value.keys() != {"name", "email"}:
+    if not isinstance(value, dict) or value.keys() != {"name", "email"} or not all(map(_is_text, value.values())):
         raise HomeError(f'{FILE}: {name}: an entry must be {{name = "...", email = "..."}}')
     return Person(**value)
 
 
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
 def _key(value: Any) -> Key:
-    key = Key(value, "") if isinstance(value, str) else Key(value.get("key", ""), value.get("until", ""))
+    given = {"key": value} if isinstance(value, str) else value if isinstance(value, dict) else {}
+    key = Key(str(given.get("key", "")), str(given.get("until", "")))
     if _KEY.fullmatch(key.key) is None or re.fullmatch(r"(\d{4}-\d\d-\d\d)?", key.until) is None:
         raise HomeError(f"{FILE}: keys: {value} must be a public key, or one with until as YYYY-MM-DD")
     return key

@@ -71,7 +71,6 @@ def _of_ours(claim: Claim, wanted: DeviceClaim, path: Path, world: World) -> Ite
             yield Finding(what=what, path=(*path, "requests", at, "exactly", "adminAccess"))
     yield from check_repeated(claim, _asked(wanted, world))
     yield from check_addresses(claim, _asked(wanted, world))
-    yield from check_addresses(claim, _asked(wanted, world))
     yield from network_requests.warnings(named, wanted, path, world.topologies, world.classes)
     objects = world.topologies, world.classes, world.pod_networks
     yield from network_requests.limited(named, wanted, path, claim.metadata.namespace, *objects)

@@ -6,6 +6,7 @@ import ast
 import json
 import shutil
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,40 @@ def test_a_database_of_another_form_is_an_error(tmp_path: Path, content: str) ->
     (tmp_path / "a.json").unlink()
     with pytest.raises(AdvisoryError, match="no advisory found"):
         check(tmp_path, {})
+
+
+def replaced(value: Any) -> Iterator[Any]:
+    """Copies of a JSON value in which one part, at any depth, is a value of another type."""
+    yield from (other for other in (None, 5, "x!", [5], {"a": 5}, True) if type(other) is not type(value))
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from ({**value, key: other} for other in replaced(inner))
+    elif isinstance(value, list):
+        for at, inner in enumerate(value):
+            yield from ([*value[:at], other, *value[at + 1 :]] for other in replaced(inner))
+
+
+def test_a_wrong_part_of_an_advisory_is_an_error_that_names_it_or_changes_nothing(tmp_path: Path) -> None:
+    right = advisory("aiohttp", {"introduced": "0"}, {"fixed": "99"})
+    named = 0
+    for wrong in replaced(right):
+        (tmp_path / "a.json").write_text(json.dumps(wrong))
+        try:
+            check(tmp_path, {"aiohttp": "3.14.5"})
+        except AdvisoryError as problem:
+            named += "GHSA-aiohttp" in str(problem) or "a.json" in str(problem)
+    assert named > 10
+
+
+def test_a_lock_that_cannot_be_read_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.json").write_text(json.dumps(advisory("aiohttp")))
+    (tmp_path / "empty").touch()
+    for lock in ("missing", "empty"):
+        monkeypatch.setattr("sys.argv", ["release", "advisories", str(tmp_path), "--lock", str(tmp_path / lock)])
+        assert commands.main() == 1
+        assert f"{tmp_path / lock}: " in capsys.readouterr().err
 
 
 def test_no_module_calls_a_function_that_a_vex_statement_excludes() -> None:

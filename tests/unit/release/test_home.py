@@ -66,6 +66,11 @@ def test_a_home_has_people_keys_and_pages(tmp_path: Path) -> None:
         ("former = []", "", "former: must be exactly"),
         ('{name = "Ada",', '{nick = "Ada",', "maintainers: an entry must be"),
         ("former = []", "former = [", FILE.name),
+        ("former = []", "former = 5", "former: 5 must be a list"),
+        ("former = []", "former = [5]", "former: an entry must be"),
+        ("former = []", 'former = [{name = "Ada", email = 5}]', "former: an entry must be"),
+        ('"ssh-ed25519 AAAA ada"', "5", "keys: 5 must be a public key"),
+        ('"ssh-ed25519 AAAA ada"', "{key = 5}", "keys: .* must be a public key"),
     ],
 )
 def test_a_wrong_value_is_named(tmp_path: Path, old: str, new: str, problem: str) -> None:
