@@ -116,6 +116,8 @@ CONSOLE: Rights = {
     f"cniplugins.{OURS}": FOLLOWED,
     f"networktopologyusages.{OURS}": LISTED,
     f"deviceexposurepolicyrollouts.{OURS}": LISTED,
+    f"customdevices.{OURS}": LISTED,
+    f"cnipluginschemas.{CNI}": LISTED,
     f"podnetworks.{OURS}": FOLLOWED,
     f"podaddresses.{OURS}": FOLLOWED,
 }
