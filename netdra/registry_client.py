@@ -110,10 +110,14 @@ class RegistryClient:
             return self._runner.run(method(request, timeout=self._timeout, metadata=self._metadata))
         except GRPCError as problem:
             if problem.status in _REFUSED:
-                raise InvalidInputError(problem.message or problem.status.name) from None
-            raise TemporaryError(f"{self._path}: {problem}", hint="is netdra node --registry-socket there?") from None
+                raise InvalidInputError(problem.message or problem.status.name, code="ND4094") from None
+            raise TemporaryError(
+                f"{self._path}: {problem}", hint="is netdra node --registry-socket there?", code="ND4095"
+            ) from None
         except (OSError, StreamTerminatedError) as problem:
-            raise TemporaryError(f"{self._path}: {problem}", hint="is netdra node --registry-socket there?") from None
+            raise TemporaryError(
+                f"{self._path}: {problem}", hint="is netdra node --registry-socket there?", code="ND4096"
+            ) from None
 
 
 class _Channel(Channel):
@@ -131,6 +135,7 @@ class _Channel(Channel):
             raise PermanentError(
                 f"{self._path} is served by user {uid}, not by root",
                 hint="only the node's driver may write to the socket's folder; mount it readOnly everywhere else",
+                code="ND4097",
             )
         return protocol
 
@@ -155,5 +160,5 @@ def _capacity(value: Any) -> wire.DeviceCapacity:
 
 def _granted(reply: Any) -> str:
     if not reply.success:
-        raise InvalidInputError(reply.message)
+        raise InvalidInputError(reply.message, code="ND4098")
     return str(reply.message)

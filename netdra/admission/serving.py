@@ -65,6 +65,7 @@ def context(clients: Clients = ANYBODY) -> ssl.SSLContext:
             raise InvalidInputError(
                 f"client CA {clients.authority}: {problem.strerror or problem}",
                 hint="it must be a file with PEM certificates",
+                code="ND3091",
             ) from None
         made.verify_mode = ssl.CERT_OPTIONAL
     return made
@@ -126,6 +127,7 @@ class Mounted:
             raise InvalidInputError(
                 f"certificate in {self._folder}: {problem}",
                 hint="it must contain a valid tls.crt and the matching tls.key",
+                code="ND3092",
             ) from None
         if invalid:
             log.warning("certificate in %s: %s; the API server cannot call the webhook", self._folder, invalid)

@@ -110,7 +110,7 @@ class ClientTurns:
                 self._leave(task)
             self._forget(task)
             if isinstance(problem, TimeoutError):
-                raise NoTurnError("too many concurrent requests", hint="try again") from None
+                raise NoTurnError("too many concurrent requests", hint="try again", code="ND3093") from None
             raise
 
     def _begin(self, task: _Task) -> None:
@@ -160,7 +160,9 @@ class ClientTurns:
             held = {client: sum(task.size for task in waiting) for client, waiting in self._waiting.items()}
             task = self._waiting[max(held, key=lambda client: (bool(client), held[client]))][-1]
             self._forget(task)
-            task.turn.set_exception(NoTurnError("the waiting requests use too much memory", hint="try again"))
+            task.turn.set_exception(
+                NoTurnError("the waiting requests use too much memory", hint="try again", code="ND3094")
+            )
 
     def _spend(self, client: str, seconds: float) -> None:
         if not client:

@@ -129,7 +129,7 @@ def read_file(path: Path) -> Bundle:
         with path.open("rb") as file:
             return read(file, str(path))
     except OSError as problem:
-        raise InvalidInputError(f"{path}: {problem.strerror or problem}", hint=_HINT) from None
+        raise InvalidInputError(f"{path}: {problem.strerror or problem}", hint=_HINT, code="ND4071") from None
 
 
 def read(file: BinaryIO, name: str, most: int = MOST_READ) -> Bundle:
@@ -146,9 +146,9 @@ def read(file: BinaryIO, name: str, most: int = MOST_READ) -> Bundle:
     try:
         files = dict(_members(_unzipped(file, most)))
     except (ValueError, zlib.error) as problem:
-        raise InvalidInputError(f"{name}: not a support bundle: {problem}", hint=_HINT) from None
+        raise InvalidInputError(f"{name}: not a support bundle: {problem}", hint=_HINT, code="ND4072") from None
     if MANIFEST not in files:
-        raise InvalidInputError(f"{name}: not a support bundle: {MANIFEST} is missing", hint=_HINT)
+        raise InvalidInputError(f"{name}: not a support bundle: {MANIFEST} is missing", hint=_HINT, code="ND4073")
     manifest = _manifest(files.pop(MANIFEST), name)
     return Bundle(manifest, files)
 
@@ -158,10 +158,10 @@ def _manifest(text: bytes, name: str) -> Manifest:
         version = msgspec.json.decode(text, type=_Version).bundle
         if version != VERSION:
             what = f"{name}: version {version} of a bundle is not supported; this netdra reads version {VERSION}"
-            raise InvalidInputError(what, hint="use the version of netdra that wrote it")
+            raise InvalidInputError(what, hint="use the version of netdra that wrote it", code="ND4074")
         return msgspec.json.decode(text, type=Manifest)
     except UNREADABLE as problem:
-        raise InvalidInputError(f"{name}: {MANIFEST} cannot be read: {problem}", hint=_HINT) from None
+        raise InvalidInputError(f"{name}: {MANIFEST} cannot be read: {problem}", hint=_HINT, code="ND4075") from None
 
 
 class _Version(msgspec.Struct):

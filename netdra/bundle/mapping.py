@@ -23,9 +23,9 @@ def read_file(path: Path) -> Pseudonymity:
         mapping = msgspec.json.decode(path.read_bytes(), type=Pseudonymity)
         bytes.fromhex(mapping.key)
     except OSError as problem:
-        raise InvalidInputError(f"{path}: {problem.strerror or problem}", hint=_HINT) from None
+        raise InvalidInputError(f"{path}: {problem.strerror or problem}", hint=_HINT, code="ND4076") from None
     except (*UNREADABLE, ValueError) as problem:
-        raise InvalidInputError(f"{path}: not a mapping of a bundle: {problem}", hint=_HINT) from None
+        raise InvalidInputError(f"{path}: not a mapping of a bundle: {problem}", hint=_HINT, code="ND4077") from None
     return mapping
 
 
@@ -41,7 +41,7 @@ def write_private(path: Path, data: bytes) -> None:
             file.write(data)
     except OSError as problem:
         hint = 'the directory of the file must exist; "-" is standard output'
-        raise InvalidInputError(f"{path}: {problem.strerror or problem}", hint=hint) from None
+        raise InvalidInputError(f"{path}: {problem.strerror or problem}", hint=hint, code="ND4078") from None
 
 
 def write_file(path: Path, mapping: Pseudonymity) -> None:

@@ -71,7 +71,7 @@ class RecordedClient(Client):
         try:
             return time_of(self._bundle.manifest.created)
         except ValueError as problem:
-            raise InvalidInputError(f"the bundle's manifest: {problem}", hint=_HINT) from None
+            raise InvalidInputError(f"the bundle's manifest: {problem}", hint=_HINT, code="ND4079") from None
 
     async def read(self, path: str, what: str, parameters: Mapping[str, str] | None = None) -> bytes:
         """The server's version, the only one of such answers that a bundle contains.
@@ -86,7 +86,7 @@ class RecordedClient(Client):
         try:
             versions = depth.decode(_plain, text)
         except UNREADABLE as problem:
-            raise InvalidInputError(f"{VERSIONS} cannot be read: {problem}", hint=_HINT) from None
+            raise InvalidInputError(f"{VERSIONS} cannot be read: {problem}", hint=_HINT, code="ND4080") from None
         return msgspec.json.encode({"gitVersion": versions.get("kubernetes")})
 
     async def page(self, resource: Resource[T], selection: Selection, *, limit: int = 0, continue_: str = "") -> Page:
@@ -130,7 +130,9 @@ class RecordedClient(Client):
             items = depth.decode(_lists, text).items
             return tuple(sorted(((raw, depth.decode(_plain, raw)) for raw in items), key=_place))
         except UNREADABLE as problem:
-            raise InvalidInputError(f"{objects_file(plural)} cannot be read: {problem}", hint=_HINT) from None
+            raise InvalidInputError(
+                f"{objects_file(plural)} cannot be read: {problem}", hint=_HINT, code="ND4081"
+            ) from None
 
 
 def _place(item: tuple[msgspec.Raw, dict[str, Any]]) -> str:

@@ -25,7 +25,9 @@ class CelCompileError(InvalidInputError):
         place = f" at line {line}, column {column}" if line else ""
         advice = _advice(expression, line, column, message)
         what = f"{message}; {advice}" if advice else message
-        super().__init__(f"CEL expression does not compile{place}: {what}\n{marked(expression, line, column)}")
+        super().__init__(
+            f"CEL expression does not compile{place}: {what}\n{marked(expression, line, column)}", code="ND1571"
+        )
 
 
 class CelEvaluationError(NetdraError):
@@ -46,7 +48,7 @@ class CelEvaluationError(NetdraError):
         self.missing: str = missing.group(1) if missing else ""
         place = f" at line {self.line}, column {self.column}" if self.line else ""
         shown = marked(expression, self.line, self.column)
-        super().__init__(f"CEL expression fails on this device{place}: {message}\n{shown}")
+        super().__init__(f"CEL expression fails on this device{place}: {message}\n{shown}", code="ND1572")
 
 
 _UNDECLARED = re.compile(r"undeclared reference to '([A-Za-z_]\w*)'")

@@ -78,6 +78,7 @@ def guarded(expression: str, known: Collection[str] = ()) -> str:
         raise InvalidInputError(
             f"the selector is too complex to guard its map keys: {why}",
             hint="reduce the nesting of conditions",
+            code="ND1554",
         ) from None
     return text
 

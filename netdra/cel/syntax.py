@@ -120,7 +120,9 @@ def parse(expression: str) -> Node:
 
 
 def _broken(at: int) -> InvalidInputError:
-    return InvalidInputError(f"CEL expression has a syntax error at character {at + 1}", hint="see docs/cel.md")
+    return InvalidInputError(
+        f"CEL expression has a syntax error at character {at + 1}", hint="see docs/cel.md", code="ND1555"
+    )
 
 
 class _Reader:
@@ -140,7 +142,7 @@ class _Reader:
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise InvalidInputError(
-                f"CEL expression is nested deeper than {MAX_DEPTH} levels", hint="reduce the nesting"
+                f"CEL expression is nested deeper than {MAX_DEPTH} levels", hint="reduce the nesting", code="ND1556"
             )
         condition = self._chain("||")
         if self._take("?"):

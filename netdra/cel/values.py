@@ -60,7 +60,9 @@ def of_version(text: str) -> bytes:
         InvalidInputError: the text is not a semantic version.
     """
     if _SEMVER.match(text) is None:
-        raise InvalidInputError(f'"{text[:64]}" is not a semantic version', hint="write major.minor.patch, e.g. 1.2.3")
+        raise InvalidInputError(
+            f'"{text[:64]}" is not a semantic version', hint="write major.minor.patch, e.g. 1.2.3", code="ND1557"
+        )
     return VERSION + text.encode()
 
 

@@ -178,7 +178,7 @@ def _settled(header: Header, settings: ChainSettings, problems: list[str]) -> Sa
         return journal.saved
     report = detach(sandbox, settings)
     if not report.is_undone or journal.path.exists():
-        raise TemporaryError(f"sandbox {sandbox}: cannot undo an earlier attempt: {report}")
+        raise TemporaryError(f"sandbox {sandbox}: cannot undo an earlier attempt: {report}", code="ND2104")
     problems.extend(report.problems)
     return None
 

@@ -167,10 +167,10 @@ def read(text: bytes, name: str) -> Saved:
         files.refuse_newer(lines[0], VERSION, f"checkpoint {name}")
     header = _entry(lines[0]) if lines else None
     if not isinstance(header, Header):
-        raise BadCheckpointError(f"checkpoint {name} does not have a readable header")
+        raise BadCheckpointError(f"checkpoint {name} does not have a readable header", code="ND2105")
     if header.version != VERSION:
         raise BadCheckpointError(
-            f"checkpoint {name} has version {header.version}; this netdra supports version {VERSION}"
+            f"checkpoint {name} has version {header.version}; this netdra supports version {VERSION}", code="ND2106"
         )
     saved = Saved(header=header)
     for line in lines[1:]:
@@ -365,11 +365,13 @@ class CheckpointJournal:
         """
         try:
             if not self._is_readable:  # it may have more than this process knows
-                raise TemporaryError(f"checkpoint {self.path} cannot be read")
+                raise TemporaryError(f"checkpoint {self.path} cannot be read", code="ND2107")
             self.path.unlink(missing_ok=True)
             _unwritten.pop(self.path, None)
         except OSError as problem:
-            raise TemporaryError(f"checkpoint {self.path} cannot be removed: {problem.strerror}") from None
+            raise TemporaryError(
+                f"checkpoint {self.path} cannot be removed: {problem.strerror}", code="ND2108"
+            ) from None
         finally:
             self.close()
 
@@ -392,7 +394,7 @@ def create(directory: Path, header: Header, timeout: float, *, lasting: bool = T
     try:
         lock = files.create(path, line, timeout, lasting=lasting)
     except files.ExistsError as problem:
-        raise CheckpointExistsError(problem.what) from None
+        raise CheckpointExistsError(problem.what, code=problem.code) from None
     _unwritten.pop(path, None)  # of another process's checkpoint of that name
     try:
         return CheckpointJournal(path, lock, Saved(header=header), len(line))
@@ -441,7 +443,9 @@ def open_existing(directory: Path, sandbox: str, timeout: float) -> CheckpointJo
                 raise files.unreadable(path, further) from None
             return CheckpointJournal(path, nothing, remembered, 0, is_readable=False)
         if time.monotonic() > deadline:
-            raise TemporaryError(f"sandbox {sandbox} is still being attached or detached after {timeout:.1f} s")
+            raise TemporaryError(
+                f"sandbox {sandbox} is still being attached or detached after {timeout:.1f} s", code="ND2109"
+            )
 
 
 def follow(directory: Path) -> AbstractContextManager[None]:
@@ -501,7 +505,7 @@ def _cached(path: Path) -> Saved:
     try:
         return _cache.of(path)
     except IsADirectoryError as problem:
-        raise BadCheckpointError(f"checkpoint {path} cannot be read: {problem.strerror}") from None
+        raise BadCheckpointError(f"checkpoint {path} cannot be read: {problem.strerror}", code="ND2110") from None
 
 
 def path_of(directory: Path, sandbox: str) -> Path:
@@ -517,7 +521,7 @@ def path_of(directory: Path, sandbox: str) -> Path:
         or "\0" in sandbox
         or len(sandbox.encode("utf-8", "replace")) > 200
     ):
-        raise InvalidInputError(f"sandbox ID {sandbox[:200]!r} is not a valid file name")
+        raise InvalidInputError(f"sandbox ID {sandbox[:200]!r} is not a valid file name", code="ND2111")
     return files.joined(directory, f"{sandbox}{SUFFIX}")
 
 

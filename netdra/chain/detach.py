@@ -171,6 +171,7 @@ def _undo(
             raise PermanentError(
                 f"sandbox {header.pod.sandbox}: its network namespace {space.path} still exists, and its pod may run",
                 hint="delete the pod first; differences are accepted only of a pod that has ended",
+                code="ND2112",
             )
         undone = undo(executor, accept_differences=accept_differences)
     return DetachReport(

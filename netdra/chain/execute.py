@@ -85,7 +85,9 @@ class Executor:
             NetdraError: it failed; undo it.
         """
         if not self.site.remaining():
-            raise TemporaryError("timed out before the step started", hint="check why the steps before it were slow")
+            raise TemporaryError(
+                "timed out before the step started", hint="check why the steps before it were slow", code="ND2113"
+            )
         task, results = self.tasks[key], self._results()
         config = task.resolved(task.step.config, self.tasks, results)
         previous = flow.previous(task, self.tasks, results)
@@ -106,7 +108,7 @@ class Executor:
             NotUndoneError: it is not undone.
         """
         if not self.site.remaining():
-            raise NoTimeError("timed out before the step started")
+            raise NoTimeError("timed out before the step started", code="ND2114")
         deleted: tuple[str, ...] = ()
         try:
             given = self._undo_step(key)
@@ -260,7 +262,7 @@ class Executor:
         seen = look.drift(task, state.config, own, self._expected(key, results), self.site)
         seen += builtin.check_vf(order, self.site) + lost
         if unasked and not (own or seen):
-            raise UncheckableError(unasked)
+            raise UncheckableError(unasked, code="ND2115")
         return (*drift, *seen)
 
     def repair(self, key: str) -> tuple[str, ...]:
@@ -385,7 +387,7 @@ class Executor:
             notes = self._shared.check(task, site)
             if taken:
                 text = f"{other_links.plugins_of(taken)} moved {', '.join(map(str, taken))} from the host into the pod"
-                raise PermanentError(text, hint="correct the step's config, or replace the plugin")
+                raise PermanentError(text, hint="correct the step's config, or replace the plugin", code="ND2116")
             device = msgspec.convert(record[RECORD], Allocated) if RECORD in record else None
             verify.check(task, config, result, before, device, site)
             result, routes = pod_routes.settle(task, config, routes, previous, result, site)

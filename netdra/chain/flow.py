@@ -230,10 +230,12 @@ def _renewed(result: StepResult, latest: _Interfaces) -> StepResult:
 def _task(place: int, topology: str, step: PlannedStep, before: Mapping[str, ChainStep]) -> ChainStep:
     named = called(topology, step.name)
     if step.name in before:
-        raise InvalidInputError(f"{named}: the plan contains two steps with this name")
+        raise InvalidInputError(f"{named}: the plan contains two steps with this name", code="ND2117")
     for dependency in step.depend_on:
         if dependency not in before:
-            raise InvalidInputError(f'{named}: it depends on "{dependency}", which is not an earlier step of the plan')
+            raise InvalidInputError(
+                f'{named}: it depends on "{dependency}", which is not an earlier step of the plan', code="ND2118"
+            )
     check_if_name(step.if_name)
     check_network_name(step.network)
     ancestors: dict[str, str] = {}

@@ -72,12 +72,12 @@ def _held_by(directory: Path, device: str, sandbox: str) -> TemporaryError:
         saved = checkpoint.load(directory, sandbox)
         header = saved.header
     except (OSError, BadCheckpointError, NewerStateError, InvalidInputError):
-        return TemporaryError(what, hint=hint)
+        return TemporaryError(what, hint=hint, code="ND2119")
     pod = header.pod
     if pod.name:
         what = f'{what}, of pod "{pod.namespace}/{pod.name}"'
     if saved.held:
-        return TemporaryError(f"{what}: {'; '.join(saved.held.values())}", hint=held_hint(sandbox))
+        return TemporaryError(f"{what}: {'; '.join(saved.held.values())}", hint=held_hint(sandbox), code="ND2120")
     try:
         os.stat(header.namespace.path)  # noqa: PTH116 (a pod waits for it)
         hint = "the pod uses the device until it ends; create one claim per pod, or wait until the pod ends"
@@ -88,7 +88,7 @@ def _held_by(directory: Path, device: str, sandbox: str) -> TemporaryError:
         )
     except OSError:
         pass
-    return TemporaryError(what, hint=hint)
+    return TemporaryError(what, hint=hint, code="ND2121")
 
 
 def held_hint(sandbox: str) -> str:

@@ -77,7 +77,8 @@ def _check_has_interface(task: ChainStep, name: str, site: Site) -> None:
     if driver in USERSPACE_DRIVERS:
         raise UncheckableError(
             f'its result contains interface "{name}", but {address} is bound to driver {driver}; the '
-            "interface cannot be checked"
+            "interface cannot be checked",
+            code="ND2122",
         )
 
 

@@ -51,6 +51,7 @@ def preflight(tasks: Mapping[str, ChainStep], site: Site) -> None:
         raise InvalidInputError(
             f'sandbox {site.container_id}: "{pod.path}" is the host\'s network namespace',
             hint="a pod with hostNetwork cannot have devices of its own",
+            code="ND2123",
         )
     asked: list[PluginCall] = []
     expected: dict[str, StepResult] = {}
@@ -60,16 +61,19 @@ def preflight(tasks: Mapping[str, ChainStep], site: Site) -> None:
             raise PermanentError(
                 f'{called(task.topology, step.name)} ({step.type}): the pod already has an interface "{step.if_name}"',
                 hint="choose another config.name",
+                code="ND2124",
             )
         if step.neutron is not None and (step.port is None or task.is_binary):
             raise InvalidInputError(
                 f"{called(task.topology, step.name)} ({step.type}): the VF does not have a port in Neutron",
                 hint="the node's driver reads the port from the claim's NeutronPort; a plan alone does not contain it",
+                code="ND2125",
             )
         if is_addressed(step.config):
             raise InvalidInputError(
                 f"{called(task.topology, step.name)} ({step.type}): it has no addresses of its PodNetwork",
                 hint="the node's daemon takes them from the claim's PodAddresses; without a cluster, use type static",
+                code="ND2126",
             )
         previous = merge([expected[dependency] for dependency in task.after])
         expected[key] = _expected(task, previous, pod.path)
@@ -195,8 +199,8 @@ def check_readiness(asked: Iterable[PluginCall], seconds: float) -> None:
         for asking, failure in refused
     )
     if all(failure.code in _UNAVAILABLE for _, failure in refused):
-        raise TemporaryError(text, hint="no changes were made; check the requirements of the plugin")
-    raise PermanentError(text, hint="no changes were made; fix the plugin or the step's config")
+        raise TemporaryError(text, hint="no changes were made; check the requirements of the plugin", code="ND2127")
+    raise PermanentError(text, hint="no changes were made; fix the plugin or the step's config", code="ND2128")
 
 
 def _ask(asked: PluginCall, deadline: float) -> PluginFailure | None:

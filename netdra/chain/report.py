@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from netdra.cni.errors import PluginError, coded, stderr_lines
-from netdra.model.errors import NetdraError, PermanentError, TemporaryError, sentence
+from netdra.model.errors import NetdraError, PermanentError, TemporaryError, sentence, with_code
 from netdra.model.plan import PlannedStep, called
 from netdra.model.result import StepResult
 
@@ -49,7 +49,9 @@ class DuplicateAddressError(TemporaryError):
 
     def __init__(self, duplicates: Sequence[DuplicateAddress]) -> None:
         what = "; ".join(map(str, duplicates))
-        super().__init__(what, hint="the pod is tried again with another address (onDuplicate: Reassign)")
+        super().__init__(
+            what, hint="the pod is tried again with another address (onDuplicate: Reassign)", code="ND2301"
+        )
         self.duplicates = tuple(duplicates)
 
 
@@ -86,12 +88,13 @@ class StepReport(StepName, frozen=True, kw_only=True):
 class StepFailure(StepName, frozen=True, kw_only=True):
     """A step that failed. `kind`, `code`, `details` and `stderr` are those of `netdra.cni.errors.PluginFailure`.
 
-    `hung` is the plugin that did not answer in time, which may be the IPAM plugin of a step; "" if none. `duplicates`
+    `error_code` is the error's `NetdraError.code`. `hung` is the plugin that did not answer in time, which may be the IPAM plugin of a step; "" if none. `duplicates`
     are the step's addresses that another machine on the wire has.
     """
 
     message: str
     hint: str = ""
+    error_code: str = ""
     kind: str = ""
     code: int = 0
     details: str = ""
@@ -162,13 +165,16 @@ class FailedAttachReport(msgspec.Struct, frozen=True, kw_only=True, rename="came
 
     @property
     def with_hints(self) -> str:
-        """The report in lines: each failure with its next step, then the outcome of other steps."""
+        """The report in lines: each failure with its next step and code, then the outcome of other steps."""
         return "\n".join(
-            [*(_failure_lines(failure, failure.hint) for failure in self.failures), *_undo_lines(self.undone)]
+            [
+                *(_failure_lines(failure, failure.hint, failure.error_code) for failure in self.failures),
+                *_undo_lines(self.undone),
+            ]
         )
 
     def __str__(self) -> str:
-        """The report in lines, without next steps."""
+        """The report in lines, without next steps and codes."""
         return "\n".join([*(_failure_lines(failure) for failure in self.failures), *_undo_lines(self.undone)])
 
 
@@ -302,11 +308,12 @@ class AttachError(NetdraError):
 
     def __init__(self, report: FailedAttachReport) -> None:
         hint = next((failure.hint for failure in report.failures if failure.hint), "")
-        super().__init__(f"sandbox {report.sandbox}: {report}", hint=hint)
+        code = next((failure.error_code for failure in report.failures if failure.error_code), "")
+        super().__init__(f"sandbox {report.sandbox}: {report}", hint=hint, code=code)
         self.report = report
 
     def __str__(self) -> str:
-        """The report; the next step is beside its failure, not after the outcome of other steps."""
+        """The report; the next step and the code are beside their failure, not after the outcome of other steps."""
         return f"sandbox {self.report.sandbox}: {self.report.with_hints}"
 
 
@@ -339,6 +346,7 @@ def failure_of(topology: str, step: PlannedStep, problem: Exception) -> StepFail
             **named,
             message=failure.message,
             hint=problem.hint,
+            error_code=problem.code,
             kind=failure.kind,
             code=failure.code,
             details=failure.details,
@@ -347,10 +355,17 @@ def failure_of(topology: str, step: PlannedStep, problem: Exception) -> StepFail
             hung=failure.hung,
         )
     if isinstance(problem, DuplicateAddressError):
-        duplicates = problem.duplicates
-        return StepFailure(**named, message=problem.what, hint=problem.hint, temporary=temporary, duplicates=duplicates)
+        return StepFailure(
+            **named,
+            message=problem.what,
+            hint=problem.hint,
+            error_code=problem.code,
+            temporary=temporary,
+            duplicates=problem.duplicates,
+        )
     if isinstance(problem, NetdraError):
-        return StepFailure(**named, message=_without_name(named, problem.what), hint=problem.hint, temporary=temporary)
+        message = _without_name(named, problem.what)
+        return StepFailure(**named, message=message, hint=problem.hint, error_code=problem.code, temporary=temporary)
     return StepFailure(**named, message=f"{type(problem).__name__}: {problem}", kind="defect")
 
 
@@ -359,9 +374,9 @@ def _without_name(named: dict[str, Any], what: str) -> str:
     return what.removeprefix(str(StepName(**named))).lstrip(":, ")
 
 
-def _failure_lines(failure: StepFailure, hint: str = "") -> str:
+def _failure_lines(failure: StepFailure, hint: str = "", code: str = "") -> str:
     first, *others = f"{failure}: {failure.message}{_with_code(failure)}".split("\n")
-    return "\n".join([sentence(first, hint), *others])
+    return "\n".join([with_code(sentence(first, hint), code), *others])
 
 
 def _with_code(failure: StepFailure) -> str:

@@ -205,18 +205,20 @@ def check_free(directory: Path, device: str, seconds: float, *, host_may_use: bo
         examined = examine(directory, seconds, is_needed=is_in_doubt)
     except TemporaryError as problem:
         what = f"device {device} came from another pod and is not examined yet: {problem.what}"
-        raise TemporaryError(what, hint=hint) from None
+        raise TemporaryError(what, hint=hint, code="ND2129") from None
     for finding in examined.left:
         if _covers(name, finding.device) or _covers(finding.device, name):
             raise PermanentError(
                 f"device {device} is not free: a former pod left {finding}",
                 hint="delete that link, or end what holds its namespace; the device is examined again at the next try",
+                code="ND2130",
             )
     if not examined.complete:
         raise TemporaryError(
             f"device {device} came from another pod and is not examined yet: not all namespaces of the node were "
             f"searched in {seconds:.1f} s",
             hint=hint,
+            code="ND2131",
         )
     others = [entry.text for entry in _read_known(directory) if _covers(name, entry.device)]
     if others and not host_may_use:
@@ -224,6 +226,7 @@ def check_free(directory: Path, device: str, seconds: float, *, host_may_use: bo
             f"device {device} is used in another network namespace: {', '.join(others)}",
             hint="delete that link; only if the pod may share the device with it, set allowHostUse in the policy that "
             "offers it",
+            code="ND2132",
         )
 
 
@@ -253,7 +256,7 @@ def end_known(directory: Path, devices: Collection[str], site: Site) -> tuple[st
             continue
         finding = LeftLink(name, _words(child, "a namespace that the pod's knows"), children.delete(pod.sock, child))
         if finding.problem:
-            raise PermanentError(f"the pod left {finding}")
+            raise PermanentError(f"the pod left {finding}", code="ND2133")
         deleted.append(str(finding))
     return tuple(deleted)
 

@@ -140,12 +140,14 @@ class SharedDevices:
                     f"{changed.text}; the plugin is not called on the device for {changed.left:.0f} s",
                     hint="other pods use the device; correct the plugin's config before that, or replace "
                     "the plugin, which is then called immediately",
+                    code="ND2134",
                 )
         now = _now(task, site)
         if now is None:
             raise TemporaryError(
                 f'shared device "{device.device}" ("{device.if_name}") is not on the host',
                 hint="check other network namespaces and other names for its interface",
+                code="ND2135",
             )
         record = self._records[task.key] = self._begin(now)
         return {BEFORE_ADD: msgspec.to_builtins(record)}
@@ -161,7 +163,9 @@ class SharedDevices:
         changed, others = allocated.changes(self._records[task.key], site)
         if changed:
             what = self._mark(task, changed, site)
-            raise PermanentError(what, hint="other pods use the device; replace the plugin, or correct its config")
+            raise PermanentError(
+                what, hint="other pods use the device; replace the plugin, or correct its config", code="ND2136"
+            )
         self._forget(task.key)
         return others
 

@@ -73,11 +73,12 @@ def open_pod(path: str) -> Iterator[PodSpace]:
             sock = namespace.visit(Socket)
         except KernelError as problem:
             if problem.errno == errno.EINVAL:  # setns(2): the file is of no namespace of that kind
-                raise InvalidInputError(f'"{path}" is not a network namespace') from None
+                raise InvalidInputError(f'"{path}" is not a network namespace', code="ND2137") from None
             if problem.errno == errno.EPERM:
                 raise PermanentError(
                     f'cannot enter network namespace "{path}": {os.strerror(errno.EPERM)} (EPERM)',
                     hint="run as root, or with CAP_SYS_ADMIN here and in the namespace's user namespace",
+                    code="ND2138",
                 ) from None
             raise
         with sock:
@@ -106,7 +107,7 @@ def reopen_pod(wanted: NamespaceId, *others: str, same_boot: bool) -> Iterator[P
         try:
             space = _reopened(wanted, others, closing) if same_boot else None
         except NetdraError as problem:
-            raise UnknownNamespaceError(problem.what, hint=problem.hint) from None
+            raise UnknownNamespaceError(problem.what, hint=problem.hint, code=problem.code) from None
         yield space
 
 

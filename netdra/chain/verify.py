@@ -87,11 +87,13 @@ def check(
         raise PermanentError(
             f'plugin "{task.step.type}" reported {"; ".join(differences)}',
             hint="correct the step's config, or replace the plugin",
+            code="ND2139",
         )
     if device is not None and not _is_moved(task, config, device, site):
         raise PermanentError(
             f'plugin "{task.step.type}" did not move device "{device.device}" into the pod',
             hint="correct the step's config, or replace the plugin",
+            code="ND2140",
         )
 
 
@@ -224,6 +226,7 @@ def _check_stacked(task: ChainStep, result: StepResult, before: Earlier, site: S
             raise PermanentError(
                 f'"{name}" was created on an interface of the node, not of the pod',
                 hint=f'check whether this version of "{task.step.type}" supports interfaces inside the pod',
+                code="ND2141",
             )
 
 

@@ -55,7 +55,7 @@ def command(
     schemas = [schema for _, schemas in planned for schema in schemas]
     if not os.path.exists(netns):  # noqa: PTH110 (a path that is too long is not there; Path raises)
         raise InvalidInputError(
-            f'--netns "{netns}" does not exist', hint="list the named namespaces with: ls /run/netns"
+            f'--netns "{netns}" does not exist', hint="list the named namespaces with: ls /run/netns", code="ND4001"
         )
     namespace, name = chains.pod_of(pod)
     identity = PodIdentity(sandbox=sandbox or chains.sandbox_of(netns), namespace=namespace, name=name)

@@ -57,4 +57,4 @@ def command(
         Path(file).write_text(text, encoding="utf-8")
     except OSError as problem:
         hint = 'the directory of FILE must exist; "-" is standard output'
-        raise InvalidInputError(f"{file}: {problem.strerror}", hint=hint) from None
+        raise InvalidInputError(f"{file}: {problem.strerror}", hint=hint, code="ND4002") from None

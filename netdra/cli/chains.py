@@ -111,6 +111,7 @@ def sandbox_of(netns: str) -> str:
         raise InvalidInputError(
             f'--netns "{netns}" does not determine the name of the sandbox',
             hint="set the name: netdra attach --sandbox, netdra detach SANDBOX",
+            code="ND4003",
         )
     return Path(netns).name
 
@@ -123,7 +124,9 @@ def pod_of(text: str) -> tuple[str, str]:
     """
     namespace, _, name = text.partition("/")
     if text and not (names.is_label(namespace) and names.is_subdomain(name)):
-        raise InvalidInputError(f'--pod "{text}" is not NAMESPACE/NAME', hint="an example is --pod default/web-0")
+        raise InvalidInputError(
+            f'--pod "{text}" is not NAMESPACE/NAME', hint="an example is --pod default/web-0", code="ND4004"
+        )
     return namespace, name
 
 

@@ -83,7 +83,7 @@ class ClusterObjects(NamedTuple):
         """
         for kind in kinds:
             if kind in self.refusals:
-                raise InvalidInputError(self.refusals[kind])
+                raise InvalidInputError(self.refusals[kind], code="ND4005")
 
 
 def read(access: ClusterAccess, kinds: Iterable[type], driver: str = "") -> ClusterObjects:

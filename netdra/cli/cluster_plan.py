@@ -98,12 +98,16 @@ def show(read: InputObjects, without: Sequence[str], nodes: Sequence[str], *, di
     policies = {policy.name for policy in now.policies}
     for name in without:
         if name not in policies:
-            raise InvalidInputError(f"--without {name}: policy not found in the cluster", hint=_listed(policies))
+            raise InvalidInputError(
+                f"--without {name}: policy not found in the cluster", hint=_listed(policies), code="ND4006"
+            )
     lines, notes = compare(now, written, without)
     present = {report.name for report in now.reports} | set(now.labels)
     for node in nodes:
         if node not in present:
-            raise InvalidInputError(f"--node {node}: node not found in the cluster", hint=_listed(present))
+            raise InvalidInputError(
+                f"--node {node}: node not found in the cluster", hint=_listed(present), code="ND4007"
+            )
     for note in notes:
         terminal.tell(note)
     chosen = [line for line in lines if (not nodes or line.node in nodes) and (line.differs or not diff)]

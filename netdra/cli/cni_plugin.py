@@ -23,7 +23,9 @@ def _checked(_context: click.Context, _option: click.Parameter, given: str) -> s
     plain = given.removeprefix("sha256:")
     if plain and not (len(plain) == 64 and set(plain) <= set("0123456789abcdef")):
         raise InvalidInputError(
-            f"{given!r} is not a SHA-256 checksum", hint="use 64 hexadecimal digits, as printed by sha256sum"
+            f"{given!r} is not a SHA-256 checksum",
+            hint="use 64 hexadecimal digits, as printed by sha256sum",
+            code="ND4008",
         )
     return plain
 

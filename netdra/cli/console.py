@@ -93,14 +93,14 @@ def _sign_on(path: Path | None, origin: str | None) -> SignOn | None:
         raise click.UsageError("specify --sign-on-password-file and --sign-on-origin together")
     if not re.match(r"https?://[a-z0-9.:\[\]-]+\Z", origin):
         what = f'--sign-on-origin "{origin}" is not the scheme and the host of a URL'
-        raise InvalidInputError(what, hint="e.g. https://console.example.com")
+        raise InvalidInputError(what, hint="e.g. https://console.example.com", code="ND4009")
     try:
         password = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as problem:
-        raise InvalidInputError(f"{path}: {problem}") from None
+        raise InvalidInputError(f"{path}: {problem}", code="ND4010") from None
     if len(password) < MIN_PASSWORD:
         what = f"{path}: the password has {len(password)} characters; {MIN_PASSWORD} are required"
-        raise InvalidInputError(what, hint="generate it: openssl rand -hex 32")
+        raise InvalidInputError(what, hint="generate it: openssl rand -hex 32", code="ND4011")
     return SignOn(password, origin)
 
 

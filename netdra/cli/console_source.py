@@ -207,7 +207,7 @@ class LiveCluster:
         """
         cluster = await reading.read(self.client, reading.Scope())
         if chosen not in cluster.known.classes:
-            raise InvalidInputError(f'DeviceClass "{chosen}" does not exist')
+            raise InvalidInputError(f'DeviceClass "{chosen}" does not exist', code="ND4012")
         shares = await asyncio.to_thread(class_shares, cluster, chosen)
         return {node: ClassShare(*share) for node, share in shares.items()}
 
@@ -229,7 +229,7 @@ class LiveCluster:
         if kind == "policy":
             return await reader.policy(name)
         if self.namespaces and kind in ("pod", "claim") and place not in self.namespaces:
-            raise PermanentError(f'namespace "{place}" is not shown by this console')
+            raise PermanentError(f'namespace "{place}" is not shown by this console', code="ND4013")
         return await reading.read(self.client, reading.scope_of(kind, place, name))
 
     async def read_list(self, kind: str) -> ClusterState:

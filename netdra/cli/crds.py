@@ -37,4 +37,4 @@ def command(output_dir: Path | None) -> None:
             (output_dir / f"{kind.name}.yaml").write_text(text(kind))
             click.echo(f"{output_dir / kind.name}.yaml", err=True)
     except OSError as problem:
-        raise InvalidInputError(f"--output-dir {problem.filename}: {problem.strerror}") from None
+        raise InvalidInputError(f"--output-dir {problem.filename}: {problem.strerror}", code="ND4014") from None

@@ -136,7 +136,7 @@ def run(
     try:
         asyncio.run(_run(name, catalogues, work, options))
     except OSError as problem:
-        raise PermanentError(str(problem)) from None
+        raise PermanentError(str(problem), code="ND4015") from None
 
 
 async def _run(
@@ -189,7 +189,7 @@ def listening(option: str, value: object, hint: str) -> Iterator[None]:
         yield
     except OSError as problem:
         words = problem.strerror or str(problem)
-        raise PermanentError(f"{option} {value}: cannot listen: {words}", hint=hint) from None
+        raise PermanentError(f"{option} {value}: cannot listen: {words}", hint=hint, code="ND4016") from None
 
 
 def _limit(options: Options) -> None:

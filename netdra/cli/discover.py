@@ -38,7 +38,9 @@ def command(output: str, root: str | None, watch: bool) -> None:
     """
     if watch:
         if root is not None:
-            raise InvalidInputError("--watch and --sysfs cannot be combined", hint="a recorded tree does not change")
+            raise InvalidInputError(
+                "--watch and --sysfs cannot be combined", hint="a recorded tree does not change", code="ND4017"
+            )
         _watch(output)
         return
     inventory = scan() if root is None else scan_recorded(root)

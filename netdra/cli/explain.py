@@ -107,7 +107,9 @@ def _only(inventories: Sequence[Inventory]) -> Inventory:
     """
     if len(inventories) > 1:
         called = listed(inventory.node.name for inventory in inventories)
-        raise InvalidInputError(f"{len(inventories)} inventories: {called}", hint="select one with --node NAME")
+        raise InvalidInputError(
+            f"{len(inventories)} inventories: {called}", hint="select one with --node NAME", code="ND4018"
+        )
     return inventories[0]
 
 
@@ -146,7 +148,9 @@ def _decisions(wanted: str, inventory: Inventory, result: ExposureResult) -> lis
         interface_names = sorted({name for entry in named.values() for name in entry})
         what = f'node "{inventory.node.name}" does not have an interface "{wanted}"'
         raise InvalidInputError(
-            what, hint=_meant(wanted, interface_names, [interface.device_name for interface in inventory.interfaces])
+            what,
+            hint=_meant(wanted, interface_names, [interface.device_name for interface in inventory.interfaces]),
+            code="ND4019",
         )
     return decisions
 

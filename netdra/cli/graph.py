@@ -29,11 +29,11 @@ def command(given: objects.InputOptions, wanted: str | None, output: str) -> Non
         there = f"the topologies are {', '.join(topology.name for topology in topologies)}"
         topologies = [topology for topology in topologies if topology.name == wanted]
         if not topologies:
-            raise InvalidInputError(f'{read.source}: NetworkTopology "{wanted}" not found', hint=there)
+            raise InvalidInputError(f'{read.source}: NetworkTopology "{wanted}" not found', hint=there, code="ND4020")
     if output == "svg" and len(topologies) > 1:
         names = ", ".join(topology.name for topology in topologies)
         raise InvalidInputError(
-            "an SVG file can contain only one topology", hint=f"select one with --topology: {names}"
+            "an SVG file can contain only one topology", hint=f"select one with --topology: {names}", code="ND4021"
         )
     for number, topology in enumerate(topologies):
         if number:

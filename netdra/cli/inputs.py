@@ -78,7 +78,7 @@ class RecordedInventory(NamedTuple):
             recorded = [inventory for inventory in recorded if inventory.node.name == name]
             if not recorded:
                 hint = f"the inventories are of {suggestions.listed(names_there)}"
-                raise InvalidInputError(f'--node "{name}": inventory not found', hint=hint)
+                raise InvalidInputError(f'--node "{name}": inventory not found', hint=hint, code="ND4022")
         return [self._changed(inventory) for inventory in recorded or [_scanned()]]
 
     def _changed(self, scanned: Inventory) -> Inventory:
@@ -150,7 +150,9 @@ def check_node(node: str) -> None:
         InvalidInputError: a node cannot have the name.
     """
     if not names.is_subdomain(node):
-        raise InvalidInputError(f'--node "{node}" is not a valid node name', hint="a node's name is a DNS subdomain")
+        raise InvalidInputError(
+            f'--node "{node}" is not a valid node name', hint="a node's name is a DNS subdomain", code="ND4023"
+        )
 
 
 def with_uses(recorded: Inventory, uplinks: Sequence[str], used: Sequence[str]) -> Inventory:
@@ -180,21 +182,23 @@ def text(path: str) -> str:
     shown = name(path)
     stdin: TextIO | None = sys.stdin
     if path == "-" and stdin is None:
-        raise InvalidInputError(f"{shown}: it is closed", hint="specify a file, or redirect the input")
+        raise InvalidInputError(f"{shown}: it is closed", hint="specify a file, or redirect the input", code="ND4024")
     try:
         with contextlib.nullcontext(sys.stdin.buffer) if path == "-" else Path(path).open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as problem:
-        raise InvalidInputError(f"{shown}: {problem.strerror}", hint=_unread(problem)) from None
+        raise InvalidInputError(f"{shown}: {problem.strerror}", hint=_unread(problem), code="ND4025") from None
     if len(data) > MAX_BYTES:
         raise NoTextError(
-            f"{shown}: longer than the limit of {MAX_BYTES} bytes", hint="split the file, for example by nodes"
+            f"{shown}: longer than the limit of {MAX_BYTES} bytes",
+            hint="split the file, for example by nodes",
+            code="ND4026",
         )
     try:
         return data.decode()
     except UnicodeDecodeError as problem:
         what = f"{shown}: byte {problem.start} is not valid UTF-8"
-        raise NoTextError(what, hint="files must contain YAML or JSON in UTF-8") from None
+        raise NoTextError(what, hint="files must contain YAML or JSON in UTF-8", code="ND4027") from None
 
 
 def _unread(problem: OSError) -> str:
@@ -244,7 +248,7 @@ def features(gates: Sequence[str]) -> Features:
         gate_name, _, value = gate.partition("=")
         if gate_name not in GATES or value not in {"true", "false"}:
             hint = f"use GATE=true or GATE=false; the gates are {', '.join(GATES)}"
-            raise InvalidInputError(f'--feature "{gate}" is not valid', hint=hint)
+            raise InvalidInputError(f'--feature "{gate}" is not valid', hint=hint, code="ND4028")
         changes[GATES[gate_name]] = value == "true"
     return msgspec.structs.replace(Features(), **changes)
 
@@ -282,10 +286,10 @@ def _inside(folder: str) -> list[str]:
             folders[:] = sorted(entry for entry in folders if not entry.startswith("."))
             paths += (os.path.join(inner, entry) for entry in sorted(names_there) if entry.endswith(SUFFIXES))
     except OSError as problem:
-        raise InvalidInputError(f"{name(folder)}: {problem.strerror}", hint=_unread(problem)) from None
+        raise InvalidInputError(f"{name(folder)}: {problem.strerror}", hint=_unread(problem), code="ND4029") from None
     if not paths:
         what = f"{name(folder)}: no file in this directory has the suffix {', '.join(SUFFIXES)}"
-        raise InvalidInputError(what, hint="specify a directory with YAML or JSON files")
+        raise InvalidInputError(what, hint="specify a directory with YAML or JSON files", code="ND4030")
     return paths
 
 

@@ -43,7 +43,7 @@ def run_demo(output: str) -> None:
         terminal.print_data({chapter.name: chapter.data for chapter in chapters}, output)
     if left != isolation.Traces():
         raise PermanentError(
-            "the demo did not clean up completely", hint="see the last chapter, and report the problem"
+            "the demo did not clean up completely", hint="see the last chapter, and report the problem", code="ND4031"
         )
 
 

@@ -124,6 +124,7 @@ class LazyGroup(click.Group):
             raise PermanentError(
                 f"netdra {ctx.invoked_subcommand} requires {problem.name}, which is not installed",
                 hint=f"install the packages of the daemons {how_to_install('cluster')}",
+                code="ND4032",
             ) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -49,6 +49,7 @@ class UnreadableDocument(msgspec.Struct, frozen=True):
     line: int
     what: str
     hint: str = ""
+    code: str = ""
 
 
 def read(text: str) -> Iterator[Document | UnreadableDocument]:
@@ -88,7 +89,7 @@ def _without_lines(text: str) -> Iterator[Document | UnreadableDocument]:
         for value, _ in documents.values(text, "the file"):
             yield Document(value, None)
     except InvalidInputError as problem:
-        yield UnreadableDocument(1, problem.what.removeprefix("the file: "), problem.hint)
+        yield UnreadableDocument(1, problem.what.removeprefix("the file: "), problem.hint, problem.code)
 
 
 def _segments(lines: Sequence[str], begun: int) -> Iterator[tuple[int, int]]:
@@ -113,15 +114,15 @@ def _documents(text: str, offset: int) -> Iterator[Document | UnreadableDocument
             yield Document(value, node, offset)
     except yaml_text.KeyProblem as problem:
         what = _ON_LINE.sub(lambda at: f"on line {int(at[1]) + offset}", str(problem))
-        yield UnreadableDocument(problem.line + offset, what, problem.hint)
+        yield UnreadableDocument(problem.line + offset, what, problem.hint, "ND4061")
     except yaml.MarkedYAMLError as problem:
         mark = problem.problem_mark or problem.context_mark
         at = mark.line if mark is not None else 0
         written = text.splitlines()[at : at + 1]
         hint = yaml_text.syntax_hint(*written) if written else yaml_text.SYNTAX
-        yield UnreadableDocument(at + 1 + offset, f"not YAML: {problem.problem or problem.context}", hint)
+        yield UnreadableDocument(at + 1 + offset, f"not YAML: {problem.problem or problem.context}", hint, "ND4062")
     except InvalidInputError as problem:
-        yield UnreadableDocument(1 + offset, problem.what, problem.hint)
+        yield UnreadableDocument(1 + offset, problem.what, problem.hint, problem.code)
     except (yaml.YAMLError, ValueError, RecursionError) as problem:
         yield UnreadableDocument(1 + offset, f"not YAML: {yaml_text.described(problem)}", yaml_text.SYNTAX)
     finally:
@@ -147,7 +148,7 @@ def _opened(document: Document) -> Iterator[Document | UnreadableDocument]:
     try:
         items = documents.list_items(value)
     except InvalidInputError as problem:
-        yield UnreadableDocument(document.line(("items",)), problem.what, problem.hint)
+        yield UnreadableDocument(document.line(("items",)), problem.what, problem.hint, problem.code)
         return
     if items is None:
         yield document

@@ -133,11 +133,11 @@ def command(
     node = node_name or platform.node().lower()
     if not names.is_subdomain(node):
         raise InvalidInputError(
-            f'--node-name "{node}" is not a valid node name', hint="a node's name is a DNS subdomain"
+            f'--node-name "{node}" is not a valid node name', hint="a node's name is a DNS subdomain", code="ND4033"
         )
     if not Path(sysfs_root).is_dir():
         hint = "specify the directory that replaces /sys: /sys on this machine, or a recorded tree"
-        raise InvalidInputError(f"--sysfs-root {sysfs_root}: directory not found", hint=hint)
+        raise InvalidInputError(f"--sysfs-root {sysfs_root}: directory not found", hint=hint, code="ND4034")
     own = NodeSettings(
         node=node, sysfs_root=sysfs_root, physnets=read(physnets), run_plugins=not no_plugins, **settings
     )

@@ -183,7 +183,7 @@ class InputObjects:
             right = f"request the permission to list {suggestions.listed(refused)}, or " if refused else ""
             step = f"{right}add a PATH with such an object"
         source = inputs.sources(paths) if paths else self.source
-        return InvalidInputError(f"{source}: {wanted} not found", hint=f"{there}; {step}")
+        return InvalidInputError(f"{source}: {wanted} not found", hint=f"{there}; {step}", code="ND4035")
 
     def nodes(self) -> list[ClusterNode]:
         """The Nodes.
@@ -204,7 +204,9 @@ class InputObjects:
             own = inputs.identities([file])
             entries = [entry for entry in entries if entry.file in own]
             if not entries:
-                raise InvalidInputError(f"{inputs.name(file)}: inventory not found", hint=documents.RECORD)
+                raise InvalidInputError(
+                    f"{inputs.name(file)}: inventory not found", hint=documents.RECORD, code="ND4036"
+                )
         nodes = {node.metadata.name: node for node in self.nodes()}
         return [_labelled(documents.inventory_of(entry.value, entry.place), nodes) for entry in entries]
 
@@ -342,7 +344,7 @@ def kind_of(value: Any, place: str) -> str | Finding | None:
         if (value.get("apiVersion"), value.get("kind")) == ("v1", "Node"):
             return NODE
         if finding := _misversioned(value):
-            raise InvalidInputError(f"{place}: {finding.what}", hint=finding.hint, path=finding.path)
+            raise InvalidInputError(f"{place}: {finding.what}", hint=finding.hint, path=finding.path, code=finding.code)
         return None if isinstance(value.get("kind"), str) else documents.unknown_kind(value)
     if not isinstance(value, dict):
         documents.examine(value, place)
@@ -361,7 +363,7 @@ def _misversioned(value: dict[str, Any]) -> Finding | None:
     version = value["apiVersion"]
     if meant := suggestions.closest(version, get_args(field.type)):
         what = f'{kind.__name__} does not exist in apiVersion "{version}"'
-        return Finding(what, f'did you mean "{meant}"?', ("apiVersion",))
+        return Finding(what, f'did you mean "{meant}"?', ("apiVersion",), code="ND4037")
     return None
 
 
@@ -378,7 +380,9 @@ def _shown(value: dict[str, Any]) -> str:
 def _node(entry: InputEntry) -> ClusterNode:
     node = documents.convert(entry.value, ClusterNode, f"{entry.place}: Node")
     if not node.metadata.name:
-        raise InvalidInputError(f"{entry.place}: Node: metadata.name is missing", hint="set metadata.name of the Node")
+        raise InvalidInputError(
+            f"{entry.place}: Node: metadata.name is missing", hint="set metadata.name of the Node", code="ND4038"
+        )
     return node
 
 

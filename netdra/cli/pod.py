@@ -104,7 +104,7 @@ def read(given: InputObjects, path: str) -> ShownPod:
         raise given.missing(_EXPECTED, path)
     if len(pods) > 1:
         what = f"{inputs.name(path)}: only one {_EXPECTED} is supported, but the file contains {len(pods)}"
-        raise InvalidInputError(what, hint="use one file per object")
+        raise InvalidInputError(what, hint="use one file per object", code="ND4039")
     return pods[0]
 
 
@@ -123,7 +123,7 @@ def _pod(value: dict[str, Any], kind: type[ClusterPod | _Workload], place: str) 
         name += f"-{ordinals.start}" if value["kind"] == "StatefulSet" else f"-{_RANDOM}"
     if not spec.resource_claims:
         raise InvalidInputError(
-            f"{called} does not refer to any claims", hint="list them in the pod's spec.resourceClaims"
+            f"{called} does not refer to any claims", hint="list them in the pod's spec.resourceClaims", code="ND4040"
         )
     return ShownPod(
         called=called,
@@ -174,6 +174,7 @@ def _meant(pod: ShownPod, at: int, entry: PodClaim, objects: Sequence[Document])
     raise InvalidInputError(
         f"{_entry(pod, at, entry)} refers to neither a claim nor a template",
         hint="set resourceClaimName or resourceClaimTemplateName",
+        code="ND4041",
     )
 
 
@@ -188,6 +189,7 @@ def _object(
             f'{_entry(pod, at, entry)}: {kind} "{named}" not found in the files',
             hint=suggestions.hint(name, there, f"each {kind} in the files:")
             or "add a PATH that contains it, or use --cluster",
+            code="ND4042",
         )
     return candidates[0]
 

@@ -83,7 +83,7 @@ def command(
 def _pair(option: str, given: str) -> tuple[str, str]:
     name, equals, value = given.partition("=")
     if not equals or not name:
-        raise InvalidInputError(f'{option} "{given}" is not valid', hint="use NAME=VALUE")
+        raise InvalidInputError(f'{option} "{given}" is not valid', hint="use NAME=VALUE", code="ND4043")
     return name, value
 
 
@@ -93,6 +93,8 @@ def _value(text: str) -> bool | int | str:
     if _NUMBER.match(text):
         number = int(text)
         if not -(2**63) <= number < 2**63:
-            raise InvalidInputError(f"{text} is not a 64-bit integer", hint="put it into quotes to use it as text")
+            raise InvalidInputError(
+                f"{text} is not a 64-bit integer", hint="put it into quotes to use it as text", code="ND4044"
+            )
         return number
     return text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text

@@ -144,7 +144,9 @@ def command(
     bound, listed = _choose(read, claim_paths, pod_path)
     if not bound.plans:
         raise InvalidInputError(
-            "no claim requests a device of these topologies", hint="find the reason with: netdra validate"
+            "no claim requests a device of these topologies",
+            hint="find the reason with: netdra validate",
+            code="ND4045",
         )
     _print(bound, listed, output)
 
@@ -347,7 +349,7 @@ def _tell_missing_classes(claims: Sequence[ResourceClaim], classes: Mapping[str,
     ]
     hint = "add a PATH with the DeviceClass or its NetworkTopology, or use --cluster"
     if texts and len(texts) == len(wanted) and len(waiting) == len(claims):
-        raise InvalidInputError("\n".join(texts), hint=hint)
+        raise InvalidInputError("\n".join(texts), hint=hint, code="ND4046")
     for text in texts:
         terminal.tell(sentence(text, hint))
 
@@ -394,7 +396,7 @@ def _allocated(
     nodes = node_slices.scheduler_nodes(read, slices)
     answer = Allocator(slices, classes, allocated=held, nodes=nodes, version=read.scheduler).allocate(*waiting)
     if not isinstance(answer, Allocation):
-        raise InvalidInputError(answer.reason, hint="find the reason with: netdra simulate")
+        raise InvalidInputError(answer.reason, hint="find the reason with: netdra simulate", code="ND4047")
     return answer.claims
 
 
@@ -449,7 +451,9 @@ def _choices(claim: ResourceClaim) -> Iterator[tuple[DeviceRequest, ExactDeviceR
         least += min(map(_count, choices), default=0)
         if least > MAX_RESULTS:
             what = f"claim {shown(claim_key(claim))} requests at least {least} devices; the limit is {MAX_RESULTS}"
-            raise InvalidInputError(what, hint="request fewer devices, or divide them among several claims")
+            raise InvalidInputError(
+                what, hint="request fewer devices, or divide them among several claims", code="ND4048"
+            )
     room = MAX_RESULTS - least
     for wish, choices in wishes:
         if choices:

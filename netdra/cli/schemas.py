@@ -25,7 +25,7 @@ def command(types: tuple[str, ...], output: str | None) -> None:
     for kind in types:
         if kind not in cni_types:
             hint = suggestions.hint(kind, cni_types, "`netdra schemas` lists all:")
-            raise InvalidInputError(f'no built-in schema for plugin "{kind}"', hint=hint)
+            raise InvalidInputError(f'no built-in schema for plugin "{kind}"', hint=hint, code="ND4049")
     chosen = [entry for entry in every if not types or entry.spec.cni_type in types]
     form = output or ("yaml" if types else "table")
     if form == "table":

@@ -107,7 +107,7 @@ def duration(flag: str, text: str) -> int:
     parts = _DURATION.match(text)
     seconds = int(parts[1]) * _SECONDS[parts[2]] if parts else -1
     if not 0 <= seconds < 2**32:
-        raise InvalidInputError(f'{flag} "{text}" is not valid', hint="write 90s, 10m, 12h or 7d")
+        raise InvalidInputError(f'{flag} "{text}" is not valid', hint="write 90s, 10m, 12h or 7d", code="ND4050")
     return seconds
 
 
@@ -223,7 +223,9 @@ def token(path: Path | None) -> str:
     try:
         return path.read_text().strip() if path is not None else ""
     except (OSError, UnicodeDecodeError) as problem:
-        raise InvalidInputError(f"--token-file {path}: {problem}", hint="use the file of a projected token") from None
+        raise InvalidInputError(
+            f"--token-file {path}: {problem}", hint="use the file of a projected token", code="ND4051"
+        ) from None
 
 
 def _plugins(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:

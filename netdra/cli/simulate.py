@@ -189,7 +189,9 @@ def _check_once(claims: Sequence[ResourceClaim]) -> None:
     seen: set[str] = set()
     for claim in claims:
         if claim_key(claim) in seen:
-            raise InvalidInputError(f'ResourceClaim "{claim_key(claim)}" occurs twice', hint="use unique names")
+            raise InvalidInputError(
+                f'ResourceClaim "{claim_key(claim)}" occurs twice', hint="use unique names", code="ND4052"
+            )
         seen.add(claim_key(claim))
 
 
@@ -208,7 +210,7 @@ def _checked(
         if node not in known and (there or None not in named_in_slices):
             listed = ", ".join(sorted(name for name in known if name)[:20])
             what = f'--node "{node}": {"no Node has this name" if there else "no slice is for it"}'
-            raise InvalidInputError(what, hint=f"the nodes are {listed}")
+            raise InvalidInputError(what, hint=f"the nodes are {listed}", code="ND4053")
     return nodes
 
 
@@ -231,7 +233,9 @@ def _nodes(
     called = sorted({one.spec.node_name for one in slices if one.spec.node_name} | {*wanted})
     if not called:
         what = "the input does not contain a Node, and no ResourceSlice refers to a node"
-        raise InvalidInputError(what, hint="add the Nodes (kubectl get nodes -o yaml), or specify one with --node")
+        raise InvalidInputError(
+            what, hint="add the Nodes (kubectl get nodes -o yaml), or specify one with --node", code="ND4054"
+        )
     return [recorded.get(name) or named(name) for name in called]
 
 

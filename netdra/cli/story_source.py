@@ -68,7 +68,7 @@ class RecordedCluster(StorySource):
         self._bundle = archive.read_file(path)
         if self._bundle.manifest.of != "cluster":
             what = f"{path}: the bundle of a node does not contain objects of the cluster"
-            raise InvalidInputError(what, hint="run netdra support-bundle without --node")
+            raise InvalidInputError(what, hint="run netdra support-bundle without --node", code="ND4055")
         self._mapping = mapping.read_file(mapping_path) if mapping_path is not None else None
         self._anonymizer = Anonymizer(self._mapping) if self._mapping is not None else None
 

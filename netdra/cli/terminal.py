@@ -35,7 +35,9 @@ class _Closed(io.TextIOBase):
 
     def write(self, text: str, /) -> int:
         raise PermanentError(
-            "the output cannot be written: standard output is closed", hint="redirect it to a file or a pipe"
+            "the output cannot be written: standard output is closed",
+            hint="redirect it to a file or a pipe",
+            code="ND4056",
         )
 
 

@@ -49,7 +49,9 @@ async def read_local(path: Path) -> str:
                 writer.close()
     except (OSError, TimeoutError) as problem:
         raise PermanentError(
-            f"the driver's socket {path} does not answer: {str(problem) or 'time-out'}", hint="see the driver's log"
+            f"the driver's socket {path} does not answer: {str(problem) or 'time-out'}",
+            hint="see the driver's log",
+            code="ND4057",
         ) from None
     return answer.decode(errors="replace").partition("\r\n\r\n")[2]
 
@@ -114,6 +116,7 @@ async def read_drivers(client: Client, namespace: str, drivers: Mapping[str, str
         raise PermanentError(
             f'namespace "{namespace}" has no pod of netdra\'s DaemonSet',
             hint="check --node and --namespace, and that netdra is installed by its chart",
+            code="ND4058",
         )
     turns = asyncio.Semaphore(_TOGETHER)
     answers = await asyncio.gather(*(_read(client, turns, namespace, pod, port) for pod in drivers.values()))
@@ -125,6 +128,7 @@ async def read_drivers(client: Client, namespace: str, drivers: Mapping[str, str
             f"no driver could be read: {next(iter(refused.values()))}",
             hint="set metrics.podMonitor in the chart, so that drivers serve metrics on the nodes' addresses, or run "
             "`kubectl exec` with `netdra top --traffic` in a driver's pod",
+            code="ND4059",
         ) from next(iter(refused.values()))
     return DriverPages(pages, refused)
 
@@ -136,7 +140,9 @@ def reading(pages: Mapping[str, str]) -> TrafficReading:
         PermanentError: no driver's version exports counters.
     """
     if not any("netdra_pod_network_" in page for page in pages.values()):
-        raise PermanentError("the drivers are of a version that does not export the counters of pods' interfaces")
+        raise PermanentError(
+            "the drivers are of a version that does not export the counters of pods' interfaces", code="ND4060"
+        )
     return traffic.read(time.monotonic(), pages)
 
 

@@ -15,7 +15,7 @@ from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.core import ClusterNode
 from netdra.model.custom_device import CustomDevice
 from netdra.model.documents import Document
-from netdra.model.errors import InvalidInputError
+from netdra.model.errors import InvalidInputError, sentence, with_code
 from netdra.model.findings import Finding, Path, about_object
 from netdra.model.inventory import Inventory
 from netdra.model.pod_network import PodNetwork
@@ -53,6 +53,9 @@ _KINDS: tuple[type[Document], ...] = (
 """What is read of the cluster."""
 
 
+Severity = Literal["error", "warning"]
+
+
 class FileProblem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One error or warning as it is printed in JSON and YAML; `path` is the place in the object."""
 
@@ -61,16 +64,18 @@ class FileProblem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     message: str
     path: str = ""
     hint: str = ""
-    severity: Literal["error", "warning"] = "error"
+    severity: Severity = "error"
+    code: str = ""
 
     @property
     def text(self) -> str:
         """The problem in the form that editors and CI know from compilers; further lines are indented."""
-        first, *rest = Finding(what=self.message, hint=self.hint).text.splitlines()
+        first, *rest = sentence(self.message, self.hint).splitlines()
         place = f" [{self.path}]" if self.path else ""
         severity = "" if self.severity == "error" else "warning: "
         line = f":{self.line}" if self.line else ""
-        return "\n".join([f"{self.file}{line}: {severity}{first}{place}", *(f"    {line}" for line in rest)])
+        lines = [f"{self.file}{line}: {severity}{first}{place}", *(f"    {line}" for line in rest)]
+        return with_code("\n".join(lines), self.code)
 
 
 class _Node(msgspec.Struct, frozen=True):
@@ -88,15 +93,7 @@ class _Pods(msgspec.Struct, frozen=True):
 
     def problem(self, wrong: Wrong) -> FileProblem:
         """The errors in it, at its place."""
-        finding = wrong.finding
-        return FileProblem(
-            file=self.file,
-            line=self.marked.line(finding.path),
-            message=finding.what,
-            path=finding.place,
-            hint=finding.hint,
-            severity="error" if wrong.certain else "warning",
-        )
+        return _problem(self.file, self.marked, wrong.finding, "error" if wrong.certain else "warning")
 
 
 class _Service(msgspec.Struct, frozen=True):
@@ -122,12 +119,9 @@ class _Object(msgspec.Struct, frozen=True):
         metadata = self.value.metadata
         return self.value.kind, metadata.namespace, metadata.name
 
-    def problem(self, finding: Finding, severity: Literal["error", "warning"] = "error") -> FileProblem:
+    def problem(self, finding: Finding, severity: Severity = "error") -> FileProblem:
         """A finding at its place."""
-        place = finding.place
-        line = self.marked.line(finding.path)
-        what, hint = finding.what, finding.hint
-        return FileProblem(file=self.file, line=line, message=what, path=place, hint=hint, severity=severity)
+        return _problem(self.file, self.marked, finding, severity)
 
 
 @click.command(name="validate")
@@ -281,6 +275,7 @@ def _of_cluster(given: objects.InputOptions) -> ClusterObjects:
         raise InvalidInputError(
             "no objects of netdra in the cluster can be read",
             hint='request a ClusterRoleBinding to the ClusterRole "netdra-reader", or install netdra',
+            code="ND4062",
         )
     return cluster
 
@@ -306,22 +301,24 @@ def _read(path: str, file: str, unknown: objects.UnknownKinds) -> Iterator[_Entr
     try:
         text = inputs.text(path)
     except inputs.NoTextError as problem:
-        yield FileProblem(file=file, line=0, message=problem.what.removeprefix(f"{file}: "), hint=problem.hint)
+        what = problem.what.removeprefix(f"{file}: ")
+        yield FileProblem(file=file, line=0, message=what, hint=problem.hint, code=problem.code)
         return
     for marked in marks.read(text):
         if isinstance(marked, marks.UnreadableDocument):
-            yield FileProblem(file=file, line=marked.line, message=marked.what, hint=marked.hint)
+            yield FileProblem(file=file, line=marked.line, message=marked.what, hint=marked.hint, code=marked.code)
             continue
         try:
             yield from _examined(file, marked, unknown)
         except InvalidInputError as problem:
             what = problem.what.removeprefix(f"{file}: ")
-            yield _problem(file, marked, Finding(what, problem.hint, problem.path))
+            yield _problem(file, marked, Finding(what, problem.hint, problem.path, code=problem.code))
 
 
 _OF_MULTUS = Finding(
     "NetworkAttachmentDefinitions are not checked: Multus reads them, and netdra does not",
     "docs/from-multus.md shows the NetworkTopology that replaces one",
+    code="ND4063",
 )
 
 
@@ -372,10 +369,17 @@ def _foreign(file: str, marked: marks.Document, unknown: objects.UnknownKinds) -
         yield from () if pods is None else [_Pods(file, marked, pods)]
 
 
-def _problem(file: str, marked: marks.Document, finding: Finding) -> FileProblem:
+def _problem(file: str, marked: marks.Document, finding: Finding, severity: Severity = "error") -> FileProblem:
     """A finding about a document at its place."""
-    place = finding.place
-    return FileProblem(file=file, line=marked.line(finding.path), message=finding.what, path=place, hint=finding.hint)
+    return FileProblem(
+        file=file,
+        line=marked.line(finding.path),
+        message=finding.what,
+        path=finding.place,
+        hint=finding.hint,
+        severity=severity,
+        code=finding.code,
+    )
 
 
 def _workloads(objects: Sequence[_Object], workloads: Sequence[_Pods], where: str) -> Iterator[FileProblem]:
@@ -414,11 +418,11 @@ def _services(objects: Sequence[_Object], services: Sequence[_Service], where: s
         yield from (_problem(item.file, item.marked, finding) for finding in errors(item.value))
         if item.value.network and item.value.network not in networks:
             what, hint = absent(item.value.network, networks, where)
-            finding = Finding(f'Service "{item.value.metadata.name}": {what}', hint, LABEL_PATH)
-            yield msgspec.structs.replace(_problem(item.file, item.marked, finding), severity="warning")
+            finding = Finding(f'Service "{item.value.metadata.name}": {what}', hint, LABEL_PATH, code="ND4064")
+            yield _problem(item.file, item.marked, finding, "warning")
         elif item.value.network:
             for finding in warnings(item.value, networks[item.value.network]):
-                yield msgspec.structs.replace(_problem(item.file, item.marked, finding), severity="warning")
+                yield _problem(item.file, item.marked, finding, "warning")
 
 
 def _duplicates(objects: Iterable[_Object]) -> Iterator[FileProblem]:
@@ -429,7 +433,7 @@ def _duplicates(objects: Iterable[_Object]) -> Iterator[FileProblem]:
             kind, _, name = item.key
             line = f":{other.marked.line()}" if other.marked.line() else ""
             what = f'{kind} "{name}" is already at {other.file}{line}'
-            yield item.problem(Finding(what=what, hint="remove one of them", path=("metadata", "name")))
+            yield item.problem(Finding(what=what, hint="remove one of them", path=("metadata", "name"), code="ND4065"))
 
 
 def _of(objects: Iterable[_Object], kind: type[Kind]) -> list[tuple[_Object, Kind]]:
@@ -480,7 +484,7 @@ def _scoped(objects: Sequence[_Object]) -> Iterator[FileProblem]:
         kind, namespace, name = item.key
         if namespace and kind not in namespaced | {ResourceClaim.__name__, ResourceClaimTemplate.__name__}:
             what = f'{kind} "{name}" is cluster-scoped and must not have a namespace'
-            finding = Finding(what=what, hint="remove its namespace", path=("metadata", "namespace"))
+            finding = Finding(what=what, hint="remove its namespace", path=("metadata", "namespace"), code="ND4066")
             yield item.problem(finding, "warning")
 
 

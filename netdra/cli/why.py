@@ -161,14 +161,18 @@ def command(
 def _subject(kind: str, name: str, namespace: str | None, source: StorySource) -> Subject:
     place, slash, last = name.rpartition("/")
     if not last or "/" in place or (slash and not place):
-        raise InvalidInputError(f'"{name}" is not a valid name of a {kind}', hint=_FORMS[kind])
+        raise InvalidInputError(f'"{name}" is not a valid name of a {kind}', hint=_FORMS[kind], code="ND4067")
     if kind in CLUSTER_WIDE and place:
-        raise InvalidInputError(f'{CLUSTER_WIDE[kind]} "{name}": the kind has no namespace', hint=_FORMS[kind])
+        raise InvalidInputError(
+            f'{CLUSTER_WIDE[kind]} "{name}": the kind has no namespace', hint=_FORMS[kind], code="ND4068"
+        )
     if kind == "device" and not place:
-        raise InvalidInputError(f'device "{name}": the node is required', hint=_FORMS[kind])
+        raise InvalidInputError(f'device "{name}": the node is required', hint=_FORMS[kind], code="ND4069")
     if kind in ("pod", "claim", *_WORKLOADS):
         if place and namespace and place != namespace:
-            raise InvalidInputError(f'"{name}" is not in namespace "{namespace}"', hint="give one namespace")
+            raise InvalidInputError(
+                f'"{name}" is not in namespace "{namespace}"', hint="give one namespace", code="ND4070"
+            )
         place = place or namespace or source.namespace()
     return Subject(kind, place, last)
 

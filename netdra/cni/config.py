@@ -65,14 +65,15 @@ def check_attachment(attachment: Attachment) -> None:
         raise InvalidInputError(
             f"sandbox ID {attachment.container_id[:200]!r} is not a valid CNI container ID",
             hint="an ID consists of ASCII letters, digits, '_', '.' and '-', and starts with a letter or digit",
+            code="ND2248",
         )
     check_if_name(attachment.if_name)
     if "\0" in attachment.netns:
-        raise InvalidInputError(f"namespace path {attachment.netns!r} is not a valid path")
+        raise InvalidInputError(f"namespace path {attachment.netns!r} is not a valid path", code="ND2249")
     for key, value in attachment.arguments.items():
         if not key or "=" in key or _NOT_IN_ARGUMENT.search(key) or _NOT_IN_ARGUMENT.search(value):
             raise InvalidInputError(
-                f"CNI argument {key!r}={value!r} contains characters that CNI_ARGS does not support"
+                f"CNI argument {key!r}={value!r} contains characters that CNI_ARGS does not support", code="ND2250"
             )
 
 
@@ -87,6 +88,7 @@ def check_network_name(name: str) -> None:
             f"{name[:MAX_NETWORK_NAME]!r} is not a valid network name",
             hint=f"it must have 1 to {MAX_NETWORK_NAME} ASCII letters, digits, '_', '.' and '-', and start "
             "with a letter or digit",
+            code="ND2251",
         )
 
 
@@ -101,6 +103,7 @@ def check_if_name(name: str) -> None:
         raise InvalidInputError(
             f"{name!r} is not a valid interface name",
             hint=f"it must have 1 to {MAX_IF_NAME} bytes, without white space and any of / : %",
+            code="ND2252",
         )
 
 
@@ -116,7 +119,7 @@ def request(network: NetworkConfig, version: str, previous: StepResult | None) -
         given = derived.get(_RUNTIME_CONFIG) or {}
         if not isinstance(given, Mapping):
             raise InvalidInputError(
-                f'network "{network.network}": {_RUNTIME_CONFIG} {str(given)[:80]!r} is not an object'
+                f'network "{network.network}": {_RUNTIME_CONFIG} {str(given)[:80]!r} is not an object', code="ND2253"
             )
         derived["deviceID"] = network.device_id
         derived[_RUNTIME_CONFIG] = {**given, "deviceID": network.device_id}

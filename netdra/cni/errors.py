@@ -6,7 +6,7 @@ Raised by `netdra.cni.protocol` and `netdra.cni.plugins`; `netdra.chain` puts th
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -20,7 +20,7 @@ HUNG_SECONDS = 0.25
 """A plugin that had less time than this and did not answer may just have been called too late."""
 
 _BAD_VERSION, _BAD_ENVIRONMENT = 1, 4
-_MEANINGS = {
+MEANINGS = {
     1: "it does not support this CNI version",
     2: "it does not support a field of its configuration",
     3: "it does not recognize the container",
@@ -41,6 +41,8 @@ _UNIMPLEMENTED = re.compile(
 )
 
 Kind = Literal["missing", "version", "error", "timeout", "stopped", "signal", "rubbish", "overflow"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+"""In the order of their codes, from ND7001 on. An error code that all plugins share has ND7100 and its number."""
 
 
 class PluginFailure(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -105,7 +107,7 @@ def stderr_lines(stderr: str) -> list[str]:
 
 def coded(code: int) -> str:
     """An error code behind a message, with its meaning where all plugins share it; "" for 0."""
-    meaning = _MEANINGS.get(code, "")
+    meaning = MEANINGS.get(code, "")
     return f" (code {code}{': ' if meaning else ''}{meaning})" if code else ""
 
 
@@ -113,7 +115,8 @@ class PluginError(NetdraError):
     """A plugin call went wrong; `failure` states how. Raised as one of its two kinds."""
 
     def __init__(self, failure: PluginFailure, *, hint: str = "") -> None:
-        super().__init__(str(failure), hint=hint)
+        number = 100 + failure.code if failure.code in MEANINGS else KINDS.index(failure.kind) + 1
+        super().__init__(str(failure), hint=hint, code=f"ND7{number:03}")
         self.failure = failure
 
 

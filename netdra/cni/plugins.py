@@ -72,13 +72,16 @@ def root_trouble(root: str) -> PermanentError | None:
         there = os.readlink(f"{root}/proc/self")  # noqa: PTH115 (the text of the link counts)
     except OSError as problem:
         what = f"CNI plugins cannot run in {root}: {root}/proc/self: {problem.strerror}"
-        return PermanentError(what, hint=f"mount the node's root filesystem at {root}, including its submounts")
+        return PermanentError(
+            what, hint=f"mount the node's root filesystem at {root}, including its submounts", code="ND2254"
+        )
     if there == own:
         return None
     return PermanentError(
         f"CNI plugins cannot run in {root}: process {own} has the ID {there} there, so programs do not "
         "find their own /proc",
         hint="set hostPID: true on the pod, or --cni-root / with the node's folders at their own paths (docs/image.md)",
+        code="ND2255",
     )
 
 
@@ -95,6 +98,7 @@ def find(name: str, where: PluginPath) -> Binary:
             f"{name[:MAX_NAME]!r} is not a valid CNI plugin name",
             hint="a plugin's type is the name of its executable: ASCII letters, digits, '-', '_' and '.', "
             "without a path",
+            code="ND2256",
         )
     for directory in where.directories:
         binary = _binary(name, directory, where.root)
@@ -194,7 +198,7 @@ def _check_readable(path: str, problem: OSError) -> None:
         TemporaryError: the error leaves the state of the file unknown.
     """
     if problem.errno in _SHORT:
-        raise TemporaryError(f"CNI plugins: {path} cannot be read: {problem.strerror}") from None
+        raise TemporaryError(f"CNI plugins: {path} cannot be read: {problem.strerror}", code="ND2257") from None
 
 
 def _status_in_root(path: str, root: str) -> os.stat_result:
@@ -230,5 +234,6 @@ def _chroot() -> str:
         raise PermanentError(
             "the program chroot is not installed; it is required to run plugins in the host's root filesystem",
             hint="install coreutils",
+            code="ND2258",
         )
     return path

@@ -72,6 +72,7 @@ def find(
         raise InvalidInputError(
             f'CNI plugin "{name}": cniVersion {str(version)[:20]!r} is not supported',
             hint=f"use one of {', '.join(results.SUPPORTED_VERSIONS)}, or omit it",
+            code="ND2259",
         )
     offered = supported_versions(binary, timeout, confined)
     wanted = results.SUPPORTED_VERSIONS if version is None else (version,)
@@ -153,7 +154,7 @@ def new_stop() -> int:
     try:
         return os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
     except OSError as problem:
-        raise TemporaryError(f"plugins cannot be called: {problem.strerror}") from None
+        raise TemporaryError(f"plugins cannot be called: {problem.strerror}", code="ND2260") from None
 
 
 def can_check(plugin: ReadyPlugin) -> bool:
@@ -225,7 +226,9 @@ def _execute(
     try:
         stdin = msgspec.json.encode(request)
     except (TypeError, ValueError, OverflowError, RecursionError) as problem:
-        raise InvalidInputError(f'CNI plugin "{binary.name}": its configuration is not valid JSON: {problem}') from None
+        raise InvalidInputError(
+            f'CNI plugin "{binary.name}": its configuration is not valid JSON: {problem}', code="ND2261"
+        ) from None
     run = partial(process.run, binary.argv(), environment, stdin, timeout, lock, stop)
     return _finished(binary, verb, run, timeout)
 

@@ -63,16 +63,20 @@ def policies_of(text: str, node: str = "") -> list[DeviceExposurePolicy]:
         InvalidInputError: the text is not YAML of policies, or is too long; the node's name is not valid.
     """
     if node and not is_subdomain(node):
-        raise InvalidInputError(f'"{node}" is not a valid name of a node')
+        raise InvalidInputError(f'"{node}" is not a valid name of a node', code="ND4089")
     if len(text.encode(errors="replace")) > MAX_YAML:
-        raise InvalidInputError(f"the YAML is longer than {MAX_YAML} bytes", hint="use netdra plan --cluster")
+        raise InvalidInputError(
+            f"the YAML is longer than {MAX_YAML} bytes", hint="use netdra plan --cluster", code="ND4090"
+        )
     found: list[DeviceExposurePolicy] = []
     for entry in documents.read(text, "form"):
         if not isinstance(entry, DeviceExposurePolicy):
-            raise InvalidInputError("the form takes DeviceExposurePolicies only", hint="remove the other objects")
+            raise InvalidInputError(
+                "the form takes DeviceExposurePolicies only", hint="remove the other objects", code="ND4091"
+            )
         found.append(entry)
     if not 0 < len(found) <= MAX_POLICIES:
-        raise InvalidInputError(f"the form takes 1 to {MAX_POLICIES} policies: {len(found)} found")
+        raise InvalidInputError(f"the form takes 1 to {MAX_POLICIES} policies: {len(found)} found", code="ND4092")
     return found
 
 

@@ -167,7 +167,7 @@ class Console:
             TimeoutError: it does not answer in time.
         """
         if self._waiting >= MAX_WAITING:
-            raise PagesBusyError("too many pages are being read", hint="try again in some seconds")
+            raise PagesBusyError("too many pages are being read", hint="try again in some seconds", code="ND4093")
         self._waiting += 1
         try:
             async with asyncio.timeout(READ_SECONDS), self._reads:

@@ -95,7 +95,7 @@ class Checks:
             # The first time, it may be the machine's fault; an answer stays until its object changes.
             if self._late.get(key) != subject:
                 self._late[key] = subject
-                raise WorkersBusyError(f"{' '.join(map(str, key))}: {problem.what}") from None
+                raise WorkersBusyError(f"{' '.join(map(str, key))}: {problem.what}", code=problem.code) from None
             texts = (sentence(problem.what, problem.hint),)
         self._late.pop(key, None)
         self._checked[key] = (subject, texts)

@@ -85,17 +85,17 @@ def _checked(
     argument = f"{option} {', '.join(named)}"
     if not any(field in interface.unreadable for interface in inventory.interfaces):
         hint = f"omit {option}; it is for recorded trees in which {missing} missing"
-        raise InvalidInputError(f"{argument}: the inventory itself contains {what}", hint=hint)
+        raise InvalidInputError(f"{argument}: the inventory itself contains {what}", hint=hint, code="ND2283")
     if NONE in named and len(set(named)) > 1:
         hint = f"use either {('uplinks' if field == _FIELD else 'interfaces')} or {NONE}"
-        raise InvalidInputError(f'{argument}: "none" cannot be combined with names', hint=hint)
+        raise InvalidInputError(f'{argument}: "none" cannot be combined with names', hint=hint, code="ND2284")
     by_name = {interface.if_name: interface for interface in inventory.interfaces if interface.if_name}
     for name in named:
         if name not in by_name and name != NONE:
             close = difflib.get_close_matches(name, by_name, n=3)
             hint = f"did you mean {' or '.join(close)}?" if close else f'use an interface of the node, or "{NONE}"'
             raise InvalidInputError(
-                f'{option} {name}: node "{inventory.node.name}" does not have this interface', hint=hint
+                f'{option} {name}: node "{inventory.node.name}" does not have this interface', hint=hint, code="ND2285"
             )
     return by_name
 

@@ -70,6 +70,7 @@ def scan_recorded(root: str, node: InventoryNode | None = None) -> Inventory:
         raise InvalidInputError(
             f'"{root}" is not a sysfs tree: the directories "class" and "bus/pci/devices" do not exist',
             hint="use the directory that replaces /sys",
+            code="ND2286",
         )
     return inventory(node or InventoryNode(name=RECORDED), recorded.read(sysfs))
 

@@ -298,7 +298,7 @@ async def _answer(client: Client) -> str:
         raise
     except NotFoundError:
         raise PermanentError(
-            "the API server does not serve DeviceExposurePolicy, so the webhook cannot be tried"
+            "the API server does not serve DeviceExposurePolicy, so the webhook cannot be tried", code="ND3095"
         ) from None
     except NetdraError as problem:
         return problem.what

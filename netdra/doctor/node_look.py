@@ -80,6 +80,7 @@ def look(places: Places) -> NodeFacts:
         raise InvalidInputError(
             f'the root folder of the node "{places.root}" cannot be read: {problem.strerror}',
             hint="run it as root on the node, or in the driver's pod with node.runPlugins",
+            code="ND3096",
         ) from None
     interfaces = _interfaces()
     kinds = _probe_kinds()

@@ -53,7 +53,7 @@ def errors(exposure: Exposure) -> Iterator[Finding]:
         if names.qualified(name) not in _WITHHELD:
             facts = ", ".join(sorted(fact.removeprefix(f"{names.DRIVER}/") for fact in _WITHHELD))
             what = f'"{name}" is not one of the optional facts: {facts}'
-            yield Finding(what, path=(*_EXPOSURE, "additionalFacts", index))
+            yield Finding(what, path=(*_EXPOSURE, "additionalFacts", index), code="ND1390")
     yield from _choice_errors(exposure)
     seen: dict[str, AttributeValue] = {}
     for name, value in exposure.additional_attributes.items():
@@ -65,15 +65,21 @@ def errors(exposure: Exposure) -> Iterator[Finding]:
         else:
             yield from _value_errors(path, value)
             if qualified == _PHYSNET and not isinstance(value, str):
-                yield Finding(f"{value} is not text; it must be the name of a physical network", path=path)
+                yield Finding(
+                    f"{value} is not text; it must be the name of a physical network", path=path, code="ND1391"
+                )
             if qualified in _PUBLISHED:
-                yield Finding(f'"{name}" is the name of a fact that netdra determines', "choose another name", path)
+                yield Finding(
+                    f'"{name}" is the name of a fact that netdra determines', "choose another name", path, code="ND1392"
+                )
         if qualified in seen:
-            yield Finding(f'"{name}" is set twice, with the domain {names.DRIVER} and without', path=path)
+            yield Finding(
+                f'"{name}" is set twice, with the domain {names.DRIVER} and without', path=path, code="ND1393"
+            )
         seen[qualified] = value
     if len({seen[root] for root in PCIE_ROOTS if root in seen}) > 1:
         what = f"{' and '.join(PCIE_ROOTS)} are two names of one attribute, but their values differ"
-        yield Finding(what, path=(*_EXPOSURE, "additionalAttributes"))
+        yield Finding(what, path=(*_EXPOSURE, "additionalAttributes"), code="ND1394")
 
 
 def _choice_errors(exposure: Exposure) -> Iterator[Finding]:
@@ -83,11 +89,13 @@ def _choice_errors(exposure: Exposure) -> Iterator[Finding]:
         path: Path = (*_EXPOSURE, "facts", index)
         plain = name.removeprefix(f"{names.DRIVER}/")
         if names.qualified(name) in _WITHHELD:
-            yield Finding(f'"{name}" is an optional fact', "move it to additionalFacts", path)
+            yield Finding(f'"{name}" is an optional fact', "move it to additionalFacts", path, code="ND1395")
         elif names.qualified(name) in IDENTIFYING or plain == names.SUPPORTED_CNIS:
-            yield Finding(f'"{name}" is always published', "remove it", path)
+            yield Finding(f'"{name}" is always published', "remove it", path, code="ND1396")
         elif plain not in known:
-            yield Finding(f'"{name}" is not a known fact', suggestions.hint(plain, sorted(known), "facts:"), path)
+            yield Finding(
+                f'"{name}" is not a known fact', suggestions.hint(plain, sorted(known), "facts:"), path, code="ND1397"
+            )
 
 
 def room(exposure: Exposure) -> int:
@@ -107,7 +115,7 @@ def room_errors(exposure: Exposure) -> Iterator[Finding]:
     if used >= there:
         more = "" if exposure.facts is not None else ", and more if facts lists few"
         what = f"{used} capacities and additional attributes beside bandwidth; a device supports {there - 1}{more}"
-        yield Finding(what, path=_EXPOSURE)
+        yield Finding(what, path=_EXPOSURE, code="ND1398")
 
 
 def published(exposure: Exposure) -> dict[str, AttributeValue]:
@@ -171,10 +179,10 @@ def name_errors(path: Path, name: str) -> Iterator[Finding]:
     """The errors in the name of an attribute or a capacity."""
     domain, slash, identifier = name.rpartition("/")
     if slash and not names.is_attribute_domain(domain):
-        yield Finding(f'"{domain}" is not a domain of at most {names.MAX_LABEL} characters', path=path)
+        yield Finding(f'"{domain}" is not a domain of at most {names.MAX_LABEL} characters', path=path, code="ND1399")
     if not names.is_identifier(identifier):
         what = f'"{identifier}" must have at most 32 letters, digits and _, and must not start with a digit'
-        yield Finding(what, path=path)
+        yield Finding(what, path=path, code="ND1400")
 
 
 def _own(attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
@@ -185,7 +193,7 @@ def _own(attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
 def _root_errors(path: Path, value: AttributeValue) -> Iterator[Finding]:
     if not isinstance(value, str) or not names.is_pcie_root(value):
         quoted = f'"{value}"' if isinstance(value, str) else value
-        yield Finding(f"{quoted} is not a PCIe root, such as pci0000:00", path=path)
+        yield Finding(f"{quoted} is not a PCIe root, such as pci0000:00", path=path, code="ND1401")
 
 
 def _value_errors(path: Path, value: AttributeValue) -> Iterator[Finding]:
@@ -193,15 +201,15 @@ def _value_errors(path: Path, value: AttributeValue) -> Iterator[Finding]:
         yield from _text_errors(path, value)
     elif isinstance(value, tuple):
         if not 0 < len(value) <= MAX_PLUGINS:
-            yield Finding(f"a list must have 1 to {MAX_PLUGINS} entries, not {len(value)}", path=path)
+            yield Finding(f"a list must have 1 to {MAX_PLUGINS} entries, not {len(value)}", path=path, code="ND1402")
         for entry in value:
             yield from _text_errors(path, entry)
             if "," in entry or not entry:
-                yield Finding("an entry of a list must not be empty or contain a comma", path=path)
+                yield Finding("an entry of a list must not be empty or contain a comma", path=path, code="ND1403")
     elif not -MAX_INTEGER - 1 <= value <= MAX_INTEGER:
-        yield Finding(f"{value} is not a 64-bit integer", path=path)
+        yield Finding(f"{value} is not a 64-bit integer", path=path, code="ND1404")
 
 
 def _text_errors(path: Path, text: str) -> Iterator[Finding]:
     if len(text.encode(errors="replace")) > MAX_STRING:
-        yield Finding(f'"{text}" is longer than {MAX_STRING} bytes', path=path)
+        yield Finding(f'"{text}" is longer than {MAX_STRING} bytes', path=path, code="ND1405")

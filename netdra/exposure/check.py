@@ -44,7 +44,11 @@ def check(policy: DeviceExposurePolicy) -> tuple[Finding, ...]:
     """The errors in a policy; empty if the policy can be used."""
     exposure = policy.spec.exposure
     if policy.spec.action == "exclude":
-        unused = (Finding("exposure is not supported with action: exclude", path=_EXPOSURE),) if exposure else ()
+        unused = (
+            (Finding("exposure is not supported with action: exclude", path=_EXPOSURE, code="ND1430"),)
+            if exposure
+            else ()
+        )
         return (*check_targets(policy), *unused)
     exposure = exposure or Exposure()
     written = [
@@ -72,7 +76,7 @@ def unread(policy: DeviceExposurePolicy, node: InventoryNode) -> Iterator[Findin
         if capacity.value_from is not None:
             resource = capacity.value_from.node_allocatable
             what = f'node "{node.name}" does not have "{resource}" among its allocatable resources'
-            yield Finding(what, path=(*_EXPOSURE, "capacity", name, "valueFrom", "nodeAllocatable"))
+            yield Finding(what, path=(*_EXPOSURE, "capacity", name, "valueFrom", "nodeAllocatable"), code="ND1431")
 
 
 def check_targets(policy: DeviceExposurePolicy) -> tuple[Finding, ...]:
@@ -105,21 +109,23 @@ def _health_errors(exposure: Exposure) -> Iterator[Finding]:
     for index, rule in enumerate(exposure.health):
         path: Path = (*_EXPOSURE, "health", index)
         if rule.name in seen:
-            yield Finding(f'"{rule.name}" already exists', "give each rule a name of its own", (*path, "name"))
+            yield Finding(
+                f'"{rule.name}" already exists', "give each rule a name of its own", (*path, "name"), code="ND1432"
+            )
         seen.add(rule.name)
         if not is_known(rule.counter):
             hint = suggestions.hint(rule.counter, (*COUNTERS, f"{RDMA}symbol_error"))
-            yield Finding(f'counter "{rule.counter}" is not known', hint, (*path, "counter"))
+            yield Finding(f'counter "{rule.counter}" is not known', hint, (*path, "counter"), code="ND1433")
         if rule.recover_below is not None and rule.recover_below > rule.at_least:
             what = f"recoverBelow {rule.recover_below} must be at most atLeast, {rule.at_least}"
-            yield Finding(what, path=(*path, "recoverBelow"))
+            yield Finding(what, path=(*path, "recoverBelow"), code="ND1434")
 
 
 def _selector_errors(policy: DeviceExposurePolicy) -> Iterator[Finding]:
     try:
         compile_selector(policy.spec.selector.cel)
     except CelCompileError as problem:
-        yield Finding(problem.what, path=_SELECTOR)
+        yield Finding(problem.what, path=_SELECTOR, code=problem.code)
 
 
 def try_out(expression: str) -> None:
@@ -163,7 +169,7 @@ def node_errors(path: Path, selector: LabelSelector | None) -> Iterator[Finding]
         needs_values = wanted.operator in {"In", "NotIn"}
         if needs_values != bool(wanted.values):
             rule = "requires values" if needs_values else "must not have values"
-            yield Finding(f"operator {wanted.operator} {rule}", path=(*path, "matchExpressions", index))
+            yield Finding(f"operator {wanted.operator} {rule}", path=(*path, "matchExpressions", index), code="ND1435")
         yield from _label_errors((*path, "matchExpressions", index), wanted.key, wanted.values)
 
 
@@ -173,34 +179,38 @@ def _label_errors(path: Path, key: str, values: Iterable[str]) -> Iterator[Findi
         rule = (
             f"it must have at most {names.MAX_LABEL} letters, digits, -, _ and ., optionally after a DNS domain and /"
         )
-        yield Finding(f'"{key[:80]}" is not a valid label key; {rule}', path=path)
+        yield Finding(f'"{key[:80]}" is not a valid label key; {rule}', path=path, code="ND1436")
     for value in values:
         if not names.is_label_value(value):
             rule = (
                 f"it must have at most {names.MAX_LABEL} letters, digits, -, _ and ., and start and end "
                 "with a letter or digit"
             )
-            yield Finding(f'"{value[:80]}" of "{key[:80]}" is not a valid label value; {rule}', path=path)
+            yield Finding(
+                f'"{value[:80]}" of "{key[:80]}" is not a valid label value; {rule}', path=path, code="ND1437"
+            )
 
 
 def _suffix_errors(suffix: str) -> Iterator[Finding]:
     if suffix and (_SUFFIX.match(suffix) is None or len(suffix) > MAX_SUFFIX):
         rule = f"must have at most {MAX_SUFFIX} of a-z, 0-9 and -, and must not end with -"
-        yield Finding(f'"{suffix}" {rule}', path=(*_EXPOSURE, "deviceNameSuffix"))
+        yield Finding(f'"{suffix}" {rule}', path=(*_EXPOSURE, "deviceNameSuffix"), code="ND1438")
 
 
 def _plugin_errors(exposure: Exposure) -> Iterator[Finding]:
     plugins = exposure.supported_cni_plugins
     path: Path = (*_EXPOSURE, "supportedCNIPlugins")
     if len(plugins) > MAX_PLUGINS:
-        yield Finding(f"{len(plugins)} plugins exceed the maximum of {MAX_PLUGINS}", path=path)
+        yield Finding(f"{len(plugins)} plugins exceed the maximum of {MAX_PLUGINS}", path=path, code="ND1439")
     seen: set[str] = set()
     for index, plugin in enumerate(plugins):
         if _PLUGIN.match(plugin.name) is None:
             what = f'"{plugin.name}" must be the name of a plugin, e.g. macvlan'
-            yield Finding(f"{what}: letters, digits, -, _ and ., no path", path=(*path, index, "name"))
+            yield Finding(f"{what}: letters, digits, -, _ and ., no path", path=(*path, index, "name"), code="ND1440")
         if plugin.name in seen:
-            yield Finding(f'"{plugin.name}" is listed twice', "remove one of them", (*path, index, "name"))
+            yield Finding(
+                f'"{plugin.name}" is listed twice', "remove one of them", (*path, index, "name"), code="ND1441"
+            )
         seen.add(plugin.name)
         yield from _consumption_errors(exposure, plugin, (*path, index, "consumePerAllocation"))
 
@@ -212,17 +222,22 @@ def _keep_errors(exposure: Exposure) -> Iterator[Finding]:
         except InvalidInputError:
             what = f'"{pattern}" is not a setting below net'
             yield Finding(
-                what, "write it as net.core.somaxconn or net.ipv4.tcp_*", (*_EXPOSURE, "allowedSysctls", index)
+                what,
+                "write it as net.core.somaxconn or net.ipv4.tcp_*",
+                (*_EXPOSURE, "allowedSysctls", index),
+                code="ND1442",
             )
     for what, hint in faults(exposure.keep):
-        yield Finding(what, hint, (*_EXPOSURE, "keep"))
+        yield Finding(what, hint, (*_EXPOSURE, "keep"), code="ND1443")
     moving = [plugin.name for plugin in exposure.supported_cni_plugins if plugin.name in KEEPING_TYPES]
     if exposure.keep and exposure.supported_cni_plugins and not moving:
         what = "keep has no effect, because no plugin in supportedCNIPlugins moves the device into the pod"
-        yield Finding(what, f"list one of {', '.join(KEEPING_TYPES)}, or remove keep", (*_EXPOSURE, "keep"))
+        yield Finding(
+            what, f"list one of {', '.join(KEEPING_TYPES)}, or remove keep", (*_EXPOSURE, "keep"), code="ND1444"
+        )
     if exposure.pooled_vfs is not None and exposure.allow_host_addresses:
         what = "allowHostAddresses is not supported with pooledVFs, which never contain a VF that the host uses"
-        yield Finding(what, "remove one of the two", (*_EXPOSURE, "allowHostAddresses"))
+        yield Finding(what, "remove one of the two", (*_EXPOSURE, "allowHostAddresses"), code="ND1445")
 
 
 def _consumption_errors(exposure: Exposure, plugin: SupportedCNIPlugin, path: Path) -> Iterator[Finding]:
@@ -231,11 +246,11 @@ def _consumption_errors(exposure: Exposure, plugin: SupportedCNIPlugin, path: Pa
         yield from number_errors(place, text)
         capacity = exposure.capacity.get(name)
         if capacity is None:
-            yield Finding(f'"{name}" not found in spec.exposure.capacity', path=place)
+            yield Finding(f'"{name}" not found in spec.exposure.capacity', path=place, code="ND1446")
             continue
         amount, value = number(text), number(capacity.value)
         if amount is not None and value is not None and amount > value:
-            yield Finding(f"{text} exceeds the capacity of the device, {capacity.value}", path=place)
+            yield Finding(f"{text} exceeds the capacity of the device, {capacity.value}", path=place, code="ND1447")
 
 
 def _capacity_errors(exposure: Exposure) -> Iterator[Finding]:
@@ -245,5 +260,7 @@ def _capacity_errors(exposure: Exposure) -> Iterator[Finding]:
         yield from additional.name_errors(path, name)
         yield from value_errors(path, capacity)
         if names.qualified(name) in seen:
-            yield Finding(f'"{name}" is set twice, with the domain {names.DRIVER} and without', path=path)
+            yield Finding(
+                f'"{name}" is set twice, with the domain {names.DRIVER} and without', path=path, code="ND1448"
+            )
         seen.add(names.qualified(name))

@@ -30,6 +30,7 @@ def read(texts: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
             raise InvalidInputError(
                 f'--physnet: "{nic}" is in {wired[nic]} and in {physnet}',
                 hint="a NIC is connected to one physical network; remove it from the other",
+                code="ND1449",
             )
         nics_of[physnet] = tuple(dict.fromkeys((*nics_of.get(physnet, ()), nic)))
     return nics_of
@@ -52,6 +53,7 @@ def _pairs(text: str) -> list[tuple[str, str]]:
             f'--physnet "{text}" is not valid',
             hint="use PHYSNET=NIC or PHYSNET=NIC,NIC, with interface names or PCI addresses: "
             "physnet2=enp1s0f0; or PHYSNET:NIC,PHYSNET:NIC, as in Neutron's physical_device_mappings",
+            code="ND1450",
         )
     return pairs
 

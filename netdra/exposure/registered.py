@@ -59,7 +59,7 @@ def errors(
     used = len(attributes) + len(capacity)
     if used > MAX_ATTRIBUTES_AND_CAPACITIES:
         what = f"{used} attributes and capacities; a device supports {MAX_ATTRIBUTES_AND_CAPACITIES}"
-        yield Finding(what, path=within)
+        yield Finding(what, path=within, code="ND1451")
     for name, attribute in attributes.items():
         path: Path = (*within, "attributes", _shortened(name))
         yield from _name_errors(path, name)
@@ -75,9 +75,13 @@ def provider_errors(provider: str, *, within: Path = ()) -> Iterator[Finding]:
     """The errors in a provider's name."""
     path: Path = (*within, "provider")
     if not names.is_attribute_domain(provider):
-        yield Finding(f'"{_shortened(provider)}" is not a domain of at most {names.MAX_LABEL} characters', path=path)
+        yield Finding(
+            f'"{_shortened(provider)}" is not a domain of at most {names.MAX_LABEL} characters',
+            path=path,
+            code="ND1452",
+        )
     if _RESERVED.match(provider):
-        yield Finding(f'"{_shortened(provider)}" is reserved', "use a domain of your own", path)
+        yield Finding(f'"{_shortened(provider)}" is reserved', "use a domain of your own", path, code="ND1453")
 
 
 def _shortened(text: str) -> str:
@@ -87,18 +91,20 @@ def _shortened(text: str) -> str:
 def _name_errors(path: Path, name: str) -> Iterator[Finding]:
     if not names.is_identifier(name):
         what = f'"{_shortened(name)}" must have at most 32 letters, digits and _, and must not start with a digit'
-        yield Finding(what, path=path)
+        yield Finding(what, path=path, code="ND1454")
 
 
 def _attribute_errors(path: Path, attribute: DeviceAttribute) -> Iterator[Finding]:
     values = {field: value for field in attribute.__struct_fields__ if (value := getattr(attribute, field)) is not None}
     if len(values) != 1:
-        yield Finding(f"the attribute has {len(values)} values; it must have exactly one, e.g. string", path=path)
+        yield Finding(
+            f"the attribute has {len(values)} values; it must have exactly one, e.g. string", path=path, code="ND1455"
+        )
         return
     ((field, value),) = values.items()
     entries = value if isinstance(value, tuple) else (value,)
     if not entries:
-        yield Finding("a list must not be empty", path=path)
+        yield Finding("a list must not be empty", path=path, code="ND1456")
     for entry in entries:
         yield from _value_errors(path, field, entry)
 
@@ -106,12 +112,12 @@ def _attribute_errors(path: Path, attribute: DeviceAttribute) -> Iterator[Findin
 def _value_errors(path: Path, field: str, value: bool | int | str) -> Iterator[Finding]:
     if isinstance(value, str):
         if len(value.encode(errors="replace")) > MAX_STRING:
-            yield Finding(f'"{_shortened(value)}" is longer than {MAX_STRING} bytes', path=path)
+            yield Finding(f'"{_shortened(value)}" is longer than {MAX_STRING} bytes', path=path, code="ND1457")
         if field.startswith("version") and _VERSION.match(value) is None:
             what = f'"{_shortened(value)}" is not a semantic version with numbers of at most 18 digits, e.g. 1.2.3'
-            yield Finding(what, path=path)
+            yield Finding(what, path=path, code="ND1458")
     elif not -MAX_INTEGER - 1 <= value <= MAX_INTEGER:
-        yield Finding(f"{value} is not a 64-bit integer", path=path)
+        yield Finding(f"{value} is not a 64-bit integer", path=path, code="ND1459")
 
 
 def of_custom_device(device: CustomDevice, node: str, labels: Mapping[str, str]) -> Registration | None:

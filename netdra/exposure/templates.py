@@ -170,7 +170,9 @@ def rules(
     problems: list[Problem] = []
     for policy in sorted(policies, key=lambda policy: policy.name):
         if made and made[-1].policy == policy.name:
-            raise InvalidInputError(f'DeviceExposurePolicy "{policy.name}" occurs twice', hint="rename one of them")
+            raise InvalidInputError(
+                f'DeviceExposurePolicy "{policy.name}" occurs twice', hint="rename one of them", code="ND1460"
+            )
         rule, errors = make(policy, node)
         made.append(rule)
         if rule.fixed_verdict.outcome != "other-node":

@@ -44,20 +44,22 @@ def warnings(policy: DeviceExposurePolicy, rivals: Rivals = NO_RIVALS) -> Iterat
     exposure = policy.spec.exposure or Exposure()
     if not exposure.supported_cni_plugins:
         what = "supportedCNIPlugins is empty, so DeviceClasses of NetworkTopologies do not select its devices"
-        yield Finding(what, path=_PLUGINS)
+        yield Finding(what, path=_PLUGINS, code="ND1461")
     plugins = [plugin.name for plugin in exposure.supported_cni_plugins]
     if (size := len(",".join(("", *plugins, "")))) > MAX_STRING:
         what = (
             f"the names have {size} bytes as text, but an attribute supports {MAX_STRING}; an API server without list "
             "attributes (the default of Kubernetes 1.37) gets only the first ones"
         )
-        yield Finding(what, "list fewer plugins, or enable the feature gate DRAListTypeAttributes", _PLUGINS)
+        yield Finding(
+            what, "list fewer plugins, or enable the feature gate DRAListTypeAttributes", _PLUGINS, code="ND1462"
+        )
     if exposure.allow_host_uplink:
         what = "allowHostUplink is true, so a pod can get the interface through which the node is reached"
-        yield Finding(what, path=(*_EXPOSURE, "allowHostUplink"))
+        yield Finding(what, path=(*_EXPOSURE, "allowHostUplink"), code="ND1463")
     if exposure.allow_host_use:
         what = "allowHostUse is true, so a pod can get an interface that the node is using"
-        yield Finding(what, path=(*_EXPOSURE, "allowHostUse"))
+        yield Finding(what, path=(*_EXPOSURE, "allowHostUse"), code="ND1464")
     yield from _in_bits(exposure)
     yield from _lost(exposure)
     yield from _kept_in_vain(exposure)
@@ -84,7 +86,9 @@ def _in_bits(exposure: Exposure) -> Iterator[Finding]:
         mbits = quantity.parse(str(amount))
         if mbits > MOST_MBITS:
             what = f"bandwidth {amount} is {quantity.render(mbits)} Mbit/s"
-            yield Finding(what, f"write it in Mbit/s, e.g. {int(mbits / BITS_PER_MBIT) or 1}", (*_EXPOSURE, *place))
+            yield Finding(
+                what, f"write it in Mbit/s, e.g. {int(mbits / BITS_PER_MBIT) or 1}", (*_EXPOSURE, *place), code="ND1465"
+            )
 
 
 def _lost(exposure: Exposure) -> Iterator[Finding]:
@@ -103,7 +107,7 @@ def _lost(exposure: Exposure) -> Iterator[Finding]:
             f"{allowed[0]} is set without keep: [addresses], so a device with an address on the node does not have one "
             "in the pod unless a step adds one"
         )
-        yield Finding(what, "add keep: [addresses, routes]", (*_EXPOSURE, allowed[0]))
+        yield Finding(what, "add keep: [addresses, routes]", (*_EXPOSURE, allowed[0]), code="ND1466")
 
 
 def _kept_in_vain(exposure: Exposure) -> Iterator[Finding]:
@@ -114,7 +118,7 @@ def _kept_in_vain(exposure: Exposure) -> Iterator[Finding]:
             f"keep: [{', '.join(kept)}] has no effect: without allowHostAddresses, an interface with addresses or "
             "routes on the node is not offered"
         )
-        yield Finding(what, "set allowHostAddresses: true", (*_EXPOSURE, "keep"))
+        yield Finding(what, "set allowHostAddresses: true", (*_EXPOSURE, "keep"), code="ND1467")
 
 
 def hidden(policies: Iterable[DeviceExposurePolicy]) -> Iterator[tuple[DeviceExposurePolicy, Finding]]:
@@ -134,7 +138,7 @@ def hidden(policies: Iterable[DeviceExposurePolicy]) -> Iterator[tuple[DeviceExp
                     f'the selector is also that of exclude policy "{other.name}", which hides everything that '
                     "this policy offers"
                 )
-                yield policy, Finding(what, "change one of the two", _SELECTOR)
+                yield policy, Finding(what, "change one of the two", _SELECTOR, code="ND1468")
 
 
 def of_lanes(result: ExposureResult) -> Iterator[str]:
@@ -177,7 +181,7 @@ def _pooled(selector: str, exposure: Exposure) -> Iterator[Finding]:
         what = (
             f"the selector selects a VF by {named[1]}, but with pooledVFs a claim gets any VF that the policy selects"
         )
-        yield Finding(what, "for claims of a certain VF, remove pooledVFs", _SELECTOR)
+        yield Finding(what, "for claims of a certain VF, remove pooledVFs", _SELECTOR, code="ND1469")
     lanes = exposure.pooled_vfs.lanes
     for name, capacity in exposure.capacity.items():
         value = _whole(capacity.value)
@@ -188,7 +192,7 @@ def _pooled(selector: str, exposure: Exposure) -> Iterator[Finding]:
                 f"{default}, and is not offered"
             )
             hint = "lower requestPolicy.default or pooledVFs.lanes"
-            yield Finding(what, hint, (*_EXPOSURE, "capacity", name))
+            yield Finding(what, hint, (*_EXPOSURE, "capacity", name), code="ND1470")
 
 
 def misspelt_plugins(policy: DeviceExposurePolicy, types: Iterable[str]) -> Iterator[Finding]:
@@ -203,7 +207,7 @@ def misspelt_plugins(policy: DeviceExposurePolicy, types: Iterable[str]) -> Iter
         likely = "" if plugin.name in known else closest(plugin.name, sorted(known), _LIKE)
         if likely:
             what = f'no CNIPluginSchema describes plugin "{plugin.name}"'
-            yield Finding(what, f'did you mean "{likely}"?', (*_PLUGINS, at))
+            yield Finding(what, f'did you mean "{likely}"?', (*_PLUGINS, at), code="ND1471")
 
 
 def _moved(exposure: Exposure) -> Iterator[Finding]:
@@ -213,7 +217,7 @@ def _moved(exposure: Exposure) -> Iterator[Finding]:
     for at, plugin in enumerate(exposure.supported_cni_plugins):
         if plugin.name in MOVING_TYPES and not plugin.exclusive:
             what = f'plugin "{plugin.name}" moves the device into the pod, and other claims that share it lose it'
-            yield Finding(what, "set exclusive: true", (*_PLUGINS, at))
+            yield Finding(what, "set exclusive: true", (*_PLUGINS, at), code="ND1472")
 
 
 class _Shares(msgspec.Struct, frozen=True):
@@ -251,10 +255,16 @@ def _never_had(exposure: Exposure) -> Iterator[Finding]:
         together = share.had(limits[scarce]) if scarce else share.value
         if alone < share.value:
             rest = f"{share.value - alone} of {share.value}"
-            yield Finding(f"{rest} can never be allocated: no sum of possible requests exceeds {alone}", path=path)
+            yield Finding(
+                f"{rest} can never be allocated: no sum of possible requests exceeds {alone}", path=path, code="ND1473"
+            )
         elif together < share.value:
             rest = f"{share.value - together} of {share.value}"
-            yield Finding(f"{rest} can never be allocated: {limits[scarce]} claims consume all of {scarce}", path=path)
+            yield Finding(
+                f"{rest} can never be allocated: {limits[scarce]} claims consume all of {scarce}",
+                path=path,
+                code="ND1474",
+            )
 
 
 def _shares(exposure: Exposure, name: str) -> _Shares | None:
@@ -290,6 +300,8 @@ def _shadows(policy: DeviceExposurePolicy, rivals: Rivals) -> Iterator[Finding]:
         if rivals.more:
             same += " and more policies"
         if name < policy.name and rivals.more:
-            yield Finding(f"{same}, so it is not used", "change it", ("spec",))
+            yield Finding(f"{same}, so it is not used", "change it", ("spec",), code="ND1475")
         else:
-            yield Finding(f'{same}, so only "{min(name, policy.name)}" is used', "change one of them", ("spec",))
+            yield Finding(
+                f'{same}, so only "{min(name, policy.name)}" is used', "change one of them", ("spec",), code="ND1476"
+            )

@@ -13,7 +13,7 @@ from netdra.model.errors import NetdraError, PermanentError, TemporaryError
 _MISSING = frozenset({errno.ENODEV, errno.ENOENT, errno.ENOTDIR, errno.ENXIO, errno.ESRCH, errno.EADDRNOTAVAIL})
 _USED_UP = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _BUSY = _USED_UP | {errno.EBUSY, errno.EAGAIN, errno.EINTR, errno.ETIMEDOUT}
-_HINTS = {
+HINTS = {
     errno.EPERM: "run as root, or with CAP_NET_ADMIN in the namespace's user namespace",
     errno.EACCES: "run as root, or with CAP_NET_ADMIN in the namespace's user namespace",
     errno.EOPNOTSUPP: "not supported by this kernel or driver; check the kernel's configuration for the module",
@@ -39,7 +39,8 @@ class KernelError(NetdraError):
 
     def __init__(self, number: int, doing: str, message: str = "") -> None:
         detail = f": {message}" if message else ""
-        super().__init__(f"{doing}: {os.strerror(number)} ({errno_name(number)}){detail}", hint=_HINTS.get(number, ""))
+        what = f"{doing}: {os.strerror(number)} ({errno_name(number)}){detail}"
+        super().__init__(what, hint=HINTS.get(number, ""), code=f"ND9{number:03}")
         self.errno = number
         self.message = message
 

@@ -213,6 +213,7 @@ def change_features(sock: Socket, index: int, wanted: Mapping[str, bool]) -> Non
         raise InvalidInputError(
             f"link {index}: its driver does not support changing feature {', '.join(unchanged)}",
             hint="`ethtool -k` marks fixed features; a feature can also depend on another one",
+            code="ND2238",
         )
 
 
@@ -235,7 +236,9 @@ def change_settings(sock: Socket, index: int, group: str, wanted: Mapping[str, i
     _, command, named, small = _GROUPS[group]
     unknown = sorted(set(wanted) - set(named))
     if unknown:
-        raise InvalidInputError(f'{group} setting "{unknown[0]}" is unknown', hint=f"known: {', '.join(named)}")
+        raise InvalidInputError(
+            f'{group} setting "{unknown[0]}" is unknown', hint=f"known: {', '.join(named)}", code="ND2239"
+        )
     payload = device(index, 0)
     for name, value in wanted.items():
         payload += attribute(named[name], u8(value) if name in small else u32(value))

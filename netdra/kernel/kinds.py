@@ -204,10 +204,10 @@ def _choice(what: str, value: str | int, words: Mapping[str, int]) -> int:
         return words[str(value)]
     if str(value).isdigit() and int(value) in words.values():
         return int(value)
-    raise InvalidInputError(f'{what} "{value}" is unknown', hint=f"known: {', '.join(words)}")
+    raise InvalidInputError(f'{what} "{value}" is unknown', hint=f"known: {', '.join(words)}", code="ND2240")
 
 
 def _checked(what: str, name: str, options: Mapping[str, object]) -> str:
     if name not in options:
-        raise InvalidInputError(f'{what} "{name}" is unknown', hint=f"known: {', '.join(options)}")
+        raise InvalidInputError(f'{what} "{name}" is unknown', hint=f"known: {', '.join(options)}", code="ND2241")
     return name

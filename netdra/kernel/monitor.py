@@ -113,10 +113,10 @@ class _EventSocket:
             except OSError as problem:
                 # The kernel never waits for a reader: an event without room is dropped, and the next read says so once.
                 if problem.errno == errno.ENOBUFS:
-                    raise EventsLostError("the socket's buffer overflowed with kernel events") from None
+                    raise EventsLostError("the socket's buffer overflowed with kernel events", code="ND2242") from None
                 error = from_os_error(problem, "cannot read events of the kernel")
                 if isinstance(error, KernelBusyError):  # what has been read of this call is lost
-                    raise EventsLostError(error.what) from None
+                    raise EventsLostError(error.what, code=error.code) from None
                 raise error from None
             if sender[0] == 0:  # processes may send here too: only messages of the kernel count
                 arrived.append(data)
@@ -183,7 +183,9 @@ class PodLinkMonitor(_EventSocket):
                 return frozenset(changed)
             except OSError as problem:
                 if problem.errno == errno.ENOBUFS:
-                    raise EventsLostError("the socket's buffer overflowed with events of links") from None
+                    raise EventsLostError(
+                        "the socket's buffer overflowed with events of links", code="ND2243"
+                    ) from None
                 raise from_os_error(problem, "cannot read events of links") from None
             if sender[0] == 0:
                 changed.update(

@@ -28,6 +28,7 @@ def sysctl_trouble() -> PermanentError | None:
     return PermanentError(
         f"sysctls cannot be set: {_SYSCTLS} is mounted read-only",
         hint="run netdra node's pod with CAP_SYS_ADMIN without an AppArmor profile, or privileged: true",
+        code="ND2244",
     )
 
 

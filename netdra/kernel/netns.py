@@ -344,5 +344,5 @@ def _prepare_folder(folder: str) -> None:
 
 def _checked(name: str) -> str:
     if not name or "/" in name or name in {".", ".."} or "\0" in name:
-        raise InvalidInputError(f'"{name}" is not a valid name of a network namespace')
+        raise InvalidInputError(f'"{name}" is not a valid name of a network namespace', code="ND2245")
     return name

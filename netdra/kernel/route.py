@@ -236,7 +236,7 @@ def add(sock: Socket, route: Route, *, replace: bool = False, append: bool = Fal
         KernelError: the kernel refused (ENETUNREACH: the gateway cannot be reached).
     """
     if not route.index and not route.gateway and not route.hops and route.kind == uapi.RTN_UNICAST:
-        raise InvalidInputError(f"route to {route.destination} has neither a link nor a gateway")
+        raise InvalidInputError(f"route to {route.destination} has neither a link nor a gateway", code="ND2246")
     how = NLM_F_REPLACE if replace else NLM_F_APPEND if append else 0 if prepend else NLM_F_EXCL
     doing = f"cannot add route to {_described(route)}"
     sock.request(uapi.RTM_NEWROUTE, _body(route), flags=NLM_F_CREATE | how, doing=doing)

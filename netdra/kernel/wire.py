@@ -234,7 +234,9 @@ def measure(
 
 def _error(problem: OSError, host: str, doing: str) -> NetdraError:
     if isinstance(problem, socket.gaierror):
-        return InvalidInputError(f'"{host}" is not an address of a host', hint="use an IP address, e.g. 198.51.100.10")
+        return InvalidInputError(
+            f'"{host}" is not an address of a host', hint="use an IP address, e.g. 198.51.100.10", code="ND2247"
+        )
     if isinstance(problem, TimeoutError):  # of a socket, it has no number
         return kernel_error(errno.ETIMEDOUT, doing)
     return from_os_error(problem, doing)

@@ -74,6 +74,7 @@ def one(resource: Resource[T], body: bytes | msgspec.Raw) -> T:
         raise InvalidInputError(
             f"API server: an object of {resource.plural} cannot be read: {problem}",
             hint="check whether the CustomResourceDefinition belongs to another version of netdra",
+            code="ND3077",
         ) from None
     return decoded
 

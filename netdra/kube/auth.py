@@ -103,11 +103,11 @@ def auth_of(config: Config) -> CredentialSource:
         )
         context = tls.context(own)
     except (OSError, ValueError) as problem:  # an SSLError is an OSError
-        raise InvalidInputError(f"{config.where}: {_of_certificates(problem)}") from None
+        raise InvalidInputError(f"{config.where}: {_of_certificates(problem)}", code="ND3078") from None
     base = Credentials(_impersonation(user), context)
     if any(_CONTROL.search(value) for _, value in (*base.headers, ("", user.token))):
         raise InvalidInputError(
-            f"{config.where}: a token, or a value of `as`, contains a line break or control character"
+            f"{config.where}: a token, or a value of `as`, contains a line break or control character", code="ND3079"
         )
     if user.token_file:
         return _TokenFile(config, base)
@@ -233,9 +233,11 @@ class _TokenFile(CredentialSource):
             token, reason = "", getattr(problem, "strerror", None) or "is not text"
         token = token or self._token or self._fallback
         if not token:
-            raise InvalidInputError(f"{self._where}: token file {self._path}: {reason}")
+            raise InvalidInputError(f"{self._where}: token file {self._path}: {reason}", code="ND3080")
         if not token.isascii() or not token.isprintable():
-            raise InvalidInputError(f"{self._where}: token file {self._path}: must contain one line of ASCII")
+            raise InvalidInputError(
+                f"{self._where}: token file {self._path}: must contain one line of ASCII", code="ND3081"
+            )
         self._until = time.monotonic() + TOKEN_SECONDS
         if token != self._token:
             self._token = token
@@ -419,7 +421,9 @@ class _Exec(CredentialSource):
         return f'{self._config.where}: exec plugin "{self._plugin.command}": {text}'
 
     def _fault(self, text: str, *, hint: str = "") -> InvalidInputError:
-        return InvalidInputError(self._what(text), hint=hint or self._plugin.install_hint.strip()[: _MAX_SHOWN * 2])
+        return InvalidInputError(
+            self._what(text), hint=hint or self._plugin.install_hint.strip()[: _MAX_SHOWN * 2], code="ND3082"
+        )
 
     def _away(self, text: str) -> UnavailableError:
         return UnavailableError(self._what(text), Status(message=text), hint=self._plugin.install_hint.strip())

@@ -365,7 +365,9 @@ def proxy_of(config: Config) -> str:
         proxy = proxy if "://" in proxy else f"http://{proxy}"
     if not is_url(proxy, ("http", "https")):
         raise InvalidInputError(
-            f"{config.where}: the proxy must be an http:// or https:// URL", hint="set proxy-url, or HTTPS_PROXY"
+            f"{config.where}: the proxy must be an http:// or https:// URL",
+            hint="set proxy-url, or HTTPS_PROXY",
+            code="ND3083",
         )
     return proxy
 

@@ -24,6 +24,7 @@ namespace, a policy or webhook, or a rule of the kind."""
 _NOT_PERMITTED = re.compile(r'User "[^"]*" cannot \S+ (path|resource) "')
 # k8s.io/apiserver/pkg/admission/plugin/resourcequota/controller.go
 _OVER_QUOTA = re.compile(r"is forbidden: (exceeded|failed) quota: ")
+_STATUSES = range(100, 600)
 _TERMINATING = "NamespaceTerminating"
 _BY_ADMISSION = re.compile(r"ValidatingAdmissionPolicy '[^']*' |admission webhook \"[^\"]*\" ")
 _HINTS: Mapping[RefusalCause, str] = {
@@ -70,7 +71,7 @@ class ApiError(NetdraError):
     """
 
     def __init__(self, what: str, status: Status, *, retry_after: float = 0.0, hint: str = "") -> None:
-        super().__init__(what, hint=hint)
+        super().__init__(what, hint=hint, code=f"ND8{status.code if status.code in _STATUSES else 0:03}")
         self.status = status
         self.retry_after = retry_after
 

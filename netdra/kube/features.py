@@ -108,6 +108,7 @@ async def probe(client: Client, node: str) -> Features:
         raise PermanentError(
             f"API server: {problem.status.message or 'not found'}: resource.k8s.io/v1 is not served",
             hint="netdra requires Kubernetes 1.34 or later; node names must be those of existing nodes",
+            code="ND3084",
         ) from None
     features = without(Features(list_attributes=True), dropped(sent.spec, stored.spec))
     listed = _slice_of(node, _LISTED)

@@ -189,9 +189,9 @@ def _read(path: Path, *, alone: bool = True) -> Kubeconfig:
             return Kubeconfig()
         config = _converted(plain)
     except FileNotFoundError:
-        raise InvalidInputError(f"kubeconfig {path}: not found", hint=_NAME_ONE) from None
+        raise InvalidInputError(f"kubeconfig {path}: not found", hint=_NAME_ONE, code="ND3085") from None
     except (OSError, ValueError, InvalidInputError, RecursionError) as problem:
-        raise InvalidInputError(f"kubeconfig {path}: {_unread(problem)}", hint=_NAME_ONE) from None
+        raise InvalidInputError(f"kubeconfig {path}: {_unread(problem)}", hint=_NAME_ONE, code="ND3086") from None
     folder = path.expanduser().absolute().parent
     return replace(
         config,
@@ -267,13 +267,13 @@ def _first(lists: Iterable[tuple[ConfigEntry, ...]]) -> tuple[ConfigEntry, ...]:
 def _chosen(merged: Kubeconfig, wanted: str | None) -> Config:
     name = merged.current_context if wanted is None else wanted
     if not name:
-        raise InvalidInputError("kubeconfig: No current context", hint="specify it with --context")
+        raise InvalidInputError("kubeconfig: No current context", hint="specify it with --context", code="ND3087")
     context = _named(merged.contexts, name, "context").context
     cluster = _named(merged.clusters, context.cluster, f'context "{name}": cluster').cluster
     user = _named(merged.users, context.user, f'context "{name}": user').user if context.user else User()
     config = Config(cluster=cluster, user=user, namespace=context.namespace or "default", context=name)
     for contradiction in _contradictions(config):
-        raise InvalidInputError(f"{config.where}: {contradiction}")
+        raise InvalidInputError(f"{config.where}: {contradiction}", code="ND3088")
     return replace(config, cluster=replace(cluster, server=_url_of(config)))
 
 
@@ -282,7 +282,7 @@ def _named(entries: Sequence[ConfigEntry], name: str, what: str) -> ConfigEntry:
         if entry.name == name:
             return entry
     there = ", ".join(sorted(entry.name for entry in entries)) or "none"
-    raise InvalidInputError(f"kubeconfig: {what} '{name}' not found", hint=f"it contains {there}")
+    raise InvalidInputError(f"kubeconfig: {what} '{name}' not found", hint=f"it contains {there}", code="ND3089")
 
 
 def _url_of(config: Config) -> str:
@@ -298,7 +298,7 @@ def _url_of(config: Config) -> str:
     scheme = "https://" if any(secure) else "http://"
     url = cluster.server if "://" in cluster.server else f"{scheme}{cluster.server}"
     if not is_url(url, ("http", "https")):
-        raise InvalidInputError(f'{config.where}: server: must be a URL such as "https://10.0.0.1:6443"')
+        raise InvalidInputError(f'{config.where}: server: must be a URL such as "https://10.0.0.1:6443"', code="ND3090")
     return url.rstrip("/")
 
 

@@ -66,7 +66,7 @@ def run(emit: Emit) -> None:
             _in_pod(emit, binding.plans, space)
         after = node.snapshot(sock)
         if after != before or SANDBOX in netns.names():
-            raise PermanentError(f"the node is not as it was: before {before}, after {after}")
+            raise PermanentError(f"the node is not as it was: before {before}, after {after}", code="ND4082")
         emit(chapters.restored(after))
 
 
@@ -79,7 +79,7 @@ def _allocate(scenario: Scenario, slices: Sequence[ResourceSlice]) -> ResourceCl
     allocator = Allocator(slices, device_classes(scenario.topology))
     done = allocator.allocate(scenario.claim)
     if not isinstance(done, Allocation):
-        raise PermanentError(f"the claim does not fit: {done.reason}")
+        raise PermanentError(f"the claim does not fit: {done.reason}", code="ND4083")
     return done.claims[0]
 
 
@@ -92,14 +92,14 @@ def _in_pod(emit: Emit, plans: Sequence[Plan], space: netns.Namespace) -> None:
         emit(chapters.attached(report, settings.plugins.directories[0]))
         seen = pod.seen(space)
         if not pod.agrees_with_ip(space, seen):
-            raise PermanentError(f"`ip` sees another network in the pod than netdra does: {seen}")
+            raise PermanentError(f"`ip` sees another network in the pod than netdra does: {seen}", code="ND4084")
         emit(chapters.inside(seen))
     finally:
         undone = detach(SANDBOX, settings)
         returned.examine(settings.state, BUDGET)
     left = sorted(str(path) for path in settings.state.rglob("*") if path.is_file())
     if left or not undone.is_clean:
-        raise PermanentError(f"the pod's network was not undone; left: {', '.join(left)}\n{undone}")
+        raise PermanentError(f"the pod's network was not undone; left: {', '.join(left)}\n{undone}", code="ND4085")
     emit(chapters.detached(undone))
 
 

@@ -29,6 +29,7 @@ class Failure(msgspec.Struct, frozen=True, tag="failure"):
 
     what: str
     hint: str = ""
+    code: str = ""
 
 
 class Traces(msgspec.Struct, frozen=True):
@@ -94,9 +95,11 @@ def run(work: Callable[[Emit], None]) -> Iterator[msgspec.Raw]:
 def _failure(last: bytes, status: int) -> PermanentError:
     if last.startswith(b'{"type":"failure"'):
         failure = msgspec.json.decode(last, type=Failure)
-        return PermanentError(failure.what, hint=failure.hint)
+        return PermanentError(failure.what, hint=failure.hint, code=failure.code)
     code = os.waitstatus_to_exitcode(status)
-    return PermanentError(f"the lab's process ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}")
+    return PermanentError(
+        f"the lab's process ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}", code="ND4086"
+    )
 
 
 def _child(work: Callable[[Emit], None], writing: int) -> None:
@@ -114,7 +117,7 @@ def _child(work: Callable[[Emit], None], writing: int) -> None:
                 work(emit)
                 code = 0
             except NetdraError as problem:
-                emit(Failure(problem.what, problem.hint))
+                emit(Failure(problem.what, problem.hint, problem.code))
     except BrokenPipeError:
         pass
     except Exception:  # noqa: BLE001 - a forked child must not return into its parent's code
@@ -142,6 +145,7 @@ def enter() -> None:
         raise PermanentError(
             f"the lab needs namespaces of its own, and this user may not make them: {problem.what}",
             hint="run it as root, or allow user namespaces (sysctl kernel.unprivileged_userns_clone, AppArmor profile)",
+            code=problem.code,
         ) from None
 
 

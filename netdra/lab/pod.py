@@ -100,11 +100,13 @@ def _ip(pod: netns.Namespace) -> list[dict[str, Any]]:
     program = shutil.which("ip", path="/usr/sbin:/sbin:/usr/bin:/bin")
     if program is None:
         raise PermanentError(
-            "the program `ip` is not installed, so the result cannot be compared", hint="install iproute2"
+            "the program `ip` is not installed, so the result cannot be compared",
+            hint="install iproute2",
+            code="ND4087",
         )
     command = [program, "-json", "-details", "address", "show"]
     done = pod.run(lambda: subprocess.run(command, capture_output=True, text=True, check=False))
     if done.returncode != 0:
-        raise PermanentError(f"`ip` failed: {done.stderr.strip()}")
+        raise PermanentError(f"`ip` failed: {done.stderr.strip()}", code="ND4088")
     netdevs: list[dict[str, Any]] = json.loads(done.stdout)
     return netdevs

@@ -164,6 +164,7 @@ class DescribedPlugin(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
             raise InvalidInputError(
                 f"the schema in the image is too long for a container's message: {len(text)} bytes of {MAX_MESSAGE}",
                 hint="give it in the CNIPlugin's spec.schema, or shorten its descriptions",
+                code="ND1505",
             )
         return text
 

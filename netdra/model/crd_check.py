@@ -47,11 +47,13 @@ def _of_plugin(value: dict[str, Any]) -> Iterator[Finding]:
     name = metadata.get("name")
     if isinstance(name, str) and not _PLUGIN.match(name):
         rule = "the object's name is the plugin's: up to 52 of a-z, 0-9 and -, letters or digits at both ends"
-        yield Finding(f"{_text(name)} is not a valid plugin name", rule, ("metadata", "name"))
+        yield Finding(f"{_text(name)} is not a valid plugin name", rule, ("metadata", "name"), code="ND1506")
     for field in ("binaryPath", "schemaPath"):
         path = spec.get(field)
         if isinstance(path, str) and not {".", ".."}.isdisjoint(path.split("/")):
-            yield Finding(f"{_text(path)} has . or .. in it", f"write {field} without them", ("spec", field))
+            yield Finding(
+                f"{_text(path)} has . or .. in it", f"write {field} without them", ("spec", field), code="ND1507"
+            )
 
 
 def _of_pod_network(value: dict[str, Any]) -> Iterator[Finding]:
@@ -62,7 +64,7 @@ def _of_pod_network(value: dict[str, Any]) -> Iterator[Finding]:
         return
     if "." in name or len(name) > names.MAX_LABEL:
         rule = f"the object's name is the network's, as steps write it: at most {names.MAX_LABEL} of a-z, 0-9 and -"
-        yield Finding(f"{_text(name)} is not a valid name of a PodNetwork", rule, ("metadata", "name"))
+        yield Finding(f"{_text(name)} is not a valid name of a PodNetwork", rule, ("metadata", "name"), code="ND1508")
 
 
 _SENTENCE = re.compile(r"(?<!e\.g)\. ")
@@ -97,7 +99,7 @@ def _findings(value: Any, schema: Schema, path: Path) -> Iterator[Finding]:
         return
     what = _broken(value, schema)
     if what:
-        yield Finding(what, "" if "must be" in what else _described(path[-1], schema), path)
+        yield Finding(what, "" if "must be" in what else _described(path[-1], schema), path, code="ND1509")
     if isinstance(value, dict):
         inner = schema.get("properties", {})
         others = schema.get("additionalProperties", {})
@@ -159,7 +161,10 @@ def _repeated(value: list[Any], schema: Schema, path: Path) -> Iterator[Finding]
         if text in seen:
             place = (*path, at, keys[0]) if keys else (*path, at)
             yield Finding(
-                f"{_text(key_values[0] if keys else key_values)} is listed twice", "remove one of them", place
+                f"{_text(key_values[0] if keys else key_values)} is listed twice",
+                "remove one of them",
+                place,
+                code="ND1510",
             )
         seen.add(text)
 

@@ -120,7 +120,7 @@ def decode(value: Any, origin: str, *, strict: bool = True) -> Document:
     """
     document, findings = examine(value, origin, strict=strict)
     if document is None or findings:
-        raise InvalidInputError("\n".join(f"{origin}: {finding.text_at_path}" for finding in findings))
+        raise InvalidInputError("\n".join(f"{origin}: {finding.text_at_path}" for finding in findings), code="ND1511")
     return document
 
 
@@ -138,14 +138,14 @@ def examine(value: Any, origin: str, *, strict: bool = True) -> tuple[Document |
         InvalidInputError: it is of no kind that is known.
     """
     if not isinstance(value, dict):
-        raise InvalidInputError(f"{origin}: expected an object, found {_called(value)}", hint=OBJECT)
+        raise InvalidInputError(f"{origin}: expected an object, found {_called(value)}", hint=OBJECT, code="ND1512")
     if finding := unknown_kind(value):
-        raise InvalidInputError(f"{origin}: {finding.what}", hint=finding.hint, path=finding.path)
+        raise InvalidInputError(f"{origin}: {finding.what}", hint=finding.hint, path=finding.path, code=finding.code)
     kind = value["kind"]
     try:
         document, found = fitted(value, KINDS[kind], strict=strict and kind not in WRITTEN_BY_DRIVERS)
     except RecursionError:
-        return None, (Finding(f'{kind} "{_name(value)}": nested too deeply'),)
+        return None, (Finding(f'{kind} "{_name(value)}": nested too deeply', code="ND1513"),)
     findings = [
         msgspec.structs.replace(
             finding,
@@ -158,7 +158,7 @@ def examine(value: Any, origin: str, *, strict: bool = True) -> tuple[Document |
         name = document.metadata.name
         if not (names.is_subdomain(name) or (not name and document.metadata.generate_name)):
             what = f'{kind} "{_name(value)}": no object can have this name'
-            findings.append(Finding(what, NAME_RULE, ("metadata", "name")))
+            findings.append(Finding(what, NAME_RULE, ("metadata", "name"), code="ND1514"))
             return None, tuple(findings)
     if strict and document is not None:
         findings += [
@@ -177,7 +177,12 @@ def _missing(what: str) -> tuple[str, ...]:
 def _rejected(value: dict[str, Any], document: Document) -> Iterator[Finding]:
     """The API server's rules for an object of a file, beyond the types of its fields."""
     if "apiVersion" not in value:
-        yield Finding('the field "apiVersion" is missing', f"write apiVersion: {document.api_version}", ("apiVersion",))
+        yield Finding(
+            'the field "apiVersion" is missing',
+            f"write apiVersion: {document.api_version}",
+            ("apiVersion",),
+            code="ND1515",
+        )
     if document.kind in WRITTEN_BY_DRIVERS:
         return
     yield from metadata_rules.findings(document.metadata)
@@ -189,14 +194,16 @@ def unknown_kind(value: dict[str, Any]) -> Finding | None:
     """The error of an object whose kind is missing or unknown; None if `decode` knows the kind."""
     kind = value.get("kind")
     if kind is None:
-        return Finding('the field "kind" is missing', f"known kinds: {suggestions.listed(KINDS)}", ("kind",))
+        return Finding(
+            'the field "kind" is missing', f"known kinds: {suggestions.listed(KINDS)}", ("kind",), code="ND1516"
+        )
     if isinstance(kind, str) and kind in KINDS:
         return None
     quoted = ascii(kind)[:MAX_QUOTED] if isinstance(kind, str) else f"of type {type(kind).__name__}"
     if isinstance(kind, str) and kind in _OPAQUE:
-        return Finding(f"kind {quoted} is not an object", _OPAQUE[kind], ("kind",))
+        return Finding(f"kind {quoted} is not an object", _OPAQUE[kind], ("kind",), code="ND1517")
     hint = suggestions.hint(kind if isinstance(kind, str) else "", KINDS, "known kinds:")
-    return Finding(f"kind {quoted} is not known here", hint, ("kind",))
+    return Finding(f"kind {quoted} is not known here", hint, ("kind",), code="ND1518")
 
 
 def subject(value: Mapping[str, Any], kind: str, path: Sequence[str | int]) -> str:
@@ -225,9 +232,9 @@ def convert(value: Any, kind: type[T], origin: str) -> T:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as problem:
-        raise InvalidInputError(f"{origin}: {reason(problem, kind)}") from None
+        raise InvalidInputError(f"{origin}: {reason(problem, kind)}", code="ND1519") from None
     except RecursionError:
-        raise InvalidInputError(f"{origin}: nested too deeply") from None
+        raise InvalidInputError(f"{origin}: nested too deeply", code="ND1520") from None
 
 
 def fit(value: Any, kind: type[T], origin: str) -> T:
@@ -239,14 +246,14 @@ def fit(value: Any, kind: type[T], origin: str) -> T:
     try:
         read, findings = fitted(value, kind)
     except RecursionError:
-        raise InvalidInputError(f"{origin}: nested too deeply") from None
+        raise InvalidInputError(f"{origin}: nested too deeply", code="ND1521") from None
     if read is None or findings:
         first = findings[0]
         is_named = bool(first.path) and first.what.startswith(("unknown field ", f"{first.path[-1]} "))
         shown = first.path[:-1] if is_named else first.path
         place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in shown).removeprefix(".")
         where = f"{origin}, {place}" if place else origin
-        raise InvalidInputError(f"{where}: {first.what}", hint=first.hint, path=first.path)
+        raise InvalidInputError(f"{where}: {first.what}", hint=first.hint, path=first.path, code=first.code)
     return read
 
 
@@ -258,10 +265,12 @@ def inventory(text: str, origin: str) -> Inventory:
     """
     values = [value for value in yaml_text.load(text, origin) if value is not None]
     if len(values) != 1:
-        raise InvalidInputError(f"{origin}: {len(values) or 'no'} documents, expected one inventory", hint=RECORD)
+        raise InvalidInputError(
+            f"{origin}: {len(values) or 'no'} documents, expected one inventory", hint=RECORD, code="ND1522"
+        )
     if isinstance(values[0], dict) and "kind" in values[0]:
         kind = ascii(values[0]["kind"])[:MAX_QUOTED]
-        raise InvalidInputError(f"{origin}: kind {kind}, expected an inventory", hint=RECORD)
+        raise InvalidInputError(f"{origin}: kind {kind}, expected an inventory", hint=RECORD, code="ND1523")
     return inventory_of(values[0], origin)
 
 
@@ -279,11 +288,12 @@ def inventory_of(value: object, origin: str) -> Inventory:
     try:
         converted = convert(value, Inventory, f"{origin}: inventory")
     except InvalidInputError as problem:
-        raise InvalidInputError(problem.what, hint=RECORD) from None
+        raise InvalidInputError(problem.what, hint=RECORD, code=problem.code) from None
     if converted.api_version != INVENTORY_VERSION:
         raise InvalidInputError(
             f'{origin}: inventory of version "{converted.api_version}", expected "{INVENTORY_VERSION}"',
             hint="capture it with this version of netdra",
+            code="ND1524",
         )
     return converted
 
@@ -294,7 +304,7 @@ def examine_inventory(value: Any) -> tuple[Finding, ...]:
     if inventory is not None and inventory.api_version != INVENTORY_VERSION:
         what = f'version "{inventory.api_version}" is not supported'
         hint = f"use {INVENTORY_VERSION}: capture it with this version of netdra"
-        findings = (*findings, Finding(what, hint, ("apiVersion",)))
+        findings = (*findings, Finding(what, hint, ("apiVersion",), code="ND1525"))
     return tuple(msgspec.structs.replace(finding, what=f"inventory: {finding.what}") for finding in findings)
 
 
@@ -311,9 +321,9 @@ def plans(text: str, origin: str) -> list[Plan]:
             for entry in listed if isinstance(listed, list) else [] if listed is None else [listed]:
                 converted.append(convert(entry, Plan, f"{origin}: plan {len(converted) + 1}"))
     except InvalidInputError as problem:
-        raise InvalidInputError(problem.what, hint=problem.hint or PLAN) from None
+        raise InvalidInputError(problem.what, hint=problem.hint or PLAN, code=problem.code) from None
     if not converted:
-        raise InvalidInputError(f"{origin}: no plan", hint=PLAN)
+        raise InvalidInputError(f"{origin}: no plan", hint=PLAN, code="ND1526")
     return converted
 
 
@@ -353,7 +363,7 @@ def list_items(value: Any) -> list[Any] | None:
         return []
     if not isinstance(items, list):
         what = f"kind {ascii(kind)[:MAX_QUOTED]}: items is of type {type(items).__name__}"
-        raise InvalidInputError(what, hint="items of a list begin with dashes")
+        raise InvalidInputError(what, hint="items of a list begin with dashes", code="ND1527")
     return items
 
 
@@ -363,7 +373,7 @@ def _items(value: Any, origin: str) -> Iterator[Any]:
     try:
         items = list_items(value)
     except InvalidInputError as problem:
-        raise InvalidInputError(f"{origin}: {problem.what}", hint=problem.hint) from None
+        raise InvalidInputError(f"{origin}: {problem.what}", hint=problem.hint, code=problem.code) from None
     yield from [value] if items is None else items
 
 

@@ -6,6 +6,8 @@ admission message. Anything else that escapes is a defect of netdra.
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 MAX_FOREIGN = 1024
@@ -13,6 +15,25 @@ MAX_FOREIGN = 1024
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What msgspec raises for bytes that are no value of a kind. For bytes that are not UTF-8, and for values that are
 nested too deeply, the errors are Python's own."""
+
+
+_CODE = re.compile(r" \(ND\d{4}\)")
+
+
+def with_code(text: str, code: str) -> str:
+    """A text with its code at the end; a text that contains a code, that of the first cause, stays as it is."""
+    return f"{text} ({code})" if code and not _CODE.search(text) else text
+
+
+def without_code(text: str) -> str:
+    """A text without the code at its end."""
+    return text[: -len(" (ND0000)")] if _CODE.fullmatch(text[-len(" (ND0000)") :]) else text
+
+
+def code_of(text: str) -> str:
+    """The first code in a text of netdra, e.g. of an event or a condition: `ND1042`; "" if there is none."""
+    found = _CODE.search(text)
+    return found[0][2:-1] if found else ""
 
 
 def sentence(what: str, hint: str) -> str:
@@ -23,9 +44,10 @@ def sentence(what: str, hint: str) -> str:
 
 
 def without_hint(text: str, hint: str) -> str:
-    """A text without the hint that `sentence` put at its end, for readers that show the hint apart."""
-    cause = text.removesuffix(hint) if hint else text
-    return text if cause == text else cause.rstrip("; ")
+    """A text without code, and without the hint that `sentence` put at its end, for readers that show both apart."""
+    uncoded = without_code(text)
+    cause = uncoded.removesuffix(hint) if hint else uncoded
+    return uncoded if cause == uncoded else cause.rstrip("; ")
 
 
 class NetdraError(Exception):
@@ -34,12 +56,15 @@ class NetdraError(Exception):
     Attributes:
         what: the object and the errors in it, e.g. `NetworkTopology "x", step "bond0": mode "7" is unknown`.
         hint: the next thing to do, or "" where `what` is sufficient.
+        code: the code of the cause, e.g. `ND1042` (docs/codes); if `what` quotes a text with a code, that one.
+            "" for errors that people do not see.
     """
 
-    def __init__(self, what: str, *, hint: str = "") -> None:
-        super().__init__(sentence(what, hint))
+    def __init__(self, what: str, *, hint: str = "", code: str = "") -> None:
+        super().__init__(with_code(sentence(what, hint), code))
         self.what = what
         self.hint = hint
+        self.code = code_of(what) or code
 
 
 class InvalidInputError(NetdraError):
@@ -49,8 +74,8 @@ class InvalidInputError(NetdraError):
         path: the place in the value that was read, from its top; () where it is not known.
     """
 
-    def __init__(self, what: str, *, hint: str = "", path: tuple[str | int, ...] = ()) -> None:
-        super().__init__(what, hint=hint)
+    def __init__(self, what: str, *, hint: str = "", path: tuple[str | int, ...] = (), code: str = "") -> None:
+        super().__init__(what, hint=hint, code=code)
         self.path = path
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from netdra.model.errors import InvalidInputError, sentence
+from netdra.model.errors import InvalidInputError, sentence, with_code
 from netdra.model.plan import called
 
 Path = tuple[str | int, ...]
@@ -37,17 +37,19 @@ class Finding(msgspec.Struct, frozen=True):
         hint: the next thing to do, or "".
         path: where it is in the object, from its top (`spec`, `steps`, 2, `config`, `mode`).
         rule: the name of the rule, for programs; "" for most rules.
+        code: the code of the cause (`NetdraError.code`).
     """
 
     what: str
     hint: str = ""
     path: Path = ()
     rule: str = ""
+    code: str = ""
 
     @property
     def text(self) -> str:
-        """The finding on one line."""
-        return sentence(self.what, self.hint)
+        """The finding on one line, with its code."""
+        return with_code(sentence(self.what, self.hint), self.code)
 
     @property
     def place(self) -> str:
@@ -56,21 +58,20 @@ class Finding(msgspec.Struct, frozen=True):
 
     @property
     def text_at_path(self) -> str:
-        """The finding with its place at the end of its first line; most have one line."""
-        if not self.path:
-            return self.text
-        first, *rest = self.text.splitlines()
-        return "\n".join([f"{first} [{self.place}]", *rest])
+        """The finding with its place at the end of its first line, and its code; most have one line."""
+        first, *rest = sentence(self.what, self.hint).splitlines() or [""]
+        place = f" [{self.place}]" if self.path else ""
+        return with_code("\n".join([f"{first}{place}", *rest]), self.code)
 
 
-def about(topology: str, step: str, what: str, *, hint: str = "", path: Path = ()) -> Finding:
+def about(topology: str, step: str, what: str, *, hint: str = "", path: Path = (), code: str = "") -> Finding:
     """A finding about a step, which its text names first."""
-    return Finding(what=f"{called(topology, step)}: {what}", hint=hint, path=path)
+    return Finding(what=f"{called(topology, step)}: {what}", hint=hint, path=path, code=code)
 
 
 def about_object(kind: str, name: str, finding: Finding) -> Finding:
     """A finding about an object, which its text names first."""
-    return Finding(f'{kind} "{name}": {finding.what}', finding.hint, finding.path)
+    return Finding(f'{kind} "{name}": {finding.what}', finding.hint, finding.path, code=finding.code)
 
 
 def of_rule(rule: str, findings: Iterable[Finding]) -> Iterator[Finding]:
@@ -80,12 +81,15 @@ def of_rule(rule: str, findings: Iterable[Finding]) -> Iterator[Finding]:
 
 def within(findings: Iterable[Finding], *path: str | int) -> Iterator[Finding]:
     """Findings about a part of an object as findings about the object; `path` is the place of the part."""
-    return (Finding(finding.what, finding.hint, (*path, *finding.path)) for finding in findings)
+    return (Finding(finding.what, finding.hint, (*path, *finding.path), code=finding.code) for finding in findings)
 
 
 def of_step(findings: Iterable[Finding], topology: str, step: str, *path: str | int) -> Iterator[Finding]:
     """Findings about a part of a step as findings about its topology; `path` is the place of the step."""
-    return (about(topology, step, entry.what, hint=entry.hint, path=(*path, *entry.path)) for entry in findings)
+    return (
+        about(topology, step, entry.what, hint=entry.hint, path=(*path, *entry.path), code=entry.code)
+        for entry in findings
+    )
 
 
 def refuse(findings: Sequence[Finding]) -> None:
@@ -95,6 +99,6 @@ def refuse(findings: Sequence[Finding]) -> None:
         InvalidInputError: there are findings; the text has all of them.
     """
     if len(findings) == 1:
-        raise InvalidInputError(findings[0].what, hint=findings[0].hint)
+        raise InvalidInputError(findings[0].what, hint=findings[0].hint, code=findings[0].code)
     if findings:
-        raise InvalidInputError("\n".join(finding.text for finding in findings))
+        raise InvalidInputError("\n".join(finding.text for finding in findings), code=findings[0].code)

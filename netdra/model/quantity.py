@@ -50,6 +50,7 @@ def parse(text: str | int) -> Decimal:
         raise InvalidInputError(
             f'"{str(text)[:_MAX_TEXT]}" is not a quantity',
             hint='write a number, with a suffix if need be: "64", "10Gi", "500m"',
+            code="ND1535",
         )
     number, suffix = parts.group(1), parts.group(2) or ""
     with localcontext() as context:

@@ -109,7 +109,7 @@ def _fields(
             hint = suggestions.hint(word, there or types, "fields:", others=_SYNONYMS)
             hint = f"it is a field of {inner_place}" if inner_place else hint
             quoted = ascii(word[:80])[1:-1]
-            findings.append(Finding(f'unknown field "{quoted}"', hint, (*path, word)))
+            findings.append(Finding(f'unknown field "{quoted}"', hint, (*path, word), code="ND1536"))
             if likely in there:
                 mended[likely] = _named(inner, types[likely], (*path, word), findings, strict=strict)
     return mended
@@ -142,7 +142,7 @@ def _finding(problem: msgspec.MsgspecError, kind: type, value: Any) -> Finding:
         hint = f'did you mean "{likely}"? Supported: {listed}' if likely and len(words) > 1 else hint
     if not path and (missing := _MISSING.match(_PLACE.sub(r"\g<what>", str(problem)))):
         hint = _REQUIRED.get(missing[1], "")
-    return Finding(what, hint, path)
+    return Finding(what, hint, path, code="ND1537")
 
 
 def _path(where: str, value: Any, found: str) -> Path:

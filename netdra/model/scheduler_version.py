@@ -29,10 +29,10 @@ class SchedulerVersion(NamedTuple):
         """
         parts = _VERSION.match(text)
         if parts is None:
-            raise InvalidInputError(f'"{text[:64]}" is not a version of Kubernetes', hint=_HINT)
+            raise InvalidInputError(f'"{text[:64]}" is not a version of Kubernetes', hint=_HINT, code="ND1538")
         version = cls(int(parts.group(1)), int(parts.group(2)))
         if version < OLDEST_SCHEDULER:
-            raise InvalidInputError(f"Kubernetes {version} is not supported", hint=_HINT)
+            raise InvalidInputError(f"Kubernetes {version} is not supported", hint=_HINT, code="ND1539")
         return version
 
     @classmethod

@@ -189,7 +189,9 @@ def sysctl_path(key: str, if_name: str) -> str:
     parts = key.split("/") if slashes else [part.replace("/", ".") for part in key.split(".")]
     if len(parts) < 3 or parts[0] != "net" or any(_is_bad(part) for part in parts):
         raise InvalidInputError(
-            f"sysctl {key[:200]!r} cannot be set for a pod", hint="only settings below net, such as net.core.somaxconn"
+            f"sysctl {key[:200]!r} cannot be set for a pod",
+            hint="only settings below net, such as net.core.somaxconn",
+            code="ND1540",
         )
     return "/".join(if_name if part == OWN_INTERFACE else part for part in parts)
 

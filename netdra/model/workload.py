@@ -119,7 +119,7 @@ def read(value: object, place: str) -> Workload | None:
     """
     found, findings = next(examine(value, strict=False), (None, ()))
     if findings:
-        raise InvalidInputError("\n".join(f"{place}: {finding.text_at_path}" for finding in findings))
+        raise InvalidInputError("\n".join(f"{place}: {finding.text_at_path}" for finding in findings), code="ND1541")
     return found
 
 
@@ -202,7 +202,7 @@ def _unknown(spec: Mapping[str, Any]) -> Iterator[Finding]:
     for key in spec:
         meant = suggestions.closest(str(key), absent, _NEAR) if key not in _OF_PODS else ""
         if meant and key != "ephemeralContainers":
-            yield Finding(f'unknown field "{key}"', f'did you mean "{meant}"?', (str(key),))
+            yield Finding(f'unknown field "{key}"', f'did you mean "{meant}"?', (str(key),), code="ND1542")
     for place, entry in _entries(spec, ("resourceClaims",)):
         yield from _fields(entry, ("name", "resourceClaimName", "resourceClaimTemplateName"), place)
     for name in ("containers", "initContainers"):
@@ -227,7 +227,7 @@ def _fields(value: Mapping[str, Any], known: Sequence[str], path: Path) -> Itera
     for key in value:
         if key not in known:
             hint = suggestions.hint(str(key), [name for name in known if name not in value] or known, "fields:")
-            yield Finding(f'unknown field "{ascii(str(key)[:80])[1:-1]}"', hint, (*path, str(key)))
+            yield Finding(f'unknown field "{ascii(str(key)[:80])[1:-1]}"', hint, (*path, str(key)), code="ND1543")
 
 
 def _name(value: Mapping[str, Any]) -> str:

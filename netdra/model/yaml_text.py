@@ -86,9 +86,9 @@ def load(text: str, origin: str, *, strict: bool = True) -> Iterator[Any]:
     """
     if len(text) > MAX_TEXT:
         what = f"{origin}: {len(text)} characters, more than the limit of {MAX_TEXT}"
-        raise InvalidInputError(what, hint="split it, for example by nodes")
+        raise InvalidInputError(what, hint="split it, for example by nodes", code="ND1544")
     if nests_too_deeply(text):
-        raise InvalidInputError(f"{origin}: nested deeper than {MAX_NESTING} levels")
+        raise InvalidInputError(f"{origin}: nested deeper than {MAX_NESTING} levels", code="ND1545")
     try:  # JSON is YAML too, but its own reader is many times faster
         value = msgspec.json.decode(text)
     except UNREADABLE:
@@ -107,15 +107,17 @@ def _load_yaml(text: str, origin: str, *, strict: bool) -> Iterator[Any]:
     """See `load`."""
     if len(text) > MAX_YAML:
         what = f"{origin}: {len(text)} characters of YAML, more than the limit of {MAX_YAML}"
-        raise InvalidInputError(what, hint=f"write JSON (kubectl get -o json), whose limit is {MAX_TEXT}, or split it")
+        raise InvalidInputError(
+            what, hint=f"write JSON (kubectl get -o json), whose limit is {MAX_TEXT}, or split it", code="ND1546"
+        )
     try:
         for value in yaml.load_all(text, Loader=StrictLoader if strict else Loader):
             refuse_many_values(value, origin)
             yield value
     except KeyProblem as problem:
-        raise InvalidInputError(f"{origin}: line {problem.line}: {problem}", hint=problem.hint) from None
+        raise InvalidInputError(f"{origin}: line {problem.line}: {problem}", hint=problem.hint, code="ND1244") from None
     except (yaml.YAMLError, RecursionError, ValueError) as problem:
-        raise InvalidInputError(f"{origin}: not YAML: {described(problem)}", hint=SYNTAX) from None
+        raise InvalidInputError(f"{origin}: not YAML: {described(problem)}", hint=SYNTAX, code="ND1547") from None
 
 
 def json_stream(text: str) -> list[tuple[int, int]]:
@@ -154,17 +156,17 @@ def load_secret(data: bytes) -> Any:
     try:
         text = data.decode()
         if nests_too_deeply(text):
-            raise InvalidInputError("nested too deeply")
+            raise InvalidInputError("nested too deeply", code="ND1548")
         plain = yaml.load(text, Loader=Loader)  # noqa: S506 (a SafeLoader)
         refuse_many_values(plain, "the file")
     except yaml.MarkedYAMLError as problem:
         place = problem.problem_mark or problem.context_mark
         at = f": line {place.line + 1}, column {place.column + 1}" if place is not None else ""
-        raise InvalidInputError(f"not YAML{at}") from None
+        raise InvalidInputError(f"not YAML{at}", code="ND1549") from None
     except (UnicodeDecodeError, yaml.YAMLError):
-        raise InvalidInputError("not YAML in UTF-8") from None
+        raise InvalidInputError("not YAML in UTF-8", code="ND1550") from None
     except (RecursionError, ValueError):
-        raise InvalidInputError("not YAML that can be read") from None
+        raise InvalidInputError("not YAML that can be read", code="ND1551") from None
     return plain
 
 
@@ -213,7 +215,7 @@ def _refuse_repeated(text: str, key: str, origin: str) -> None:
         place, what = f"line {problem.line}: ", str(problem)
     except (yaml.YAMLError, RecursionError, ValueError):
         pass
-    raise InvalidInputError(f"{origin}: {place}{what}", hint=TWICE)
+    raise InvalidInputError(f"{origin}: {place}{what}", hint=TWICE, code="ND1552")
 
 
 def _quoted(key: str) -> str:
@@ -265,7 +267,9 @@ def refuse_many_values(value: Any, origin: str) -> None:
     """
     if _size(value, {}) > MAX_VALUES:
         what = f"{origin}: more than {MAX_VALUES} values, with the aliases written out"
-        raise InvalidInputError(what, hint="write less into one document, and without anchors and aliases")
+        raise InvalidInputError(
+            what, hint="write less into one document, and without anchors and aliases", code="ND1553"
+        )
 
 
 def _size(value: Any, sizes: dict[int, int]) -> int:

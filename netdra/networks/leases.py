@@ -122,6 +122,7 @@ def of_pool(pool: IPPool) -> Iterator[ForeignLease]:
         raise InvalidInputError(
             f'IPPool "{name}": range "{pool.spec.range}" is not a subnet',
             hint="correct it, or name the other pools: --pool NAMESPACE/NAME",
+            code="ND3001",
         ) from None
     for distance, allocation in pool.spec.allocations.items():
         try:

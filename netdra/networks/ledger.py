@@ -177,6 +177,7 @@ class NetworkLedger:
             f'PodNetwork "{self.network.name}": namespace "{owner.namespace}" has addresses for {count} of {limit} '
             f"steps{first}",
             hint="delete claims of the namespace, or wait until the addresses of deleted ones are released",
+            code="ND3002",
         )
 
     def _count(self, namespace: str, family: Family) -> int:
@@ -336,6 +337,7 @@ class NetworkLedger:
                     f'PodNetwork "{self.network.name}": address {address.spec.address.partition("/")[0]} is used by '
                     f"another machine, and is not replaced: {count} addresses were replaced for {of} within an hour",
                     hint="find these machines, or exclude their addresses: kubectl get podaddresses",
+                    code="ND3003",
                 )
 
     def has(self, address: PodAddress) -> bool:
@@ -353,7 +355,9 @@ class NetworkLedger:
         """The address that an interface has, requests or has reserved; None if any will do."""
         if wrong := [text for text in requested if not ip.is_address(text)]:
             raise WrongAddressError(
-                f'PodNetwork "{self.network.name}": "{wrong[0]}" is not an IP address', hint="request another address"
+                f'PodNetwork "{self.network.name}": "{wrong[0]}" is not an IP address',
+                hint="request another address",
+                code="ND3004",
             )
         wishes = [place for place in self._places(requested) if place[0] == family]
         if wishes:
@@ -398,33 +402,42 @@ class NetworkLedger:
             raise WrongAddressError(
                 f"{subject} {self._place_of(place, labels)}",
                 hint=f"request an address of {', '.join(self._cidrs(place[0], labels)) or 'another network'}",
+                code="ND3005",
             )
         reserved = self._reserved.get(place, (owner.namespace, owner.name))
         if reserved != (owner.namespace, owner.name):
-            raise WrongAddressError(f"{subject} is reserved for {'/'.join(reserved)}", hint="request another address")
+            raise WrongAddressError(
+                f"{subject} is reserved for {'/'.join(reserved)}", hint="request another address", code="ND3006"
+            )
         taken = self._taken.get(place)
         if isinstance(taken, PodAddress) and taken.spec.conflict_since:
             raise AddressTakenError(
                 f"{subject} is used by another machine on the network since {taken.spec.conflict_since}",
                 hint="give that machine another address and delete the PodAddress, or request another address",
+                code="ND3007",
             )
         if self._withheld.get(place, owner) != owner:
-            raise AddressTakenError(f"{subject} was released just now", hint="wait, or request another address")
+            raise AddressTakenError(
+                f"{subject} was released just now", hint="wait, or request another address", code="ND3008"
+            )
         if taken is None and place in self._unassigned and place not in attached:
             raise AddressTakenError(
                 f"{subject} is used by a pod whose address is not assigned",
                 hint="see status.unassignedAddresses of the NodeNetworks; delete that pod, or request another address",
+                code="ND3009",
             )
         holder = taken.spec.owner if isinstance(taken, PodAddress) else taken
         if isinstance(taken, PodAddress) and taken.spec.lease is not None:
             raise AddressTakenError(
                 f"{subject} has a lease of {taken.spec.lease.plugin}",
                 hint="delete the pod that has it, then run netdra networks import again",
+                code="ND3010",
             )
         if holder is not None and holder != owner:
             raise AddressTakenError(
                 f"{subject} is assigned to {holder.namespace}/{holder.name}",
                 hint="delete the claim that has it, or request another address",
+                code="ND3011",
             )
 
     def _place_of(self, place: _Place, labels: Mapping[str, str]) -> str:
@@ -447,6 +460,7 @@ class NetworkLedger:
             raise NoRangeError(
                 f'PodNetwork "{self.network.name}" has no range of {family} for the node',
                 hint="add a range whose nodeSelector matches the node's labels, or use other nodes for the pod",
+                code="ND3012",
             )
         pools = [pool for pool in self._pools if pool.family == family and pool.serves(labels) and pool.free.count]
         if pools and sum(pool.free.count for pool in pools) <= others():
@@ -454,6 +468,7 @@ class NetworkLedger:
                 f'PodNetwork "{self.network.name}" has no free address of {family} beside those for claims that have '
                 "waited longer",
                 hint="add a range, or delete claims that have addresses: kubectl get podaddresses",
+                code="ND3013",
             )
         for pool in sorted(pools, key=lambda pool: group is not None and pool.group != group):
             number = pool.free.after(pool.last)
@@ -462,6 +477,7 @@ class NetworkLedger:
         raise NoFreeAddressError(
             f'PodNetwork "{self.network.name}" has no free address of {", ".join(cidrs)}',
             hint="add a range, or delete claims that have addresses: kubectl get podaddresses",
+            code="ND3014",
         )
 
     def _is_for(self, place: _Place, owner: AddressOwner) -> bool:

@@ -329,7 +329,9 @@ def _address(port: Port, fixed_ip: FixedIP, subnet: Subnet) -> str:
         address = f"{fixed_ip.ip_address}/{ipaddress.ip_network(subnet.cidr).prefixlen}"
         ipaddress.ip_interface(address)
     except ValueError as problem:
-        raise UnreachableError(f"Neutron: port {port.id[:MAX_TEXT]}: {str(problem)[:MAX_TEXT]}") from None
+        raise UnreachableError(
+            f"Neutron: port {port.id[:MAX_TEXT]}: {str(problem)[:MAX_TEXT]}", code="ND3037"
+        ) from None
     return address
 
 
@@ -358,17 +360,20 @@ def check_bound(port: Port, wanted: PortRequest, network: NeutronNetwork) -> Non
             f'network {network.name or network.id} belongs to physical network "{network.physnet or "none"}", '
             f'but VF {wanted.pci_slot} belongs to "{wanted.physnet}"',
             hint="choose a network of the VF's physical network, or VFs of the network's",
+            code="ND3038",
         )
     if not port.is_bound or port.host != wanted.host:
         raise NoAgentError(
             f"port {port.id}: no NIC switch agent is alive on host {wanted.host} for {wanted.physnet}",
             hint=f"openstack network agent list --host {wanted.host}: it has to run there, with {wanted.physnet} in "
             "physical_device_mappings; and the network has to be a VLAN or flat one of a physical network",
+            code="ND3039",
         )
     if port.vif_type != HARDWARE_SWITCH:
         raise NeutronRefusedError(
             f'port {port.id} is bound as "{port.vif_type}", and a VF needs "{HARDWARE_SWITCH}"',
             hint="sriovnicswitch must be one of Neutron's mechanism drivers",
+            code="ND3040",
         )
 
 
@@ -385,19 +390,25 @@ def refusal(what: str, status: int, body: bytes, who: str) -> NeutronError:
     said = f"Neutron: {what}: {status}{f' {kind}' if kind else ''}{f': {text}' if text else ''}"
     if status == HTTPStatus.FORBIDDEN:
         return ForbiddenError(
-            said, hint=f"{who} needs the roles member and {ROLE} in its project: openstack role add --user … {ROLE}"
+            said,
+            hint=f"{who} needs the roles member and {ROLE} in its project: openstack role add --user … {ROLE}",
+            code="ND3041",
         )
     if status == HTTPStatus.NOT_FOUND:
-        return NoNetworkError(said, hint=f"{who} must be able to see it: it is of another project, or not shared")
+        return NoNetworkError(
+            said, hint=f"{who} must be able to see it: it is of another project, or not shared", code="ND3042"
+        )
     if status == HTTPStatus.PRECONDITION_FAILED:
-        return ChangedError(said)
+        return ChangedError(said, code="ND3043")
     if status == HTTPStatus.CONFLICT and kind == "OverQuota":
-        return QuotaError(said, hint="openstack quota set --ports …, or delete unused ports")
+        return QuotaError(said, hint="openstack quota set --ports …, or delete unused ports", code="ND3044")
     if kind in _NO_ADDRESS:
-        return NoAddressError(said, hint="openstack subnet show …: add an allocation pool, or choose another subnet")
+        return NoAddressError(
+            said, hint="openstack subnet show …: add an allocation pool, or choose another subnet", code="ND3045"
+        )
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _LATER:
-        return UnreachableError(said, hint="see Neutron's own log for the reason")
-    return NeutronRefusedError(said)
+        return UnreachableError(said, hint="see Neutron's own log for the reason", code="ND3046")
+    return NeutronRefusedError(said, code="ND3047")
 
 
 _LATER = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}

@@ -145,17 +145,20 @@ class Neutron(Networks):
             raise NoPortError(
                 f"Neutron: port {port_id} not found, or not visible to the user of clouds.yaml",
                 hint="openstack port list: give the id of one of the user's project",
+                code="ND3048",
             ) from None
         if port.device_id not in ("", wanted.claim):
             raise NeutronRefusedError(
                 f"port {port.id} is used already: its device_id is {port.device_id}, its owner {port.device_owner}",
                 hint="name a port that nothing uses, or none",
+                code="ND3049",
             )
         is_own = port.device_id == wanted.claim and port.is_of(wanted.host, wanted.pci_slot)
         if port.device_id and not is_own and used(port.host, port.pci_slot):
             raise NeutronRefusedError(
                 f"port {port.id} is used already: VF {port.pci_slot} of host {port.host} has it, for the same claim",
                 hint="a port is for one VF: ask for one with it, or name a port for each of them",
+                code="ND3050",
             )
         network = await self._network("id", port.network_id)
         if not is_own or not port.is_bound or (port.host, port.pci_slot) != (wanted.host, wanted.pci_slot):
@@ -321,7 +324,7 @@ class Neutron(Networks):
             return await self.session.one("GET", f"ports/{port}", "port", Port)
         except NoNetworkError as problem:
             raise LostError(
-                f"port {port} is gone from Neutron", hint="a pod with a new claim gets another port"
+                f"port {port} is gone from Neutron", hint="a pod with a new claim gets another port", code="ND3051"
             ) from problem
 
     async def ports(self, cluster: str = "") -> tuple[Port, ...]:

@@ -89,18 +89,22 @@ def read(path: Path, name: str = "") -> Cloud:
     """
     named = _clouds(path)
     if not name and len(named) > 1:
-        raise CloudsError(f"{path}: it has {len(named)} clouds", hint=f"name one of them: {', '.join(sorted(named))}")
+        raise CloudsError(
+            f"{path}: it has {len(named)} clouds", hint=f"name one of them: {', '.join(sorted(named))}", code="ND3052"
+        )
     chosen = name or next(iter(named), "")
     if chosen not in named:
         hint = f"there are: {', '.join(sorted(named))}" if named else _HINT
-        raise CloudsError(f'{path}: cloud "{chosen}" not found' if name else f"{path}: it has no clouds", hint=hint)
+        raise CloudsError(
+            f'{path}: cloud "{chosen}" not found' if name else f"{path}: it has no clouds", hint=hint, code="ND3053"
+        )
     where = f'{path}: cloud "{chosen}"'
     try:
         cloud = msgspec.convert(_texts(named[chosen]), Cloud)
     except msgspec.ValidationError as problem:
-        raise CloudsError(f"{where}: {_fault(str(problem))}", hint=_HINT) from None
+        raise CloudsError(f"{where}: {_fault(str(problem))}", hint=_HINT, code="ND3054") from None
     for missing in _missing(cloud):
-        raise CloudsError(f"{where}: {missing}", hint=_HINT)
+        raise CloudsError(f"{where}: {missing}", hint=_HINT, code="ND3055")
     if cloud.cacert and not Path(cloud.cacert).is_absolute():
         cloud = msgspec.structs.replace(cloud, cacert=str(path.parent / cloud.cacert))
     return cloud
@@ -116,20 +120,22 @@ def read_yaml(path: Path) -> Any:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as problem:
-        raise CloudsError(f"{path}: {problem.strerror or 'cannot be read'}", hint="name a file that is there") from None
+        raise CloudsError(
+            f"{path}: {problem.strerror or 'cannot be read'}", hint="name a file that is there", code="ND3056"
+        ) from None
     if len(data) > MAX_BYTES:
-        raise CloudsError(f"{path}: longer than the {MAX_BYTES} bytes that are read")
+        raise CloudsError(f"{path}: longer than the {MAX_BYTES} bytes that are read", code="ND3057")
     try:
         return yaml_text.load_secret(data)
     except InvalidInputError as problem:
-        raise CloudsError(f"{path}: {problem.what}", hint=_HINT) from None
+        raise CloudsError(f"{path}: {problem.what}", hint=_HINT, code=problem.code) from None
 
 
 def _clouds(path: Path) -> Mapping[str, Any]:
     plain = read_yaml(path)
     clouds = plain.get("clouds") if isinstance(plain, dict) else None
     if not isinstance(clouds, dict):
-        raise CloudsError(f"{path}: it has no `clouds:` with clouds by name", hint=_HINT)
+        raise CloudsError(f"{path}: it has no `clouds:` with clouds by name", hint=_HINT, code="ND3058")
     return {str(name): cloud for name, cloud in clouds.items()}
 
 

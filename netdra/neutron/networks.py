@@ -108,6 +108,7 @@ class Networks:
             raise ForbiddenError(
                 f'Neutron: list networks: {login.who} may not see which of them are of physical network "{physnet}"',
                 hint="name the network; only an administrator sees provider:physical_network",
+                code="ND3059",
             )
         of_physnet = [entry for entry in every if entry.physnet == physnet]
         return (await self.tenancy()).only(of_physnet, f'network of physical network "{physnet}"')

@@ -34,9 +34,9 @@ def read(path: Path) -> Mapping[str, PhysnetDefault]:
     try:
         defaults = msgspec.convert(plain or {}, dict[str, PhysnetDefault])
     except msgspec.ValidationError as problem:
-        raise CloudsError(f"{path}: {problem}", hint=_HINT) from None
+        raise CloudsError(f"{path}: {problem}", hint=_HINT, code="ND3060") from None
     for name, default in defaults.items():
         if not is_physnet(name) or not default.network:
             what = "names no network" if is_physnet(name) else "is not a valid name of a physical network"
-            raise CloudsError(f'{path}: "{name}" {what}', hint=_HINT)
+            raise CloudsError(f'{path}: "{name}" {what}', hint=_HINT, code="ND3061")
     return defaults

@@ -142,7 +142,7 @@ class _Failure(msgspec.Struct, frozen=True):
 
     def again(self) -> NeutronError:
         """The same problem, as a new exception."""
-        return type(self.problem)(self.problem.what, hint=self.problem.hint)
+        return type(self.problem)(self.problem.what, hint=self.problem.hint, code="ND3062")
 
 
 class Session:
@@ -244,7 +244,7 @@ class Session:
                     raise
                 if beginnings == BEGINNINGS:
                     raise UnreachableError(
-                        f"Neutron: GET {path}: the list changed {beginnings} times while it was read"
+                        f"Neutron: GET {path}: the list changed {beginnings} times while it was read", code="ND3063"
                     ) from problem
                 objects, query_text, beginnings = [], first, beginnings + 1
                 continue
@@ -285,9 +285,11 @@ class Session:
                 if attempt == 1:
                     continue
                 if not login.headers:
-                    raise UnauthorizedError(f'Neutron: {what}: 401: a login is required, but auth_type is "none"')
+                    raise UnauthorizedError(
+                        f'Neutron: {what}: 401: a login is required, but auth_type is "none"', code="ND3064"
+                    )
                 raise UnauthorizedError(
-                    f"Neutron: {what}: 401: it does not take the token of {login.who}", hint=_CHECKED
+                    f"Neutron: {what}: 401: it does not take the token of {login.who}", hint=_CHECKED, code="ND3065"
                 )
             if status < HTTPStatus.MULTIPLE_CHOICES or (missing_ok and status == HTTPStatus.NOT_FOUND):
                 return answer
@@ -309,9 +311,12 @@ class Session:
             raise UnauthorizedError(
                 f"Keystone: log in as {who}: 401: it does not take the credentials",
                 hint=f"{self._path}: the user or credential is unknown, disabled or expired, or its secret is another",
+                code="ND3066",
             )
         if status != HTTPStatus.CREATED:
-            raise UnreachableError(f"Keystone: log in as {who}: {status}", hint=f"{url}: is it the URL of Keystone v3?")
+            raise UnreachableError(
+                f"Keystone: log in as {who}: {status}", hint=f"{url}: is it the URL of Keystone v3?", code="ND3067"
+            )
         token = read(answer, "", _Answer).token
         return Login(
             user=token.user.name,
@@ -363,7 +368,7 @@ class Session:
             why = type(problem).__name__
         finally:
             self._on_answer(server, method, status, time.monotonic() - began)
-        raise UnreachableError(f"{server}: {what}: {why}", hint=hint)
+        raise UnreachableError(f"{server}: {what}: {why}", hint=hint, code="ND3068")
 
 
 def _state_of(path: Path) -> tuple[int, ...]:
@@ -409,7 +414,9 @@ def _tls(cloud: clouds.Cloud, path: Path) -> ssl.SSLContext | bool:
     try:
         return ssl.create_default_context(cafile=cloud.cacert)
     except (OSError, ssl.SSLError):
-        raise CloudsError(f"{path}: cacert {cloud.cacert} cannot be read, or holds no certificates") from None
+        raise CloudsError(
+            f"{path}: cacert {cloud.cacert} cannot be read, or holds no certificates", code="ND3069"
+        ) from None
 
 
 def _endpoint(token: _Token, cloud: clouds.Cloud, path: Path) -> str:
@@ -425,6 +432,7 @@ def _endpoint(token: _Token, cloud: clouds.Cloud, path: Path) -> str:
     raise CloudsError(
         f"{path}: Keystone's catalog has no endpoint of a network service that is {where}",
         hint=f"it has {there}: set interface and region_name, or network_endpoint_override",
+        code="ND3070",
     )
 
 
@@ -452,5 +460,7 @@ def read(answer: bytes, field: str, kind: type[T]) -> T:
         return msgspec.convert(plain[field] if field else plain, kind)
     except (msgspec.MsgspecError, *UNREADABLE, KeyError, TypeError):
         raise UnreachableError(
-            "Neutron: what it answers is not of its API", hint="is it the URL of Neutron, or of something before it?"
+            "Neutron: what it answers is not of its API",
+            hint="is it the URL of Neutron, or of something before it?",
+            code="ND3071",
         ) from None

@@ -152,7 +152,7 @@ class Tenancy(msgspec.Struct, frozen=True, kw_only=True):
             AmbiguousError: there are several.
         """
         if not networks:
-            raise NoNetworkError(f"Neutron: {what} not found, or not visible to the user of clouds.yaml")
+            raise NoNetworkError(f"Neutron: {what} not found, or not visible to the user of clouds.yaml", code="ND3072")
         present = self.usable(networks)
         if not present:
             unknown = [network for network in networks if self.verdict(network) == "unknown"]
@@ -167,11 +167,14 @@ class Tenancy(msgspec.Struct, frozen=True, kw_only=True):
                 "and does not search names among networks of other projects",
                 hint=f"give the id {present[0].id} in place of the name, or allow the network: --neutron-allow-network "
                 f"{present[0].id} (controller.neutron.allowedNetworks)",
+                code="ND3073",
             )
         first = first or present
         if len(first) > 1:
             listed = ", ".join(sorted(f"{network.name or 'without a name'} ({network.id})" for network in first))
-            raise AmbiguousError(f"Neutron: {what}: there are {len(first)}", hint=f"give the id of one: {listed}")
+            raise AmbiguousError(
+                f"Neutron: {what}: there are {len(first)}", hint=f"give the id of one: {listed}", code="ND3074"
+            )
         return first[0]
 
     @property
@@ -187,8 +190,9 @@ class Tenancy(msgspec.Struct, frozen=True, kw_only=True):
             return UnknownProjectError(
                 f"{what}: Neutron does not answer with its project_id; netdra works in project {self._shown}",
                 hint="Neutron's policy must show project_id to the user of clouds.yaml",
+                code="ND3075",
             )
-        return OtherProjectError(f"{refused}; netdra works in project {self._shown}", hint=hint)
+        return OtherProjectError(f"{refused}; netdra works in project {self._shown}", hint=hint, code="ND3076")
 
     @property
     def _shown(self) -> str:

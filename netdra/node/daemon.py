@@ -143,6 +143,7 @@ def _parts(
         raise PermanentError(
             f"the parts of the node daemon that keep pods cannot be imported: {problem}",
             hint=f"install the packages of the daemons {how_to_install('cluster')}",
+            code="ND2180",
         ) from problem
     decoders.build()
     spare_what_is_loaded()

@@ -44,6 +44,7 @@ def check(path: Path) -> None:
             raise PermanentError(
                 f"{path} in the image is for {name}, and this node is {machine}",
                 hint="use an image that has this architecture, or choose other nodes",
+                code="ND2181",
             )
     if not needed or os.path.exists(needed):  # noqa: PTH110 (whatever is wrong with the path, it is not there)
         return
@@ -51,10 +52,12 @@ def check(path: Path) -> None:
         raise PermanentError(
             f"{path} in the image is linked dynamically, and its loader {needed} is not in netdra's image",
             hint="link it statically (Go: CGO_ENABLED=0); the nodes may lack the loader, too",
+            code="ND2182",
         )
     raise PermanentError(
         f"{path} in the image is a script for {needed}, which is not in netdra's image",
         hint="use a program that needs no interpreter",
+        code="ND2183",
     )
 
 

@@ -99,6 +99,7 @@ class _Store:
             raise PermanentError(
                 f"{what} is not netdra's, and is left as it is",
                 hint="give the CNIPlugin another name, or choose other nodes: the pod network may need the file",
+                code="ND2184",
             )
         return digest
 
@@ -120,7 +121,7 @@ class _Store:
             finally:
                 os.close(descriptor)
             time.sleep(0.05)
-        raise TemporaryError(f"another process has locked {self.root}")
+        raise TemporaryError(f"another process has locked {self.root}", code="ND2185")
 
     def _has_lock(self, descriptor: int) -> bool:
         try:
@@ -157,6 +158,7 @@ def _schema(path: Path, name: str) -> CNIPluginSchemaSpec:
         raise InvalidInputError(
             f"{path} in the image must hold one CNIPluginSchema, of the plugin {expected}",
             hint=f"its spec.cniType must be {name}, with execution: Binary if netdra has that type built in",
+            code="ND2186",
         )
     compile_schema(specs[0])
     return specs[0].spec
@@ -303,7 +305,7 @@ def _named(wanted: PluginInstallation) -> Iterator[None]:
             f'CNI plugin "{wanted.name}": {path}: {problem.strerror}', hint=hints.get(problem.errno or 0, "")
         ) from None
     except NetdraError as problem:
-        raise type(problem)(_about(wanted.name, problem.what), hint=problem.hint) from None
+        raise type(problem)(_about(wanted.name, problem.what), hint=problem.hint, code=problem.code) from None
 
 
 def _about(name: str, what: str) -> str:
@@ -313,7 +315,9 @@ def _about(name: str, what: str) -> str:
 def _check_name(name: str) -> None:
     if not plugins.is_name(name):
         raise InvalidInputError(
-            f"{name[:128]!r} is not a valid CNI plugin name", hint="ASCII letters, digits, '-', '_' and '.', no path"
+            f"{name[:128]!r} is not a valid CNI plugin name",
+            hint="ASCII letters, digits, '-', '_' and '.', no path",
+            code="ND2187",
         )
 
 
@@ -329,12 +333,14 @@ def _checked(wanted: PluginInstallation) -> str:
         raise InvalidInputError(
             f"{wanted.source} in the image is not a file that can be a plugin",
             hint="give the path of the binary in the image",
+            code="ND2188",
         )
     digest = _digest(wanted.source)
     if wanted.digest and digest != wanted.digest:
         raise PermanentError(
             f"{wanted.source} in the image has the SHA-256 {digest}, and {wanted.digest} is asked for",
             hint="the image is a wrong one, or digest belongs to another version or architecture",
+            code="ND2189",
         )
     executables.check(wanted.source)
     return digest
@@ -397,6 +403,7 @@ def _versions(folder: Path, name: str) -> tuple[str, ...]:
         raise PermanentError(
             f"the binary does not answer VERSION, so it is not installed: {problem.what}",
             hint="is it a CNI plugin, linked statically? The one that was there before stays",
+            code=problem.code,
         ) from None
 
 

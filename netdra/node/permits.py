@@ -73,7 +73,7 @@ class NodePermits:
             refuse(check_plans(plans))  # a rule that no schema and no policy changes
             unread = "CNIPluginSchemas" if schemas is None else "DeviceExposurePolicies"
             hint = f"the cluster's {unread} are not read yet, and one might allow it"
-            raise TemporaryError(problem.what, hint=hint) from None
+            raise TemporaryError(problem.what, hint=hint, code=problem.code) from None
 
     def confirm(self, checked: CheckedPlans) -> CheckedPlans:
         """Checked plans as they may be run now: checked again if the node's options or the cluster's schemas changed.

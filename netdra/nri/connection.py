@@ -79,12 +79,12 @@ class RuntimeConnection:
                 for stream, payload in demux.feed(data):
                     self._take(stream, payload)
                 self._check_unsent()
-            raise ConnectionLostError("the runtime closed the connection")
+            raise ConnectionLostError("the runtime closed the connection", code="ND2262")
         except ProtocolError:
             self._writer.transport.abort()
             raise
         except OSError as problem:
-            raise ConnectionLostError(f"the connection broke: {problem}") from problem
+            raise ConnectionLostError(f"the connection broke: {problem}", code="ND2263") from problem
         finally:
             self.close()
 
@@ -97,7 +97,7 @@ class RuntimeConnection:
             TimeoutError: no answer came within `seconds`.
         """
         if self._writer.is_closing():
-            raise ConnectionLostError(f"no connection for {method}")
+            raise ConnectionLostError(f"no connection for {method}", code="ND2264")
         number, self._next_call = self._next_call, self._next_call + 2
         answer: asyncio.Future[ttrpc_pb2.Response] = asyncio.get_running_loop().create_future()
         self._calls[number] = answer
@@ -122,12 +122,12 @@ class RuntimeConnection:
         self._writer.close()
         for answer in self._calls.values():
             if not answer.done():
-                answer.set_exception(ConnectionLostError("the connection ended before the answer"))
+                answer.set_exception(ConnectionLostError("the connection ended before the answer", code="ND2265"))
 
     def _check_unsent(self) -> None:
         unsent = self._writer.transport.get_write_buffer_size()
         if unsent > MOST_UNSENT:
-            raise ProtocolError(f"the runtime asks on and leaves {unsent} bytes of answers unread")
+            raise ProtocolError(f"the runtime asks on and leaves {unsent} bytes of answers unread", code="ND2266")
 
     def _take(self, stream: int, payload: bytes) -> None:
         if stream == framing.PLUGIN_STREAM:
@@ -139,7 +139,9 @@ class RuntimeConnection:
 
     def _begin(self, frame: Frame) -> None:
         if frame.call <= self._newest_request:
-            raise ProtocolError(f"call {frame.call} came after call {self._newest_request}; a client's numbers rise")
+            raise ProtocolError(
+                f"call {frame.call} came after call {self._newest_request}; a client's numbers rise", code="ND2267"
+            )
         self._newest_request = frame.call
         received = asyncio.get_running_loop().time()
         if len(self._open) >= MOST_CALLS:
@@ -167,7 +169,7 @@ class RuntimeConnection:
 
     def _take_response(self, frame: Frame) -> None:
         if frame.call >= self._next_call:
-            raise ProtocolError(f"a response to call {frame.call}, which was never made")
+            raise ProtocolError(f"a response to call {frame.call}, which was never made", code="ND2268")
         answer = self._calls.get(frame.call)
         # A call that was given up may still be answered.
         if answer is None or answer.done():
@@ -175,7 +177,9 @@ class RuntimeConnection:
         try:
             answer.set_result(ttrpc_pb2.Response.FromString(frame.data))
         except DecodeError as problem:
-            raise ProtocolError(f"the response to call {frame.call} cannot be read: {problem}") from problem
+            raise ProtocolError(
+                f"the response to call {frame.call} cannot be read: {problem}", code="ND2269"
+            ) from problem
 
     def _send(self, stream: int, frame: Frame) -> None:
         if not self._writer.is_closing():

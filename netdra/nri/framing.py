@@ -80,7 +80,7 @@ class Demux:
         self._header = b""
         if self._left > MOST_RECEIVED:
             raise ProtocolError(
-                f"a frame of {self._left} bytes for stream {self._stream}; {MOST_RECEIVED} are the most"
+                f"a frame of {self._left} bytes for stream {self._stream}; {MOST_RECEIVED} are the most", code="ND2270"
             )
 
 
@@ -149,7 +149,7 @@ def encode(frame: Frame) -> bytes:
         ProtocolError: the frame is longer than the other end takes.
     """
     if len(frame.data) > MOST_DATA:
-        raise ProtocolError(f"a message of {len(frame.data)} bytes; {MOST_DATA} are the most")
+        raise ProtocolError(f"a message of {len(frame.data)} bytes; {MOST_DATA} are the most", code="ND2271")
     return _HEADER.pack(len(frame.data), frame.call, frame.kind, 0) + frame.data
 
 
@@ -183,8 +183,10 @@ class Reader:
 
     def _check(self, size: int, call: int, kind: int) -> None:
         if size > MOST_DATA:
-            raise ProtocolError(f"a message of {size} bytes in call {call}; {MOST_DATA} are the most")
+            raise ProtocolError(f"a message of {size} bytes in call {call}; {MOST_DATA} are the most", code="ND2272")
         if kind != self._kind:
-            raise ProtocolError(f"a frame of kind {kind} in call {call}, where only kind {int(self._kind)} belongs")
+            raise ProtocolError(
+                f"a frame of kind {kind} in call {call}, where only kind {int(self._kind)} belongs", code="ND2273"
+            )
         if call % 2 == 0:
-            raise ProtocolError(f"call {call} has an even number; a client's are odd")
+            raise ProtocolError(f"call {call} has an even number; a client's are odd", code="ND2274")

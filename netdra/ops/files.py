@@ -58,7 +58,7 @@ def create(path: Path, content: bytes, timeout: float, *, lasting: bool = True) 
             make_folder(path.parent)
         with folder(path.parent, timeout) as opened_folder:
             if exists(path):
-                raise ExistsError(f"{path} already exists")
+                raise ExistsError(f"{path} already exists", code="ND2275")
             opened = _written(path, content, lasting=lasting)
             try:
                 if lasting:
@@ -249,7 +249,7 @@ def folder(path: Path, timeout: float) -> Iterator[int]:
         except OSError as problem:
             raise unwritable(path, problem) from None
         if not is_ours:
-            raise TemporaryError(f"another process has locked {path} for {timeout:.1f} s")
+            raise TemporaryError(f"another process has locked {path} for {timeout:.1f} s", code="ND2276")
         yield opened
 
 
@@ -309,7 +309,7 @@ def put_aside(path: Path, mark: str = "bad") -> Path:
     try:
         path.rename(aside)
     except OSError as problem:
-        raise TemporaryError(f"{path} cannot be renamed: {problem.strerror}") from None
+        raise TemporaryError(f"{path} cannot be renamed: {problem.strerror}", code="ND2277") from None
     return aside
 
 
@@ -328,7 +328,7 @@ def keep_newest(folder: Path, mark: str, count: int) -> None:
         try:
             (folder / name).unlink(missing_ok=True)
         except OSError as problem:
-            raise TemporaryError(f"{folder / name} cannot be removed: {problem.strerror}") from None
+            raise TemporaryError(f"{folder / name} cannot be removed: {problem.strerror}", code="ND2278") from None
 
 
 def copy_aside(path: Path) -> Path:
@@ -377,13 +377,15 @@ def listed(folder: Path) -> list[str]:
 
 def unreadable(path: Path, problem: OSError) -> TemporaryError:
     """The error for a file of which it cannot be read what is in it, or whether it is there."""
-    return TemporaryError(f"{path} cannot be read: {problem.strerror}")
+    return TemporaryError(f"{path} cannot be read: {problem.strerror}", code="ND2279")
 
 
 def unwritable(path: Path, problem: OSError) -> TemporaryError:
     """The error for a file that cannot be written."""
     return TemporaryError(
-        f"{path} cannot be written: {problem.strerror}", hint="check whether its filesystem is full or read-only"
+        f"{path} cannot be written: {problem.strerror}",
+        hint="check whether its filesystem is full or read-only",
+        code="ND2280",
     )
 
 
@@ -508,6 +510,7 @@ class NewerStateError(TemporaryError):
             f"{what} has version {version}, but this netdra supports version {newest}; a newer netdra wrote it",
             hint="run the newer netdra on this node (helm rollback or upgrade); drain the node before "
             "another downgrade",
+            code="ND2302",
         )
 
 

@@ -119,7 +119,9 @@ class Process:
         working.cancel()
         await asyncio.wait((working,), timeout=bounds.finish)
         if not working.done():
-            raise TemporaryError(f"netdra {self.name} did not end within {bounds.finish:g} s and was broken off")
+            raise TemporaryError(
+                f"netdra {self.name} did not end within {bounds.finish:g} s and was broken off", code="ND2281"
+            )
         log.info("ended")
 
     async def _idle(self, seconds: float) -> bool:

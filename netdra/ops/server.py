@@ -41,7 +41,7 @@ def address(text: str) -> tuple[str, int] | None:
         return None
     host, colon, port = text.rpartition(":")
     if not colon or not port.isascii() or not port.isdecimal() or int(port) > 65535:
-        raise InvalidInputError(f'address "{text}": must be HOST:PORT or :PORT', hint='"" for none')
+        raise InvalidInputError(f'address "{text}": must be HOST:PORT or :PORT', hint='"" for none', code="ND2282")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 

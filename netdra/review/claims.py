@@ -33,7 +33,7 @@ def errors(claim: Claim, world: World) -> Iterator[Finding]:
     named = f'{claim.kind} "{claim.metadata.name}"'
     if world.offline:
         if too_many := claim_rules.too_many(claim):
-            yield Finding(f"{named}: {too_many.what}", too_many.hint, too_many.path)
+            yield Finding(f"{named}: {too_many.what}", too_many.hint, too_many.path, code=too_many.code)
         yield from check_selectors(claim)
         yield from (finding for finding, wrong in check_asks(claim, world.added) if wrong)
     elif not is_ours(wanted, world):
@@ -68,7 +68,7 @@ def _of_ours(claim: Claim, wanted: DeviceClaim, path: Path, world: World) -> Ite
         device_class = world.classes.get(exactly.device_class_name)
         if device_class is not None and topologies_of_class(device_class):
             what = f'{named}, request "{request.name}": with adminAccess, netdra does not attach the device to the pod'
-            yield Finding(what=what, path=(*path, "requests", at, "exactly", "adminAccess"))
+            yield Finding(what=what, path=(*path, "requests", at, "exactly", "adminAccess"), code="ND1232")
     yield from check_repeated(claim, _asked(wanted, world))
     yield from check_addresses(claim, _asked(wanted, world))
     yield from network_requests.warnings(named, wanted, path, world.topologies, world.classes)
@@ -136,13 +136,13 @@ def _guesses(claim: Claim, world: World) -> Iterator[Finding]:
         for topology in derived:
             what = f'{missing}: this step of NetworkTopology "{topology.name}" is not a device'
             roots = ", ".join(_names_of(topology, roots=True))
-            yield Finding(what=what, hint=f"request {roots}", path=place)
+            yield Finding(what=what, hint=f"request {roots}", path=place, code="ND1233")
         if derived or any(name in names for names in made):
             continue  # of a topology with such a root step the error is reported
         if name in world.topologies:
             yield _whole_topology(world.topologies[name], missing, place)
         elif meant := _meant(name, world) or next(filter(None, near), ""):
-            yield Finding(what=missing, hint=f'did you mean "{meant}"?', path=place)
+            yield Finding(what=missing, hint=f'did you mean "{meant}"?', path=place, code="ND1234")
 
 
 def _names_of(topology: NetworkTopology, *, roots: bool) -> list[str]:
@@ -154,7 +154,7 @@ def _whole_topology(topology: NetworkTopology, missing: str, place: Path) -> Fin
     """A claim names a topology in place of one of its classes."""
     roots = ", ".join(_names_of(topology, roots=True))
     what = f"{missing}: this is the name of a NetworkTopology"
-    return Finding(what=what, hint=f"request the classes of its root steps: {roots}", path=place)
+    return Finding(what=what, hint=f"request the classes of its root steps: {roots}", path=place, code="ND1235")
 
 
 def _meant(name: str, world: World) -> str:
@@ -206,6 +206,6 @@ def of_selectors(value: Written, world: World) -> Iterator[Finding]:
         if selector.cel is None:
             continue
         if why := single_vf(selector.cel.expression, policies):
-            yield Finding(f"{named}: {why}", path=place)
+            yield Finding(f"{named}: {why}", path=place, code="ND1236")
         if lacking := left_out_fact(selector.cel.expression, policies):
-            yield Finding(f"{named}: {lacking[0]}", lacking[1], place)
+            yield Finding(f"{named}: {lacking[0]}", lacking[1], place, code="ND1237")

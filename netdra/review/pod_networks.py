@@ -25,7 +25,7 @@ def warnings(new: PodNetwork, world: World) -> Iterator[Finding]:
         unfit = [*_unfit(new, world.topologies.values())]
         yield from unfit[:SHOWN]
         if len(unfit) > SHOWN:
-            yield Finding(f"{len(unfit) - SHOWN} more warnings like these are not shown")
+            yield Finding(f"{len(unfit) - SHOWN} more warnings like these are not shown", code="ND1245")
 
 
 def _unfit(network: PodNetwork, users: Iterable[NetworkTopology]) -> Iterator[Finding]:

@@ -42,7 +42,7 @@ def warnings(
         in_time: whether there is time to work out the policy's effect.
     """
     if done := effect(world.policies.values(), old, new, world.reported, in_time):
-        yield about_object("DeviceExposurePolicy", new.name, Finding(done))
+        yield about_object("DeviceExposurePolicy", new.name, Finding(done, code="ND1246"))
     remarks = examine(new.spec.selector.cel, of_interfaces(world.added))
     yield from (_of_selector(new, remark) for remark in remarks)
     rivals = RankIndex(world.policies.values()).of(new) if world.rivals is None else world.rivals
@@ -57,11 +57,13 @@ def warnings(
 def of_deletion(old: DeviceExposurePolicy, world: World, in_time: Callable[[], bool]) -> Iterator[Finding]:
     """The effect of a policy's deletion, which is never refused."""
     if done := effect(world.policies.values(), old, None, world.reported, in_time):
-        yield about_object("DeviceExposurePolicy", old.name, Finding(f"its deletion {done}"))
+        yield about_object("DeviceExposurePolicy", old.name, Finding(f"its deletion {done}", code="ND1247"))
 
 
 def _of_selector(policy: DeviceExposurePolicy, remark: Remark) -> Finding:
-    return about_object("DeviceExposurePolicy", policy.name, Finding(remark.what, path=("spec", "selector", "cel")))
+    return about_object(
+        "DeviceExposurePolicy", policy.name, Finding(remark.what, path=("spec", "selector", "cel"), code="ND1248")
+    )
 
 
 class _Effect:

@@ -32,6 +32,7 @@ def warnings(new: CNIPluginSchema, world: World) -> Iterator[Finding]:
             "the schema is ignored, and the controller deletes it",
             hint="remove the label",
             path=("metadata", "labels"),
+            code="ND1249",
         )
         return
     looser = loosened(contract.compile_schema(new))
@@ -40,18 +41,20 @@ def warnings(new: CNIPluginSchema, world: World) -> Iterator[Finding]:
             what=f'CNIPluginSchema "{name}" allows more than netdra\'s built-in schema for plugin "{plugin}": {looser}',
             hint="ignore this warning if the plugin supports these fields",
             path=("spec",),
+            code="ND1250",
         )
     others = {schema.metadata.name for schema in shipped.own_of(world.schemas.values()) if schema.spec.plugin == plugin}
     same = others - {name}
     first = min([name, *same])
     if same:
         what = f'CNIPluginSchema "{name}": {listed(sorted(same), SHOWN)} also describes plugin "{plugin}"'
-        yield Finding(what=what, hint=f'"{first}" counts', path=("spec", "cniType"))
+        yield Finding(what=what, hint=f'"{first}" counts', path=("spec", "cniType"), code="ND1251")
     if first == name and (unfit := list(_unfit(new, world))):
         yield Finding(
             what=f'CNIPluginSchema "{name}": the stored topologies {listed(unfit, SHOWN)} do not match it',
             hint="they keep working; fix them before the next change of their steps",
             path=("spec",),
+            code="ND1252",
         )
 
 

@@ -166,8 +166,8 @@ def _findings(
     listed = ", ".join(requests) if len(requests) <= _SHOWN else f"{requests[0]} … {requests[-1]}"
     whole = replace(outlook, shortages=())
     for finding in whole.findings(f"{named}, requests {listed}", f"node {node}" if node else "a node"):
-        yield Finding(finding.what)
-        yield Finding(f"{named}: {finding.hint}")
+        yield Finding(finding.what, code=finding.code)
+        yield Finding(f"{named}: {finding.hint}", code=finding.code)
     yield from replace(outlook, node="").findings(named)
 
 

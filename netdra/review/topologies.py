@@ -51,7 +51,9 @@ def warnings(new: NetworkTopology, world: World, in_time: Callable[[], bool]) ->
     for at, step in enumerate(new.spec.steps):
         why = single_vf(step.selector.cel, world.policies.values()) if step.selector is not None else ""
         if why:
-            yield about(new.name, step.name, f"its selector {why}", path=("spec", "steps", at, "selector", "cel"))
+            yield about(
+                new.name, step.name, f"its selector {why}", path=("spec", "steps", at, "selector", "cel"), code="ND1253"
+            )
     yield from (finding for finding, wrong in check_names(new, world.added) if not wrong)
     yield from pod_networks.missing(new, world.pod_networks, world.where)
     yield from network_mtus.check(new, world.pod_networks)
@@ -84,6 +86,7 @@ def _frozen(new: NetworkTopology, old: NetworkTopology | None, users: Sequence[s
         what=f'NetworkTopology "{new.name}" is used by {len(users)} ResourceClaim{plural} of attached '
         f"pods{which}; its steps cannot be changed",
         hint="create a topology with another name, or delete these pods first; selectors can be changed",
+        code="ND1254",
     )
 
 
@@ -92,7 +95,8 @@ def _waiting(new: NetworkTopology, world: World) -> Iterator[Finding]:
         plural, verb = ("s", "are") if world.waiting > 1 else ("", "is")
         yield Finding(
             what=f'NetworkTopology "{new.name}": {world.waiting} ResourceClaim{plural} that {verb} '
-            "allocated but not attached will use the new steps if their requests still match"
+            "allocated but not attached will use the new steps if their requests still match",
+            code="ND1255",
         )
 
 
@@ -105,7 +109,7 @@ def _foreign(new: NetworkTopology, world: World) -> Iterator[Finding]:
         if device_class is not None and not brought & {new.name, *world.topologies}:
             what = f'DeviceClass "{name}" already exists and is not managed by netdra; netdra does not change it'
             hint = "rename the step, or delete the DeviceClass"
-            yield about(new.name, step.name, what, hint=hint, path=("spec", "steps", at, "name"))
+            yield about(new.name, step.name, what, hint=hint, path=("spec", "steps", at, "name"), code="ND1256")
 
 
 def _unchecked(new: NetworkTopology, schemas: Sequence[CNIPluginSchema]) -> Iterator[Finding]:
@@ -115,4 +119,4 @@ def _unchecked(new: NetworkTopology, schemas: Sequence[CNIPluginSchema]) -> Iter
             what = f'no CNIPluginSchema describes plugin "{step.type}"; its config is not validated'
             meant = closest(step.type, sorted(plugins))
             hint = f'did you mean "{meant}"?' if meant else ""
-            yield about(new.name, step.name, what, hint=hint, path=("spec", "steps", at, "type"))
+            yield about(new.name, step.name, what, hint=hint, path=("spec", "steps", at, "type"), code="ND1257")

@@ -70,7 +70,7 @@ def unwise(topology: NetworkTopology, *, of_values: bool = False) -> Iterator[Fi
 def _finding(topology: NetworkTopology, at: int, remark: _Remark) -> Finding:
     """A remark on the config of a step."""
     path = ("spec", "steps", at, "config", *remark.path)
-    return about(topology.name, topology.spec.steps[at].name, remark.what, hint=remark.hint, path=path)
+    return about(topology.name, topology.spec.steps[at].name, remark.what, hint=remark.hint, path=path, code="ND1001")
 
 
 def unreached(topology: NetworkTopology, *, may_keep: bool) -> Iterator[Finding]:

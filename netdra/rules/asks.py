@@ -33,7 +33,7 @@ def check_asks(value: Written, added: Added) -> Iterator[_Judged]:
     """
     named = f'{value.kind} "{value.metadata.name}"'
     for finding, wrong in _asks(value, added):
-        yield Finding(f"{named}{finding.what}", finding.hint, finding.path), wrong
+        yield Finding(f"{named}{finding.what}", finding.hint, finding.path, code=finding.code), wrong
 
 
 def _asks(value: Written, added: Added) -> Iterator[_Judged]:
@@ -64,12 +64,15 @@ def _selectors(value: Written, added: Added) -> Iterator[_Judged]:
             for remark in examine(expression, of_devices(added)):
                 # A class may be for devices of several drivers.
                 if not remark.text.startswith("device.driver ") or "did you mean" in remark.hint:
-                    yield Finding(f": {remark.what}", path=place), remark.wrong
+                    yield Finding(f": {remark.what}", path=place, code="ND1002"), remark.wrong
             continue
         for _, text in _TEXT.findall(expression):
             if suggestions.closest(text, [names.DRIVER], _NEAR):
                 hint = f'did you mean "{names.DRIVER}"?'
-                yield Finding(f': "{text}" is neither a driver nor a domain of netdra\'s', hint, place), False
+                yield (
+                    Finding(f': "{text}" is neither a driver nor a domain of netdra\'s', hint, place, code="ND1003"),
+                    False,
+                )
 
 
 def _constraints(wanted: DeviceClaim, path: Path, added: Added) -> Iterator[_Judged]:
@@ -80,7 +83,12 @@ def _constraints(wanted: DeviceClaim, path: Path, added: Added) -> Iterator[_Jud
             if name not in requests and name not in choices:
                 hint = suggestions.hint(name, [*requests, *choices], "the claim's requests are")
                 place: Path = (*path, at, "requests", number)
-                yield Finding(f': a constraint names request "{name}", which the claim lacks', hint, place), True
+                yield (
+                    Finding(
+                        f': a constraint names request "{name}", which the claim lacks', hint, place, code="ND1004"
+                    ),
+                    True,
+                )
         for field, attribute in (
             ("matchAttribute", constraint.match_attribute),
             ("distinctAttribute", constraint.distinct_attribute),
@@ -100,10 +108,10 @@ def _attribute(attribute: str, place: Path, added: Added) -> Iterator[_Judged]:
     meant = whole.get(name) or whole.get(suggestions.closest(name, sorted(whole)), "")
     if not domain:
         what = f': attribute "{attribute}" has no domain'
-        yield Finding(what, f"write {meant or names.qualified(name)}", place), True
+        yield Finding(what, f"write {meant or names.qualified(name)}", place, code="ND1005"), True
     elif domain == names.DRIVER and attribute not in known:
         hint = f'did you mean "{meant}"?' if meant else ""
-        yield Finding(f': no device has attribute "{attribute}"', hint, place), False
+        yield Finding(f': no device has attribute "{attribute}"', hint, place, code="ND1006"), False
 
 
 def _rank(attribute: str) -> tuple[bool, bool, str]:
@@ -121,7 +129,7 @@ def _choice(called: str, choice: ExactDeviceRequest | DeviceSubRequest, path: Pa
             near = suggestions.closest(names.qualified(name), known)
             if near:
                 what = f', request "{called}": no device has capacity "{name}"'
-                yield Finding(what, f'did you mean "{near}"?', place), False
+                yield Finding(what, f'did you mean "{near}"?', place, code="ND1007"), False
         elif names.qualified(name) == names.qualified(names.BANDWIDTH):
             yield from _bandwidth(called, str(amount), place)
         if not domain and names.qualified(name) in known:
@@ -134,10 +142,10 @@ def _without_domain(called: str, name: str, asked: Collection[str], place: Path)
     whole = names.qualified(name)
     if whole in asked:
         what = f', request "{called}": capacity "{name}" is requested twice, also as "{whole}"'
-        yield Finding(what, "remove it", place), True
+        yield Finding(what, "remove it", place, code="ND1008"), True
         return
     what = f', request "{called}": Kubernetes before 1.38 does not find capacity "{name}" without its domain'
-    yield Finding(what, f'did you mean "{whole}"?', place), False
+    yield Finding(what, f'did you mean "{whole}"?', place, code="ND1009"), False
 
 
 def _bandwidth(called: str, amount: str, place: Path) -> Iterator[_Judged]:
@@ -147,7 +155,10 @@ def _bandwidth(called: str, amount: str, place: Path) -> Iterator[_Judged]:
         return  # the API server says so
     if mbits > MOST_MBITS:
         what = f', request "{called}": bandwidth {amount} is {quantity.render(mbits)} Mbit/s'
-        yield Finding(what, f'write it in Mbit/s, e.g. "{int(mbits / BITS_PER_MBIT) or 1}"', place), False
+        yield (
+            Finding(what, f'write it in Mbit/s, e.g. "{int(mbits / BITS_PER_MBIT) or 1}"', place, code="ND1010"),
+            False,
+        )
 
 
 def _tolerations(called: str, keys: Iterable[str], path: Path) -> Iterator[_Judged]:
@@ -155,4 +166,4 @@ def _tolerations(called: str, keys: Iterable[str], path: Path) -> Iterator[_Judg
         near = suggestions.closest(key, _TAINTS) if key and key not in _TAINTS else ""
         if near:
             what = f', request "{called}": netdra sets no taint "{key}"'
-            yield Finding(what, f'did you mean "{near}"?', (*path, at, "key")), False
+            yield Finding(what, f'did you mean "{near}"?', (*path, at, "key"), code="ND1011"), False

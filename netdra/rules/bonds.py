@@ -67,7 +67,7 @@ def _one_mac(bond: Step, vfs: Sequence[Step], compiled: Graph) -> Iterator[Findi
     hint = 'set failOverMac: active, or spoofchk: "off" in these steps'
     if not has_one_active:
         hint = 'set spoofchk: "off" in these steps, or use mode active-backup with failOverMac: active'
-    yield compiled.about(bond.name, what, hint=hint, path=("config",))
+    yield compiled.about(bond.name, what, hint=hint, path=("config",), code="ND1012")
 
 
 def _not_monitored(bond: Step, vfs: Sequence[Step], compiled: Graph) -> Iterator[Finding]:
@@ -75,7 +75,9 @@ def _not_monitored(bond: Step, vfs: Sequence[Step], compiled: Graph) -> Iterator
     config = bond.config
     if config.get("miimon") in _NOT_MONITORED and not has_link_monitor({**config, "miimon": None}):
         what = "miimon 0 disables the link monitor: the bond never uses another member when a link is lost"
-        yield compiled.about(bond.name, what, hint="remove miimon; the default is 100", path=("config", "miimon"))
+        yield compiled.about(
+            bond.name, what, hint="remove miimon; the default is 100", path=("config", "miimon"), code="ND1013"
+        )
     for step in vfs:
         key = next((key for key in ("linkState", "link_state") if step.config.get(key) == "enable"), "")
         if key and config.get("miimon") not in _NOT_MONITORED and config.get("arpInterval") in (None, *_NOT_MONITORED):
@@ -83,7 +85,7 @@ def _not_monitored(bond: Step, vfs: Sequence[Step], compiled: Graph) -> Iterator
                 f'{key} enable hides a lost link of the PF from the bond of step "{bond.name}", which then does not '
                 "use another member"
             )
-            yield compiled.about(step.name, what, hint=f"set {key}: auto", path=("config", key))
+            yield compiled.about(step.name, what, hint=f"set {key}: auto", path=("config", key), code="ND1014")
 
 
 def _lacp(bond: Step, vfs: Sequence[Step], compiled: Graph) -> Iterator[Finding]:
@@ -93,7 +95,7 @@ def _lacp(bond: Step, vfs: Sequence[Step], compiled: Graph) -> Iterator[Finding]
             "from a VF, and a switch has one LACP partner for each port: the bond may not receive traffic"
         )
         hint = "use mode active-backup with failOverMac: active"
-        yield compiled.about(bond.name, what, hint=hint, path=("config", "mode"))
+        yield compiled.about(bond.name, what, hint=hint, path=("config", "mode"), code="ND1015")
 
 
 def _one_pf(bond: Step, vfs: Sequence[Step], compiled: Graph) -> Iterator[Finding]:
@@ -104,7 +106,9 @@ def _one_pf(bond: Step, vfs: Sequence[Step], compiled: Graph) -> Iterator[Findin
                 f'the VFs of steps "{one.name}" and "{other.name}" are of one PF, {pfs.pop()}: the bond loses both '
                 "links at the same time"
             )
-            yield compiled.about(bond.name, what, hint="request a VF of another PF in one of these steps")
+            yield compiled.about(
+                bond.name, what, hint="request a VF of another PF in one of these steps", code="ND1016"
+            )
 
 
 def _pf_of(step: Step) -> set[str]:
@@ -126,7 +130,7 @@ def _unknown_links(bond: Step, compiled: Graph) -> Iterator[Finding]:
         if isinstance(name, str) and not is_reference(name) and name not in made:
             what = f'links: no step before the bond creates an interface "{name}", so the pod cannot start'
             hint = f"use a name of {', '.join(sorted(made))}, or a reference: {{{{ step.interfaceName }}}}"
-            yield compiled.about(bond.name, what, hint=hint, path=("config", "links", at))
+            yield compiled.about(bond.name, what, hint=hint, path=("config", "links", at), code="ND1017")
 
 
 def is_checked(step: Step) -> bool:

@@ -116,7 +116,12 @@ def _given(named: str, wanted: DeviceClaim, path: Path) -> tuple[list[_Given], l
             values = parameters_of.values_of(config.opaque, named)
         except InvalidInputError as problem:
             wrong.append(
-                Finding(what=problem.what, hint=problem.hint, path=(*place, "opaque", "parameters", *problem.path))
+                Finding(
+                    what=problem.what,
+                    hint=problem.hint,
+                    path=(*place, "opaque", "parameters", *problem.path),
+                    code=problem.code,
+                )
             )
             continue
         given += [] if values is None else [_Given(config.requests, values, place)]
@@ -141,11 +146,16 @@ def _values(
         except InvalidInputError as problem:
             which = f", pod {ordinal}" if is_template and lists else ""
             what = f'{claim.kind} "{claim.metadata.name}"{which}: {problem.what}'
-            yield Finding(what=what, hint=problem.hint, path=path)
+            yield Finding(what=what, hint=problem.hint, path=path, code=problem.code)
             return
     # One pod's values stand for all: this compiles the topology, and a webhook waits for it.
     for finding in _with_values(topology, complete)[:1] if complete else ():
-        yield Finding(what=f'{claim.kind} "{claim.metadata.name}": {finding.what}', hint=finding.hint, path=path)
+        yield Finding(
+            what=f'{claim.kind} "{claim.metadata.name}": {finding.what}',
+            hint=finding.hint,
+            path=path,
+            code=finding.code,
+        )
 
 
 def check_addresses(
@@ -165,7 +175,7 @@ def check_addresses(
             for finding in addresses.unwise(bound.topology, of_values=True):
                 if finding.what not in known:
                     known.add(finding.what)
-                    yield Finding(f"{named}{bound.pod}: {finding.what}", finding.hint, given[0].path)
+                    yield Finding(f"{named}{bound.pod}: {finding.what}", finding.hint, given[0].path, code=finding.code)
 
 
 def same_addresses(
@@ -191,7 +201,7 @@ def same_addresses(
                         f'ResourceClaim "{claim.metadata.name}": its values for NetworkTopology "{topology.name}" are '
                         f'those of claim "{where}", so two pods can have {unique[0]}'
                     )
-                    yield claim, Finding(what, "use another address in one of the claims", given[0].path)
+                    yield claim, Finding(what, "use another address in one of the claims", given[0].path, code="ND1018")
 
 
 class _Bound(msgspec.Struct, frozen=True):
@@ -234,7 +244,7 @@ def _with_values(topology: NetworkTopology, values: Mapping[str, Any]) -> Sequen
     try:
         return () if wrong else check_plans([planned(compiled, named, values)])
     except InvalidInputError as problem:
-        return (Finding(problem.what, problem.hint),)
+        return (Finding(problem.what, problem.hint, code=problem.code),)
 
 
 def _per_pod(claim: ResourceClaim | ResourceClaimTemplate, given: Sequence[_Given]) -> Iterator[Finding]:
@@ -244,7 +254,9 @@ def _per_pod(claim: ResourceClaim | ResourceClaimTemplate, given: Sequence[_Give
             if not every:
                 what = f'{claim.kind} "{claim.metadata.name}": perPod does not have values of parameter "{name}"'
                 place = (*entry.path, "opaque", "parameters", "perPod", name)
-                yield Finding(what=what, hint="add one value per pod; the first is for pod 0", path=place)
+                yield Finding(
+                    what=what, hint="add one value per pod; the first is for pod 0", path=place, code="ND1019"
+                )
 
 
 def check_repeated(
@@ -267,7 +279,7 @@ def check_repeated(
                 if value in every[:at]:
                     what = f'{named}: perPod gives {value} of parameter "{name}" to pods {every.index(value)} and {at}'
                     place = (*entry.path, "opaque", "parameters", "perPod", name, at)
-                    yield Finding(what=what, hint="assign a different address to each pod", path=place)
+                    yield Finding(what=what, hint="assign a different address to each pod", path=place, code="ND1020")
                     break
 
 
@@ -320,6 +332,7 @@ def check_own_configuration(
             f"{VALUES_KIND}",
             f"write kind: {VALUES_KIND}",
             (*path, "opaque", "parameters", *(["kind"] if "kind" in keys else [])),
+            code="ND1021",
         )
         return
     meant = f"requests {', '.join(requests)}" if requests else "all its requests"
@@ -329,6 +342,7 @@ def check_own_configuration(
         "DeviceClass (decision D32)",
         f"remove it from spec.devices.config, and request {instead}",
         path,
+        code="ND1022",
     )
 
 
@@ -380,6 +394,7 @@ def _against(
             what=f'{named} requests devices of NetworkTopology "{name}", which is being deleted',
             hint="request devices of another topology",
             path=wishes[0].path,
+            code="ND1023",
         )
         return
     graph, _ = examine(topologies[name])
@@ -393,6 +408,7 @@ def _against(
             f"but {named} only provides requests {_list(provided)}.",
             hint=_of_missing(name, missing, wanted, classes),
             path=path,
+            code="ND1024",
         )
         return
     for wish in wishes:
@@ -433,7 +449,7 @@ def _clashing(
     is_one = len({graph.topology for graph in graphs}) == 1
     hint = "request one device, or remove interface names from the topology's steps" if is_one else ""
     for clash in clashes[:1]:
-        yield Finding(what=f"{named}: {clash.what}", hint=hint or clash.hint, path=path)
+        yield Finding(what=f"{named}: {clash.what}", hint=hint or clash.hint, path=path, code=clash.code)
 
 
 def _list(names: Sequence[str]) -> str:

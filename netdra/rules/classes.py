@@ -30,7 +30,14 @@ def check_class(device_class: DeviceClass) -> tuple[Finding, ...]:
         if only_topology(configs, origin) is None:
             plain.only(configs, origin)
     except InvalidInputError as problem:
-        return (Finding(what=problem.what, hint=problem.hint, path=next(_wrong(device_class), ("spec", "config"))),)
+        return (
+            Finding(
+                what=problem.what,
+                hint=problem.hint,
+                path=next(_wrong(device_class), ("spec", "config")),
+                code=problem.code,
+            ),
+        )
     return ()
 
 
@@ -51,6 +58,7 @@ def check_made(device_class: DeviceClass, made: Iterable[DeviceClass]) -> Iterat
             f'NetworkTopology "{topology}"',
             hint="change the topology; netdra's controller writes its DeviceClasses",
             path=("spec",),
+            code="ND1025",
         )
 
 
@@ -83,6 +91,7 @@ def check_config(device_class: DeviceClass, schemas: Sequence[CNIPluginSchema]) 
                 what=f'DeviceClass "{device_class.metadata.name}": {what or finding.what}',
                 hint=finding.hint,
                 path=(*place, *finding.path[3:]),
+                code=finding.code,
             )
 
 
@@ -109,12 +118,17 @@ def check_reference(
             near = suggestions.closest(name, topologies)
             hint = f'did you mean "{near}"?' if near else "add its file, unless it already exists in the cluster"
             what = f'{named}: NetworkTopology "{name}" is not in these files'
-            yield Finding(what, hint, (*place, "networkTopologyRef", "name")), False
+            yield Finding(what, hint, (*place, "networkTopologyRef", "name"), code="ND1026"), False
             continue
         roots = [step.name for step in topologies[name].spec.steps if step.is_root]
         if meant.step not in roots:
             what = f'{named}: NetworkTopology "{name}" does not have a root step "{meant.step}"'
-            yield Finding(what, suggestions.hint(meant.step, roots, "its root steps are"), (*place, "step")), True
+            yield (
+                Finding(
+                    what, suggestions.hint(meant.step, roots, "its root steps are"), (*place, "step"), code="ND1027"
+                ),
+                True,
+            )
 
 
 def _wrong(device_class: DeviceClass) -> Iterator[Path]:

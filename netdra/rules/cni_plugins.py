@@ -38,7 +38,7 @@ def _nodes(plugin: CNIPlugin) -> Iterator[Finding]:
         if not names.is_subdomain(secret):
             rule = "a Secret's name is up to 253 of a-z, 0-9, - and ., letters or digits at both ends"
             place: Path = ("spec", "imagePullSecrets", at)
-            yield Finding(f'pull secret "{ascii(secret[:80])[1:-1]}" is not valid', rule, place)
+            yield Finding(f'pull secret "{ascii(secret[:80])[1:-1]}" is not valid', rule, place, code="ND1028")
     for at, toleration in enumerate(spec.tolerations or ()):
         yield from _toleration(toleration, ("spec", "tolerations", at))
 
@@ -48,20 +48,24 @@ def _toleration(value: Mapping[str, Any], path: Path) -> Iterator[Finding]:
     for field in value:
         if field not in _FIELDS:
             hint = suggestions.hint(str(field), _FIELDS, "fields:")
-            yield Finding(f'unknown field "{ascii(str(field)[:80])[1:-1]}"', hint, (*path, str(field)))
+            yield Finding(f'unknown field "{ascii(str(field)[:80])[1:-1]}"', hint, (*path, str(field)), code="ND1029")
     key, operator, effect = value.get("key"), value.get("operator"), value.get("effect")
     if key and not (isinstance(key, str) and names.is_label_key(key)):
-        yield Finding(f"key {key!r} of a toleration is not valid", metadata_rules.KEY_RULE, (*path, "key"))
+        yield Finding(
+            f"key {key!r} of a toleration is not valid", metadata_rules.KEY_RULE, (*path, "key"), code="ND1030"
+        )
     for field, given, known in (("operator", operator, _OPERATORS), ("effect", effect, _EFFECTS)):
         if given and given not in known:
             hint = suggestions.hint(str(given), known, "supported:")
             what = f'{field} "{ascii(str(given)[:80])[1:-1]}" of a toleration is not supported'
-            yield Finding(what, hint, (*path, field))
+            yield Finding(what, hint, (*path, field), code="ND1031")
     if operator == "Exists" and value.get("value"):
         what = "a toleration with operator Exists must not have a value"
-        yield Finding(what, "remove the value, or write operator: Equal", (*path, "value"))
+        yield Finding(what, "remove the value, or write operator: Equal", (*path, "value"), code="ND1032")
     if not key and operator != "Exists":
-        yield Finding("a toleration without a key must have operator Exists", "add the key of a taint", path)
+        yield Finding(
+            "a toleration without a key must have operator Exists", "add the key of a taint", path, code="ND1033"
+        )
 
 
 def _schema(plugin: CNIPlugin) -> Iterator[Finding]:
@@ -77,8 +81,8 @@ def _schema(plugin: CNIPlugin) -> Iterator[Finding]:
     if schema.spec.plugin != expected:
         what = f'its schema describes "{schema.spec.plugin}", but the plugin is "{expected}"'
         hint = f"set cniType to {plugin.name}, and execution: Binary if netdra has that type built in"
-        yield Finding(what, hint, ("spec", "schema", "cniType"))
+        yield Finding(what, hint, ("spec", "schema", "cniType"), code="ND1034")
     _, wrong = examine(schema)
     for finding in wrong or mistyped(schema):
         what = finding.what.partition(": ")[2]
-        yield Finding(f"schema: {what}", finding.hint, ("spec", "schema", *finding.path[1:]))
+        yield Finding(f"schema: {what}", finding.hint, ("spec", "schema", *finding.path[1:]), code=finding.code)

@@ -53,19 +53,24 @@ def check_config(config: Mapping[str, Any], contract: Contract, supplied: str = 
         parameter = contract.names.get(key)
         if parameter is None:
             if contract.closed and key not in COMMON:
-                yield Finding(f"{prefix} does not accept parameter {quoted(key)}.", guess(key, contract.names), (key,))
+                yield Finding(
+                    f"{prefix} does not accept parameter {quoted(key)}.",
+                    guess(key, contract.names),
+                    (key,),
+                    code="ND1035",
+                )
             continue
         if value is None:
             continue  # as if it were not there
         if parameter in given:
             what = f'{prefix} accepts "{given[parameter]}" and "{key}" for the same setting; only one can be set.'
-            yield Finding(what, path=(key,))
+            yield Finding(what, path=(key,), code="ND1036")
         given[parameter] = key
         for finding in _value(value, contract.parameters[parameter], (key,)):
             yield msgspec.structs.replace(finding, what=f"{prefix} {finding.what}")
     for name in contract.required:
         if name not in given and name != supplied:
-            yield Finding(f'{prefix} requires parameter "{name}".')
+            yield Finding(f'{prefix} requires parameter "{name}".', code="ND1037")
 
 
 def guess(word: str, words: Iterable[str]) -> str:
@@ -127,7 +132,7 @@ def _reference(text: str, shape: Shape, path: Path) -> Iterator[Finding]:
             element = "interfaces" if whole.field == "interfaces" else "strings"
             what = f"expects parameter {_called(path)} to be {shape.text}, but {whole} is a list of {element}."
             hint = "Use {{ step.interfaceName }} for the name of an interface." if whole.field == "interfaces" else ""
-            yield Finding(what, hint, path)
+            yield Finding(what, hint, path, code="ND1038")
         return
     if whole is not None and whole.fact is not None and whole.fact.kind != "text":
         yield from _typed(whole, whole.fact.kind, shape, kinds, path)
@@ -143,7 +148,7 @@ def _typed(whole: Reference, kind: str, shape: Shape, kinds: Collection[str], pa
         return
     what = f"expects parameter {_called(path)} to be {shape.text}, but {whole} is {whole.described}."
     hint = "Add text beside it, or refer to a fact that is text." if "string" in kinds else _ADD
-    yield Finding(what, hint, path)
+    yield Finding(what, hint, path, code="ND1039")
 
 
 _ADD = "A policy's additionalAttributes can add an attribute of this type to devices."
@@ -159,7 +164,7 @@ def _no_text(text: str, parts: Sequence[str | Reference], shape: Shape, path: Pa
         hint = hint or _ADD
     elif of_facts:
         hint = hint or f"Use a single reference, to a fact that is {shape.text}, as the whole value."
-    return Finding(what, hint, path)
+    return Finding(what, hint, path, code="ND1040")
 
 
 def _written_by(text: str, parts: Sequence[str | Reference], shape: Shape, path: Path) -> Iterator[Finding]:
@@ -172,10 +177,10 @@ def _written_by(text: str, parts: Sequence[str | Reference], shape: Shape, path:
         what = f"expects parameter {_called(path)} to be {texts.EXPECTED[form]}, found {quoted(text)}"
         what += f", which is {whole.described}." if whole is not None else f", as in {quoted(sample)}."
         lacks = form == "cidr" and any(texts.fits(f"{example}/24", form) for example in samples)
-        yield Finding(what, f'Add the prefix length: "{text}/24".' if lacks else "", path)
+        yield Finding(what, f'Add the prefix length: "{text}/24".' if lacks else "", path, code="ND1041")
     elif shape.enum and len(samples) == 1 and sample not in shape.enum:
         what = f"does not accept {quoted(text)} for parameter {_called(path)}, which has a fixed set of values."
-        yield Finding(what, f"Known: {', '.join(map(str, shape.enum))}.", path)
+        yield Finding(what, f"Known: {', '.join(map(str, shape.enum))}.", path, code="ND1042")
 
 
 def _takes(shape: Shape, element: str) -> bool:
@@ -226,6 +231,7 @@ def mistyped(schema: CNIPluginSchema) -> Iterator[Finding]:
                     yield Finding(
                         what=f'CNIPluginSchema "{schema.metadata.name}": {what}',
                         path=("spec", "configParameters", part, at, field),
+                        code="ND1043",
                     )
                 elif field == "default" and (outside := _outside(value, shape)):
                     what = f"default {value} of parameter {quoted(parameter.name)} is {outside}"
@@ -233,6 +239,7 @@ def mistyped(schema: CNIPluginSchema) -> Iterator[Finding]:
                         what=f'CNIPluginSchema "{schema.metadata.name}": {what}',
                         hint="correct one of the two",
                         path=("spec", "configParameters", part, at, field),
+                        code="ND1044",
                     )
 
 
@@ -266,7 +273,7 @@ def _mismatch(value: Any, shape: Shape, path: Path) -> Finding:
         hint = "Put a list between [ and ]."
     elif isinstance(value, str) and shape.kind == "object" and "name" in shape.properties:
         hint = f"Use {{name: {value}}}."
-    return Finding(f"expects parameter {_called(path)} to be {shape.text}, found {shown}.", hint, path)
+    return Finding(f"expects parameter {_called(path)} to be {shape.text}, found {shown}.", hint, path, code="ND1045")
 
 
 def _limits(value: Any, shape: Shape, path: Path) -> Iterator[Finding]:
@@ -277,19 +284,25 @@ def _limits(value: Any, shape: Shape, path: Path) -> Iterator[Finding]:
             choice if isinstance(choice, str) else msgspec.json.encode(choice).decode() for choice in shape.enum
         ]
         hint = f"Remove the quotes of {value}." if value in accepted else guess(str(value), accepted)
-        yield Finding(f"does not accept {shown} for parameter {called}.", hint, path)
+        yield Finding(f"does not accept {shown} for parameter {called}.", hint, path, code="ND1046")
     if isinstance(value, int | float) and not isinstance(value, bool):
         if shape.minimum is not None and value < shape.minimum:
-            yield Finding(f"expects parameter {called} to be at least {shape.minimum}, found {value}.", path=path)
+            yield Finding(
+                f"expects parameter {called} to be at least {shape.minimum}, found {value}.", path=path, code="ND1047"
+            )
         if shape.maximum is not None and value > shape.maximum:
-            yield Finding(f"expects parameter {called} to be at most {shape.maximum}, found {value}.", path=path)
+            yield Finding(
+                f"expects parameter {called} to be at most {shape.maximum}, found {value}.", path=path, code="ND1048"
+            )
     if isinstance(value, list | tuple):
         if shape.min_items is not None and len(value) < shape.min_items:
             what = f"expects at least {_items(shape.min_items)} in parameter {called}, found {len(value)}."
-            yield Finding(what, path=path)
+            yield Finding(what, path=path, code="ND1049")
         if shape.max_items is not None and len(value) > shape.max_items:
             yield Finding(
-                f"expects at most {_items(shape.max_items)} in parameter {called}, found {len(value)}.", path=path
+                f"expects at most {_items(shape.max_items)} in parameter {called}, found {len(value)}.",
+                path=path,
+                code="ND1050",
             )
 
 
@@ -308,7 +321,7 @@ def _written(value: Any, shape: Shape, path: Path) -> Iterator[Finding]:
     elif isinstance(value, str) and not texts.fits(value, form) and (value or form in _NEVER_EMPTY):
         what = f"expects parameter {_called(path)} to be {texts.EXPECTED[form]}, found {quoted(value)}."
         hint = texts.instead(value, form)
-        yield Finding(what, f"{hint[:1].upper()}{hint[1:]}." if hint else "", path)
+        yield Finding(what, f"{hint[:1].upper()}{hint[1:]}." if hint else "", path, code="ND1051")
 
 
 def _inside(value: Any, shape: Shape, path: Path) -> Iterator[Finding]:
@@ -325,7 +338,7 @@ def _inside(value: Any, shape: Shape, path: Path) -> Iterator[Finding]:
                 yield from _value(inner, shape.properties[key], (*path, key))
             elif shape.closed:
                 what = f"does not accept parameter {_called((*path, key))}."
-                yield Finding(what, guess(key, shape.properties), (*path, key))
+                yield Finding(what, guess(key, shape.properties), (*path, key), code="ND1052")
 
 
 def _called(path: Path) -> str:

@@ -150,16 +150,18 @@ def _plugin(kind: Any, path: Path, contracts: Contracts, permits: Permits | None
     """A program is run only if the node allows it; its name must be plain text without references."""
     if not isinstance(kind, str) or not is_plugin_name(kind):
         shown = quoted(kind) if isinstance(kind, str) else "not text"
-        yield Finding(f"the plugin's type is {shown}", "a type is the name of an executable in the CNI path", path)
+        yield Finding(
+            f"the plugin's type is {shown}", "a type is the name of an executable in the CNI path", path, code="ND1053"
+        )
     elif permits is not None and not permits.run_plugins:
         what = f'plugin "{kind}" is not allowed: the node\'s driver runs no plugins'
         hint = (
             "use one of netdra's own types, or set the chart's value node.runPlugins (netdra node without --no-plugins)"
         )
-        yield Finding(what, hint, path)
+        yield Finding(what, hint, path, code="ND1054")
     elif permits is not None and not runnable.is_allowed(kind, contracts, permits.plugins, permits.named):
         finding = runnable.why_not(kind, contracts, permits.plugins)
-        yield Finding(finding.what, finding.hint, path)
+        yield Finding(finding.what, finding.hint, path, code=finding.code)
 
 
 def is_runnable(kind: str, permits: Permits, own: Iterable[CNIPluginSchema]) -> bool:
@@ -183,7 +185,7 @@ def _misspelt(
         else:
             path = (*where, key)
             what = f"most plugins read {dotted(path)} as {quoted(meant)}"
-            yield Finding(what, f"use only {meant}", path)
+            yield Finding(what, f"use only {meant}", path, code="ND1055")
 
 
 def _common(config: Mapping[str, Any]) -> Iterator[_Given]:
@@ -256,27 +258,30 @@ def _in_pod(step: PlannedStep, allocated: bool) -> Iterator[Finding]:
     value = step.config.get(parameter, step.execution == "Builtin" if step.depend_on else False)
     if step.depend_on and value is not True:
         hint = f"remove {parameter} from the topology: it is set to true"
-        yield Finding(f"{parameter} must be true: {_DERIVED}", hint, ("config", parameter))
+        yield Finding(f"{parameter} must be true: {_DERIVED}", hint, ("config", parameter), code="ND1056")
     elif not step.depend_on and value is not False and (allocated or step.device is not None):
         what = f"{parameter} must not be set: a step without dependOn uses its allocated device"
-        yield Finding(what, f"remove {parameter}", ("config", parameter))
+        yield Finding(what, f"remove {parameter}", ("config", parameter), code="ND1057")
 
 
 def _value(step: PlannedStep, given: _Given, permits: Permits | None, steps: Steps) -> Iterator[Finding]:
     where = dotted(given.path)
     if not given.format:
         hint = "use the spelling of the plugin's schema"
-        yield Finding(f"most plugins read {where} as another parameter", hint, given.path)
+        yield Finding(f"most plugins read {where} as another parameter", hint, given.path, code="ND1058")
     elif not isinstance(given.value, str):
-        yield Finding(f"{where} must be text", path=given.path)
+        yield Finding(f"{where} must be text", path=given.path, code="ND1059")
     elif given.format != "interface" and _has_fact(given.value):
         hint = "remove it to use the allocated device, or set it in the topology"
         what = f"{where} {quoted(given.value)} refers to a device or a path, which must not depend on a fact"
-        yield Finding(what, hint, given.path)
+        yield Finding(what, hint, given.path, code="ND1060")
     elif _asks(given.value):
         hint = "set it in the topology, or remove it to use the allocated device"
         yield Finding(
-            f"{where} {quoted(given.value)} refers to a device or a path, which a claim must not set", hint, given.path
+            f"{where} {quoted(given.value)} refers to a device or a path, which a claim must not set",
+            hint,
+            given.path,
+            code="ND1061",
         )
     elif given.format in ("hostPath", "hostSocket"):
         yield from _host_path(given, permits)
@@ -310,12 +315,12 @@ def _host_path(given: _Given, permits: Permits | None) -> Iterator[Finding]:
         return
     if "{{" in path or not path.startswith("/") or ".." in path.split("/"):
         hint = 'use a path that starts with "/", without ".." and references'
-        yield Finding(f"{where} {quoted(path)} is not a plain path of the node", hint, given.path)
+        yield Finding(f"{where} {quoted(path)} is not a plain path of the node", hint, given.path, code="ND1062")
     elif permits is not None and (why := permits.allows(path)):
         hint = (
             f"remove it, or start the node's driver with --allow-host-path and a directory that contains {quoted(path)}"
         )
-        yield Finding(f"{where} {quoted(path)} is a path of the node: {why}", hint, given.path)
+        yield Finding(f"{where} {quoted(path)} is a path of the node: {why}", hint, given.path, code="ND1063")
 
 
 def _derived(step: PlannedStep, given: _Given, steps: Steps) -> Iterator[Finding]:
@@ -329,7 +334,7 @@ def _derived(step: PlannedStep, given: _Given, steps: Steps) -> Iterator[Finding
     try:
         parts = references.parse(given.value)
     except ConfigError as problem:
-        yield Finding(f"{dotted(given.path)}: {problem.what}", problem.hint, given.path)
+        yield Finding(f"{dotted(given.path)}: {problem.what}", problem.hint, given.path, code=problem.code)
         return
     if field and len(parts) == 1 and isinstance(parts[0], Reference) and parts[0].field == field:
         devices = [root.device for root in _roots(parts[0].step, steps) if root.device is not None]
@@ -343,7 +348,7 @@ def _derived(step: PlannedStep, given: _Given, steps: Steps) -> Iterator[Finding
         hint = "allocate it with a step without dependOn"
         if field:
             hint += f", and refer to it as {{{{ step.{field} }}}}"
-        yield Finding(what, hint, given.path)
+        yield Finding(what, hint, given.path, code="ND1064")
 
 
 def _of_shared(step: PlannedStep, steps: Steps, seen: Collection[Path]) -> Iterator[Finding]:
@@ -353,7 +358,9 @@ def _of_shared(step: PlannedStep, steps: Steps, seen: Collection[Path]) -> Itera
     """
     if step.device is not None and step.device.is_shared and step.type in MOVING_TYPES:
         what = f'device "{step.device.device}" is shared with other claims, and type {step.type} moves it into the pod'
-        yield Finding(what, "expose it without allowMultipleAllocations, or use a type that shares it", ("type",))
+        yield Finding(
+            what, "expose it without allowMultipleAllocations, or use a type that shares it", ("type",), code="ND1065"
+        )
     shared = {root.name: root.device for root in _roots(step.name, steps) if root.device and root.device.is_shared}
     addresses = {device.pci_address.lower() for device in shared.values()} - {""}
     for path, text in values.strings(step.config) if shared else ():
@@ -367,7 +374,7 @@ def _of_shared(step: PlannedStep, steps: Steps, seen: Collection[Path]) -> Itera
         if path not in seen and (refers or any(address in text.lower() for address in addresses)):
             what = f"{dotted(path)} {quoted(text)} is the PCI address of a shared device"
             hint = f"remove {dotted(path)}: plugins would treat the device as exclusive"
-            yield Finding(what, hint, ("config", *path))
+            yield Finding(what, hint, ("config", *path), code="ND1066")
 
 
 def _roots(name: str, steps: Steps) -> Iterator[PlannedStep]:
@@ -389,4 +396,4 @@ def _allocated(device: PlannedDevice, given: _Given) -> Iterator[Finding]:
             f"{dotted(given.path)} {quoted(given.value)} does not match the allocated device "
             f'"{device.device}" ({quoted(allocated)})'
         )
-        yield Finding(what, f"remove {dotted(given.path)}: the allocated device is used", given.path)
+        yield Finding(what, f"remove {dotted(given.path)}: the allocated device is used", given.path, code="ND1067")

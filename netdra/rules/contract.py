@@ -136,7 +136,7 @@ def examine(schema: CNIPluginSchema) -> tuple[Contract, tuple[Finding, ...]]:
 
 
 def _about(schema: CNIPluginSchema, what: str, path: Path) -> Finding:
-    return Finding(what=f'CNIPluginSchema "{schema.metadata.name}": {what}', path=path)
+    return Finding(what=f'CNIPluginSchema "{schema.metadata.name}": {what}', path=path, code="ND1068")
 
 
 def _parameters(schema: CNIPluginSchema) -> Iterator[tuple[Path, Parameter]]:
@@ -158,7 +158,7 @@ def _shape(value: Property, where: str, depth: int) -> Shape:
         InvalidInputError: its type is unknown, or its other fields do not go with it.
     """
     if depth > MAX_DEPTH:
-        raise InvalidInputError(f"{where}: properties are nested deeper than {MAX_DEPTH}")
+        raise InvalidInputError(f"{where}: properties are nested deeper than {MAX_DEPTH}", code="ND1069")
     built = _typed(value.type, value, where, depth)
     shape = msgspec.structs.replace(
         built,
@@ -176,7 +176,7 @@ def _shape(value: Property, where: str, depth: int) -> Shape:
 def _typed(text: str, value: Property, where: str, depth: int) -> Shape:
     """The shape of a type's text alone, with `items` and `properties` for its innermost part."""
     if depth > MAX_DEPTH:
-        raise InvalidInputError(f"{where}: types are nested deeper than {MAX_DEPTH}")
+        raise InvalidInputError(f"{where}: types are nested deeper than {MAX_DEPTH}", code="ND1070")
     text = text.strip()
     alternatives = _alternatives(text)
     if len(alternatives) > 1:
@@ -184,7 +184,9 @@ def _typed(text: str, value: Property, where: str, depth: int) -> Shape:
         return Shape(text=text, kind="either", parts=tuple(parts))
     if text.startswith("(") and text.endswith(")"):
         if "(" in text[1:]:
-            raise InvalidInputError(f"{where}: type {quoted(text)}: parentheses are only allowed around alternatives")
+            raise InvalidInputError(
+                f"{where}: type {quoted(text)}: parentheses are only allowed around alternatives", code="ND1071"
+            )
         return _typed(text[1:-1], value, where, depth + 1)
     for prefix, kind in (("[]", "list"), ("map[string]", "map")):
         if text.startswith(prefix) and not text.removeprefix(prefix)[:1].isspace():
@@ -192,7 +194,8 @@ def _typed(text: str, value: Property, where: str, depth: int) -> Shape:
     if text not in _SCALARS:
         raise InvalidInputError(
             f"{where}: type {quoted(text)} is unknown; types: {', '.join(sorted(_SCALARS))}, and []… "
-            "and map[string]… of them, and alternatives such as [](string | object)"
+            "and map[string]… of them, and alternatives such as [](string | object)",
+            code="ND1072",
         )
     if text != "object":
         return Shape(text=text, kind=_SCALARS[text])
@@ -227,7 +230,8 @@ def _element(text: str, value: Property, where: str, depth: int) -> Shape:
         inner = _nested(value.items, f"{where}.items")
     if inner.type not in {"", text}:
         raise InvalidInputError(
-            f"{where}.items: type {quoted(inner.type)} does not match the type of the list, {quoted(text)}"
+            f"{where}.items: type {quoted(inner.type)} does not match the type of the list, {quoted(text)}",
+            code="ND1073",
         )
     return _shape(msgspec.structs.replace(inner, type=text), where, depth + 1)
 
@@ -257,11 +261,13 @@ def _check(shape: Shape, value: Property, where: str) -> None:
     kinds = {part.kind for part in shape.parts} if shape.kind == "either" else {shape.kind}
     for field, suited in _SUITED.items():
         if getattr(shape, field) is not None and not kinds.intersection(suited):
-            raise InvalidInputError(f"{where}: type {quoted(value.type)} does not support {field.replace('_i', 'I')}")
+            raise InvalidInputError(
+                f"{where}: type {quoted(value.type)} does not support {field.replace('_i', 'I')}", code="ND1074"
+            )
     if shape.format and not _texts(shape):
-        raise InvalidInputError(f"{where}: type {quoted(value.type)} does not support format")
+        raise InvalidInputError(f"{where}: type {quoted(value.type)} does not support format", code="ND1075")
     for least, most in ((shape.minimum, shape.maximum), (shape.min_items, shape.max_items)):
         if least is not None and most is not None and least > most:
-            raise InvalidInputError(f"{where}: the minimum {least} is more than the maximum {most}")
+            raise InvalidInputError(f"{where}: the minimum {least} is more than the maximum {most}", code="ND1076")
     if value.default is not None and shape.enum and value.default not in shape.enum:
-        raise InvalidInputError(f"{where}: the default is not one of the enum's values")
+        raise InvalidInputError(f"{where}: the default is not one of the enum's values", code="ND1077")

@@ -87,7 +87,7 @@ def check_flow(
         if problem:
             plugin = next(step.type for step in graph.steps if step.name == reference.step)
             what = f'{dotted(path)}: {reference}: plugin "{plugin}" of step "{reference.step}" {problem}.'
-            yield Finding(what, path=("config", *path))
+            yield Finding(what, path=("config", *path), code="ND1078")
         elif reference.field == "interfaces" and contract is not None and len(path) == 1:
             yield from _too_short(path[0], reference, contract, by_step[reference.step])
 
@@ -100,7 +100,7 @@ def _too_short(key: str | int, reference: Reference, contract: Contract, flow: F
         what = f'CNIPluginSchema "{contract.schema}" expects at least {least} items in parameter "{key}", but '
         what += f"{reference} is of {_interfaces(flow.most)}."
         hint = "Use a list: [{name: '{{ step.interfaceName }}'}, …], or refer to a step that is on top of all of them."
-        yield Finding(what, hint, ("config", key))
+        yield Finding(what, hint, ("config", key), code="ND1079")
 
 
 def _after(step: Step, contract: Contract | None, given: Flow) -> Flow:
@@ -162,7 +162,9 @@ def _input(step: Step, contract: Contract, graph: Graph, by_step: Mapping[str, F
     if step.is_root:
         if needs.required:
             hint = "Add the preceding steps to dependOn."
-            yield Finding(f"{prefix} requires a prevResult, but the step has no dependOn.", hint, ("type",))
+            yield Finding(
+                f"{prefix} requires a prevResult, but the step has no dependOn.", hint, ("type",), code="ND1080"
+            )
         return
     given = together([by_step[name] for name in step.depend_on])
     limits = needs.interfaces
@@ -172,13 +174,15 @@ def _input(step: Step, contract: Contract, graph: Graph, by_step: Mapping[str, F
     if limits.max_items is not None and len(given.certain) > limits.max_items:
         what = f"{prefix} accepts at most {_interfaces(limits.max_items)} in prevResult, "
         what += f"but {produced} {_interfaces(len(given.certain))}."
-        yield Finding(what, "Remove steps from dependOn.", ("dependOn",))
+        yield Finding(what, "Remove steps from dependOn.", ("dependOn",), code="ND1081")
     for part, needed, there in (
         ("ips", needs.ips.required, given.has_ips),
         ("routes", needs.routes.required, given.routes),
     ):
         if needed and not there and not given.unknown:
-            yield Finding(f"{prefix} requires {part} in prevResult, but {produced} none.", path=("dependOn",))
+            yield Finding(
+                f"{prefix} requires {part} in prevResult, but {produced} none.", path=("dependOn",), code="ND1082"
+            )
 
 
 def _too_few(step: Step, contract: Contract, given: Flow, graph: Graph, by_step: Mapping[str, Flow]) -> Finding:
@@ -188,9 +192,11 @@ def _too_few(step: Step, contract: Contract, given: Flow, graph: Graph, by_step:
     empty = next((name for name in step.depend_on if by_step[name].most == 0), None)
     if empty is None:
         what += f'step "{step.name}" depends on [{", ".join(step.depend_on)}] which produces '
-        return Finding(f"{what}only {_interfaces(given.most)}.", "Add another VF step to dependOn.", ("dependOn",))
+        return Finding(
+            f"{what}only {_interfaces(given.most)}.", "Add another VF step to dependOn.", ("dependOn",), code="ND1083"
+        )
     what += f'dependency "{empty}" uses plugin "{types[empty]}" which produces 0 interfaces.'
-    return Finding(what, _why_none(step.type, types[empty]), ("dependOn", step.depend_on.index(empty)))
+    return Finding(what, _why_none(step.type, types[empty]), ("dependOn", step.depend_on.index(empty)), code="ND1084")
 
 
 def _why_none(consumer: str, producer: str) -> str:

@@ -107,7 +107,7 @@ def of_claim(
                 f'interface "{name}" twice in the pod, with {one.called} and {other.called}'
             )
             hint = "add a constraint with distinctAttribute, or use a unique fact in config.name"
-            yield Finding(what, hint, second.path)
+            yield Finding(what, hint, second.path, code="ND1085")
             return
 
 
@@ -162,7 +162,7 @@ def of_ordinal(topology: NetworkTopology, ordinal: int | None) -> Iterator[tuple
     if ordinal is None:
         step, path, reference = asked_for[0]
         what = f"{dotted(path)}: {reference}: the names of these pods do not end with an ordinal"
-        yield graph.about(step, what, hint="use a StatefulSet", path=("config", *path)), True
+        yield graph.about(step, what, hint="use a StatefulSet", path=("config", *path), code="ND1086"), True
         return
     reference = asked_for[0][2]
     checks = _Checks(topology, graph, shipped.contracts(plugins(graph.steps)))
@@ -260,7 +260,7 @@ class _Forecast:
                 name = next(iter(made[0]))
                 what = f'interface "{name}" is also that of step "{first.name}", with every device that both could get'
                 hint = "use a unique fact in config.name, or let the selectors match other devices"
-                yield self._graph.about(second.name, what, hint=hint, path=("config", "name"))
+                yield self._graph.about(second.name, what, hint=hint, path=("config", "name"), code="ND1087")
 
     def names_of(self, name: str, request: ExactDeviceRequest | None = None) -> list[tuple[PossibleDevice, str]]:
         """The interface's name of a root step for each device that it could have, where config.name states it."""
@@ -311,7 +311,9 @@ class _Forecast:
                         given.setdefault(step, {})[reference] = facts.checked(value)
                 except InvalidInputError as problem:
                     what = f"{dotted(path)}: {reference}: {problem.what}"
-                    findings.append(self._graph.about(step, what, hint=problem.hint, path=("config", *path)))
+                    findings.append(
+                        self._graph.about(step, what, hint=problem.hint, path=("config", *path), code=problem.code)
+                    )
                 except TemporaryError:
                     continue
         values = tuple((step, *entry) for step, entries in given.items() for entry in entries.items())
@@ -331,6 +333,7 @@ class _Forecast:
                 raise InvalidInputError(
                     f'node "{device.node}" does not have a label "{reference.key}"',
                     hint=f"set it: kubectl label node {device.node} {reference.key}=<value>",
+                    code="ND1088",
                 )
             return None if labels is None else labels[reference.key]
         return None

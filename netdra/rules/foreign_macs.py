@@ -32,7 +32,7 @@ def check(topology: NetworkTopology) -> Iterator[Finding]:
         if mac.lower() in first:
             what = f'mac {mac} is also that of step "{first[mac.lower()]}": frames reach one of the two VFs'
             hint = "use different addresses, or remove mac: each VF has an address of its own"
-            yield compiled.about(step.name, what, hint=hint, path=("config", "mac"))
+            yield compiled.about(step.name, what, hint=hint, path=("config", "mac"), code="ND1089")
         first.setdefault(mac.lower(), step.name)
 
 
@@ -46,7 +46,7 @@ def _above_vf(step: Step, compiled: Graph) -> Iterator[Finding]:
                 "spoofchk of the VF is on, which is the default of most drivers"
             )
             hint = 'use a step of type sriov with spoofchk: "off" below it, or disable spoofchk on the node'
-            yield compiled.about(step.name, what, hint=hint, path=("type",))
+            yield compiled.about(step.name, what, hint=hint, path=("type",), code="ND1090")
         return
     lower = _lower(step, compiled)
     macs = {entry.config.get("mac") for entry in lower}
@@ -57,7 +57,9 @@ def _above_vf(step: Step, compiled: Graph) -> Iterator[Finding]:
     own = f"{step.type} sends with a MAC address of its own"
     what = f"{own}, but spoofchk of {named} is not off: the NIC may drop its frames"
     hint = f'set spoofchk: "off" and trust: "on" in {named}' + ", or use ipvlan" * (step.type == "macvlan")
-    yield compiled.about(step.name, what, hint=hint, path=("config", "mac") if step.type == "vlan" else ("type",))
+    yield compiled.about(
+        step.name, what, hint=hint, path=("config", "mac") if step.type == "vlan" else ("type",), code="ND1091"
+    )
 
 
 def _has_own_mac(step: Step) -> bool:

@@ -36,7 +36,9 @@ def _other(topology: NetworkTopology, mtus: Mapping[str, int]) -> Iterator[Findi
         if network in mtus and isinstance(mtu, int) and mtu != mtus[network]:
             what = f'the step sets mtu {mtu}, but PodNetwork "{network}" has mtu {mtus[network]}'
             hint = "remove mtu from the step, or correct spec.mtu of the PodNetwork"
-            yield about(topology.name, step.name, what, hint=hint, path=("spec", "steps", at, "config", "mtu"))
+            yield about(
+                topology.name, step.name, what, hint=hint, path=("spec", "steps", at, "config", "mtu"), code="ND1092"
+            )
 
 
 def _too_large(topology: NetworkTopology, mtus: Mapping[str, int]) -> Iterator[Finding]:
@@ -47,4 +49,4 @@ def _too_large(topology: NetworkTopology, mtus: Mapping[str, int]) -> Iterator[F
     plan = bind.unbound(topology)
     given = {step.name: mtus[step.pod_network] for step in plan.steps if step.pod_network in mtus and gets_mtu(step)}
     for step, finding in check_network_mtus(plan, given):
-        yield compiled.about(step, finding.what, hint=finding.hint, path=("network",))
+        yield compiled.about(step, finding.what, hint=finding.hint, path=("network",), code=finding.code)

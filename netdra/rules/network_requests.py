@@ -82,7 +82,7 @@ def check(
             requested = {_network(other) for other in wanted.requests}
             if near := suggestions.closest(network, sorted({*used} - requested)):
                 hint = f'did you mean "{names.network_class(near)}"?'
-            yield Finding(what, hint, (*path, "requests", at))
+            yield Finding(what, hint, (*path, "requests", at), code="ND1093")
 
 
 def warnings(
@@ -104,12 +104,14 @@ def warnings(
         if not requested[network]:
             what = f'{named} does not request the addresses of PodNetwork "{network}" that its steps get: if the '
             what += "network is full, the pod is bound to a node and waits there"
-            yield Finding(what, f"add a request of DeviceClass {names.network_class(network)}: {_RENDER}", path)
+            yield Finding(
+                what, f"add a request of DeviceClass {names.network_class(network)}: {_RENDER}", path, code="ND1094"
+            )
         elif requested[network] != steps:
             what = f'{named} requests addresses of PodNetwork "{network}" for {requested[network]} steps, but it has '
             what += f"{steps} on this network"
             key = names.qualified(names.ADDRESSES)
-            yield Finding(what, f'set capacity.requests["{key}"] of the request to {steps}', path)
+            yield Finding(what, f'set capacity.requests["{key}"] of the request to {steps}', path, code="ND1095")
 
 
 def refused(
@@ -135,7 +137,7 @@ def refused(
             if network is not None and namespace and not network.spec.allows(namespace):
                 what = f'{named}, request "{request.name}" requests addresses of PodNetwork "{name}", which is not for '
                 what += f'namespace "{namespace}"'
-                yield Finding(what, _NOT_ALLOWED, (*path, "requests", at))
+                yield Finding(what, _NOT_ALLOWED, (*path, "requests", at), code="ND1096")
     for name, steps in (networks_of(wanted, topologies, classes) or Counter[str]()).items():
         network = networks.get(name)
         if network is not None and network.spec.requests == REQUIRED and requested[name] < steps:
@@ -143,7 +145,9 @@ def refused(
                 f'{named} requests addresses of PodNetwork "{name}" for {requested[name]} of its {steps} steps on this '
             )
             what += "network, which requires the request"
-            yield Finding(what, f"add a request of DeviceClass {names.network_class(name)}: {_RENDER}", path)
+            yield Finding(
+                what, f"add a request of DeviceClass {names.network_class(name)}: {_RENDER}", path, code="ND1097"
+            )
 
 
 def _requested(wanted: DeviceClaim) -> Counter[str]:
@@ -174,13 +178,18 @@ def limited(
             what = (
                 f'{named} has steps on PodNetwork "{name}", which is not for namespace "{namespace}", so they get no '
             )
-            yield Finding(f"{what}address", _NOT_ALLOWED, path)
+            yield Finding(f"{what}address", _NOT_ALLOWED, path, code="ND1098")
         limit = network.spec.per_namespace
         if limit is not None and steps > limit:
             what = (
                 f'{named} has {steps} steps on PodNetwork "{name}", but a namespace gets addresses for {limit} steps '
             )
-            yield Finding(f"{what}at most", "an administrator can raise limits.perNamespace of the PodNetwork", path)
+            yield Finding(
+                f"{what}at most",
+                "an administrator can raise limits.perNamespace of the PodNetwork",
+                path,
+                code="ND1099",
+            )
 
 
 def missing(
@@ -202,7 +211,9 @@ def missing(
                 if near := suggestions.closest(network, networks):
                     hint = f'did you mean "{names.network_class(near)}"?'
                 place = (*path, "requests", at)
-                yield Finding(f'{named}, request "{request.name}" requests addresses: {what}', hint, place)
+                yield Finding(
+                    f'{named}, request "{request.name}" requests addresses: {what}', hint, place, code="ND1100"
+                )
 
 
 def template(topology: NetworkTopology) -> ResourceClaimTemplate:
@@ -223,12 +234,12 @@ def _of_request(named: str, request: DeviceRequest, path: Path, wanted: DeviceCl
             toleration.key in ("", names.OF_NETWORK) for toleration in choice.tolerations
         ):
             what = f'{named} does not tolerate the taint "{names.OF_NETWORK}", so it is never allocated'
-            yield Finding(what, f"add the toleration: {_RENDER}", path)
+            yield Finding(what, f"add the toleration: {_RENDER}", path, code="ND1101")
     for constraint in wanted.constraints:
         if not constraint.requests or request.name in constraint.requests:
             attribute = constraint.match_attribute or constraint.distinct_attribute
             what = f'{named}: the constraint on "{attribute}" includes it, but addresses have no such attribute'
-            yield Finding(what, "list the other requests in the constraint's requests", path)
+            yield Finding(what, "list the other requests in the constraint's requests", path, code="ND1102")
 
 
 def _network(request: DeviceRequest) -> str:

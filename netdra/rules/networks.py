@@ -170,6 +170,7 @@ def overlaps(topologies: Iterable[NetworkTopology]) -> Iterator[tuple[str, Findi
             f"{what}, which is another network: two pods on the same wire will have the same address",
             hint='use the same "network" in both steps, or divide the range',
             path=("spec", "steps", later.at, "config", *later.path),
+            code="ND1103",
         )
         yield later.topology, finding
 

@@ -110,7 +110,7 @@ def _of_facts(
         keys = [entries[at] for entries in named if at < len(entries) and entries[at] in steps]
         hints = (references.made_of(references.find_facts(steps[key].config), tuple(place)) for key in keys)
         hint = finding.hint or next(filter(None, hints), "")
-        yield Finding(finding.what, hint, finding.path)
+        yield Finding(finding.what, hint, finding.path, code=finding.code)
 
 
 def _open(plans: Iterable[Plan]) -> Iterator[Finding]:
@@ -121,7 +121,7 @@ def _open(plans: Iterable[Plan]) -> Iterator[Finding]:
                 for path, reference in references.find_facts(step.config):
                     what = f"{dotted(path)}: {reference} has no value"
                     hint = "set the value: only a node that prepares a claim knows it"
-                    finding = Finding(what, hint, ("config", *path))
+                    finding = Finding(what, hint, ("config", *path), code="ND1104")
                     yield from of_step([finding], plan.topology, step.name, "steps", at)
 
 

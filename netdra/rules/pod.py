@@ -83,11 +83,13 @@ def _binaries(step: PlannedStep, binaries: Collection[str] | None) -> Iterator[F
     if binaries is None:
         return
     if step.execution == "Binary" and step.type not in binaries:
-        yield Finding(f'CNI plugin "{step.type}" is not installed on this node', _INSTALL, ("type",))
+        yield Finding(f'CNI plugin "{step.type}" is not installed on this node', _INSTALL, ("type",), code="ND1105")
     ipam = step.config.get("ipam")
     plugin = ipam.get("type") if isinstance(ipam, Mapping) else None
     if isinstance(plugin, str) and plugin not in binaries:
-        yield Finding(f'IPAM plugin "{plugin}" is not installed on this node', _INSTALL, ("config", "ipam", "type"))
+        yield Finding(
+            f'IPAM plugin "{plugin}" is not installed on this node', _INSTALL, ("config", "ipam", "type"), code="ND1106"
+        )
 
 
 def _needs_ipam(step: PlannedStep) -> Iterator[Finding]:
@@ -96,7 +98,7 @@ def _needs_ipam(step: PlannedStep) -> Iterator[Finding]:
         hint = "set config.ipam" + (
             ", or remove execution: netdra has a built-in step for VLANs" * (step.type == "vlan")
         )
-        yield Finding(what, hint, ("config",))
+        yield Finding(what, hint, ("config",), code="ND1107")
 
 
 _INSTALL = "install it in the CNI path"
@@ -109,14 +111,14 @@ def _bond(step: PlannedStep, names: Mapping[str, str], members: dict[str, str]) 
     own: set[str] = set()
     for at, member in enumerate(_members(step, names)):
         if member in own:
-            yield Finding(f'"{member}" is already a member of the bond', path=("config", "links", at))
+            yield Finding(f'"{member}" is already a member of the bond', path=("config", "links", at), code="ND1108")
         elif member in members:
             what = f'"{member}" is already a member of the bond of step "{members[member]}"'
-            yield Finding(what, path=("config", "links", at))
+            yield Finding(what, path=("config", "links", at), code="ND1109")
         own.add(member or f"link {at}")
     if len(own) < MIN_BOND_MEMBERS:
         what = f"the bond has {len(own)} member, fewer than {MIN_BOND_MEMBERS}"
-        yield Finding(what, "add a link, and its step to dependOn", ("config", "links"))
+        yield Finding(what, "add a link, and its step to dependOn", ("config", "links"), code="ND1110")
     members |= {member: step.name for member in _members(step, names) if member}
 
 
@@ -130,7 +132,7 @@ def _vlan(step: PlannedStep, names: Mapping[str, str], vlans: dict[tuple[str, st
     tagged = (master, str(step.config.get("protocol", "802.1q")).lower(), number)
     if tagged in vlans:
         what = f'VLAN {number} of "{master}" is already created by step "{vlans[tagged]}"'
-        yield Finding(what, "choose another VLAN, or depend on that step", ("config", key))
+        yield Finding(what, "choose another VLAN, or depend on that step", ("config", key), code="ND1111")
     vlans.setdefault(tagged, step.name)
 
 
@@ -159,6 +161,7 @@ class _MTUs:
                 f'mtu {asked}{source} exceeds the {limit} of "{under}", the interface below it',
                 f'raise the MTU of "{under}" in an earlier step, or on the node',
                 ("config", "mtu"),
+                code="ND1112",
             )
         self._mtu[step.if_name] = asked or self._inherited(step, limit)
 
@@ -175,7 +178,7 @@ class _MTUs:
                     "the kernel raises the MTU of the member if its device supports it; set this mtu in "
                     "the member's step"
                 )
-                yield Finding(what, hint, ("config", "mtu"))
+                yield Finding(what, hint, ("config", "mtu"), code="ND1113")
 
     def _asked(self, step: PlannedStep) -> tuple[int, str]:
         """The MTU that a step sets, 0 if none, and its source if this is not the step's config."""

@@ -79,10 +79,10 @@ def check_usable(name: str, network: PodNetwork | None, findings: Sequence[Findi
         NoPodNetworkError: it does not exist, or its spec cannot be used.
     """
     if network is None:
-        raise NoPodNetworkError(f'PodNetwork "{name}" does not exist', hint="create it")
+        raise NoPodNetworkError(f'PodNetwork "{name}" does not exist', hint="create it", code="ND1114")
     if findings:
         text = "; ".join(finding.text for finding in findings)
-        raise NoPodNetworkError(f'PodNetwork "{name}" cannot be used: {text}', hint="correct its spec")
+        raise NoPodNetworkError(f'PodNetwork "{name}" cannot be used: {text}', hint="correct its spec", code="ND1115")
 
 
 def check_allowed(network: PodNetwork, namespace: str) -> None:
@@ -95,6 +95,7 @@ def check_allowed(network: PodNetwork, namespace: str) -> None:
         raise NotAllowedError(
             f'PodNetwork "{network.name}" is not for namespace "{namespace}"',
             hint=f"its spec.namespaces has {', '.join(network.spec.namespaces)}",
+            code="ND1116",
         )
 
 
@@ -126,13 +127,16 @@ def check_new(network: PodNetwork, claim: ResourceClaim | WatchedClaim, steps: i
             f"{shared} of {steps} steps",
             hint=f"create the claim again with a request of DeviceClass {names.network_class(network.name)}: "
             "netdra render --template prints it",
+            code="ND1117",
         )
 
 
 def deleting(name: str) -> NoPodNetworkError:
     """The reason why no address of a network is assigned that is being deleted."""
     return NoPodNetworkError(
-        f'PodNetwork "{name}" is being deleted', hint="use another PodNetwork, or create it again after its deletion"
+        f'PodNetwork "{name}" is being deleted',
+        hint="use another PodNetwork, or create it again after its deletion",
+        code="ND1118",
     )
 
 
@@ -151,4 +155,5 @@ def held(address: PodAddress, *, is_over: bool) -> AddressHeldError:
     return AddressHeldError(
         f'PodAddress "{address.name}" cannot be assigned: {reason}',
         hint="it is assigned once the node has reported; if its machine is off for good, delete the Node",
+        code="ND1119",
     )

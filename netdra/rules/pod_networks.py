@@ -21,7 +21,9 @@ from netdra.rules.networks import tags
 def check(network: PodNetwork) -> tuple[Finding, ...]:
     """The errors in a PodNetwork by itself; no address of it is assigned."""
     findings = [
-        Finding(f'PodNetwork "{network.name}": {finding.what}', finding.hint, ("spec", *finding.path))
+        Finding(
+            f'PodNetwork "{network.name}": {finding.what}', finding.hint, ("spec", *finding.path), code=finding.code
+        )
         for finding in _of_spec(network)
     ]
     return tuple(findings)
@@ -53,7 +55,7 @@ def overlaps(networks: Iterable[PodNetwork]) -> Iterator[tuple[str, Finding]]:
                 hint = (
                     "on one wire two pods will have one address; divide the range, or set the vlan or physnet of both"
                 )
-                yield network.name, Finding(what, hint, ("spec", "ranges", at))
+                yield network.name, Finding(what, hint, ("spec", "ranges", at), code="ND1120")
             known.append((network, version, span))
 
 
@@ -70,7 +72,7 @@ def check_steps(topology: NetworkTopology, networks: Mapping[str, PodNetwork]) -
             shown_tags = f"VLAN {given[0]}" if len(given) == 1 else several if given else "no VLAN"
             what = f'the step uses {shown_tags}, but PodNetwork "{network.name}" is VLAN {network.spec.vlan}'
             hint = "set this VLAN once, in the step or in one before it, or correct spec.vlan of the PodNetwork"
-            yield about(topology.name, step.name, what, hint=hint, path=("spec", "steps", at, "network"))
+            yield about(topology.name, step.name, what, hint=hint, path=("spec", "steps", at, "network"), code="ND1121")
 
 
 def missing(topology: NetworkTopology, networks: Collection[str], where: str = "") -> Iterator[Finding]:
@@ -84,7 +86,7 @@ def missing(topology: NetworkTopology, networks: Collection[str], where: str = "
     for at, step in enumerate(topology.spec.steps):
         if step.pod_network and step.pod_network not in networks:
             what, hint = absent(step.pod_network, networks, where)
-            yield about(topology.name, step.name, what, hint=hint, path=("spec", "steps", at, "network"))
+            yield about(topology.name, step.name, what, hint=hint, path=("spec", "steps", at, "network"), code="ND1122")
 
 
 def absent(network: str, networks: Collection[str], where: str) -> tuple[str, str]:
@@ -104,7 +106,7 @@ def _of_spec(network: PodNetwork) -> Iterator[Finding]:
         try:
             subnet = network_of(entry.cidr)
         except ValueError:
-            yield Finding(f'"{entry.cidr}" is not a subnet', _subnet_hint(entry.cidr), (*path, "cidr"))
+            yield Finding(f'"{entry.cidr}" is not a subnet', _subnet_hint(entry.cidr), (*path, "cidr"), code="ND1123")
             continue
         found = [*_of_special(subnet, path)] or [*_of_range(entry, subnet, path)]
         yield from found
@@ -115,9 +117,14 @@ def _of_spec(network: PodNetwork) -> Iterator[Finding]:
     yield from _of_routes(network)
     if network.spec.requests == REQUIRED and not names.has_shares(network.name):
         what = "requests is Required, but the name is too long for a DeviceClass, so no claim can request addresses"
-        yield Finding(what, "choose a shorter name, or set requests to Optional", ("requests",))
+        yield Finding(what, "choose a shorter name, or set requests to Optional", ("requests",), code="ND1124")
     yield from (
-        Finding(f'"{server}" is not an IP address', "write it without a prefix length, as 10.77.0.2", ("dns", at))
+        Finding(
+            f'"{server}" is not an IP address',
+            "write it without a prefix length, as 10.77.0.2",
+            ("dns", at),
+            code="ND1125",
+        )
         for at, server in enumerate(network.spec.dns)
         if not ip.is_address(server)
     )
@@ -145,13 +152,15 @@ def _of_special(subnet: Network, path: Path) -> Iterator[Finding]:
     for special, text in _SPECIAL.items():
         if subnet.version == special.version and subnet.overlaps(special):
             what = f"range {subnet} includes {SPECIAL[text]}: {text}"
-            yield Finding(what, "choose a subnet of the network that the devices are on", (*path, "cidr"))
+            yield Finding(
+                what, "choose a subnet of the network that the devices are on", (*path, "cidr"), code="ND1126"
+            )
             return
 
 
 def _of_range(entry: AddressRange, subnet: Network, path: Path) -> Iterator[Finding]:
     wrong = [
-        Finding(what, hint, (*path, field))
+        Finding(what, hint, (*path, field), code="ND1127")
         for field, text in (("first", entry.first), ("last", entry.last), ("gateway", entry.gateway))
         for what, hint in _bound(field, text, subnet)
     ]
@@ -161,10 +170,12 @@ def _of_range(entry: AddressRange, subnet: Network, path: Path) -> Iterator[Find
             span = exclusion(text, subnet)
         except ValueError:
             hint = "write an address, a subnet, or the first and last address: 10.77.1.1-10.77.1.9"
-            yield Finding(f'exclude "{text}" is not part of {entry.cidr}', hint, (*path, "exclude", at))
+            yield Finding(f'exclude "{text}" is not part of {entry.cidr}', hint, (*path, "exclude", at), code="ND1128")
             continue
         if span.last < int(subnet[0]) or span.first > int(subnet[-1]):
-            yield Finding(f'exclude "{text}" is not part of {entry.cidr}', "remove it", (*path, "exclude", at))
+            yield Finding(
+                f'exclude "{text}" is not part of {entry.cidr}', "remove it", (*path, "exclude", at), code="ND1129"
+            )
     try:
         left = usable(entry)
     except ValueError:
@@ -173,10 +184,10 @@ def _of_range(entry: AddressRange, subnet: Network, path: Path) -> Iterator[Find
         return
     if entry.first and entry.last and bounds(entry).size <= 0:
         what = f"first {entry.first} is behind last {entry.last}"
-        yield Finding(what, "exchange them", (*path, "first"))
+        yield Finding(what, "exchange them", (*path, "first"), code="ND1130")
     elif not left:
         what = f"range {entry.cidr} has no address that can be assigned"
-        yield Finding(what, "choose a larger subnet, or exclude less", path)
+        yield Finding(what, "choose a larger subnet, or exclude less", path, code="ND1131")
 
 
 def _bound(field: str, text: str, subnet: Network) -> Iterator[tuple[str, str]]:
@@ -209,7 +220,7 @@ def _twice(
                 shown(number, subnet.version) for number in (max(taken.first, span.first), min(taken.last, span.last))
             )
             what = f"range {entry.cidr} has {low} to {high} in common with range {other}"
-            yield Finding(what, "divide the range by first and last", path)
+            yield Finding(what, "divide the range by first and last", path, code="ND1132")
             return
 
 
@@ -222,20 +233,24 @@ def _of_routes(network: PodNetwork) -> Iterator[Finding]:
             destination = network_of(route.destination)
         except ValueError:
             hint = _subnet_hint(route.destination)
-            yield Finding(f'destination "{route.destination}" is not a subnet', hint, (*path, "destination"))
+            yield Finding(
+                f'destination "{route.destination}" is not a subnet', hint, (*path, "destination"), code="ND1133"
+            )
             continue
         family = family_of(route.destination)
         if route.gateway and (not ip.is_address(route.gateway) or family_of(route.gateway) != family):
             hint = f"write an address of {family}"
-            yield Finding(f'gateway "{route.gateway}" is not an address of {family}', hint, (*path, "gateway"))
+            yield Finding(
+                f'gateway "{route.gateway}" is not an address of {family}', hint, (*path, "gateway"), code="ND1134"
+            )
         elif route.gateway and not _reaches(network, route.gateway):
             hint = "write the address of a router in one of the ranges' subnets"
-            yield Finding(f"gateway {route.gateway} is outside all ranges", hint, (*path, "gateway"))
+            yield Finding(f"gateway {route.gateway} is outside all ranges", hint, (*path, "gateway"), code="ND1135")
         elif family not in versions:
-            yield Finding(f"route to {destination} is of {family}, and no range is", "add a range", path)
+            yield Finding(f"route to {destination} is of {family}, and no range is", "add a range", path, code="ND1136")
         elif not route.gateway and family not in routers:
             what = f"route to {destination} has no gateway, and no range has one"
-            yield Finding(what, "set the route's gateway, or that of the range", path)
+            yield Finding(what, "set the route's gateway, or that of the range", path, code="ND1137")
 
 
 def _reaches(network: PodNetwork, gateway: str) -> bool:
@@ -259,7 +274,7 @@ def _of_reservations(network: PodNetwork, subnets: Iterable[tuple[Network, Span]
         path: Path = ("reservations", at, "address")
         if not ip.is_address(reservation.address):
             what = f'reservation "{reservation.address}" is not an IP address'
-            yield Finding(what, "write it without a prefix length, as 10.77.1.5", path)
+            yield Finding(what, "write it without a prefix length, as 10.77.1.5", path, code="ND1138")
             continue
         address = ip.address(reservation.address)
         if not any(
@@ -268,10 +283,10 @@ def _of_reservations(network: PodNetwork, subnets: Iterable[tuple[Network, Span]
         ):
             listed = ", ".join(str(subnet) for subnet, _ in subnets)
             what = f"reservation {reservation.address} is not an address that a range assigns"
-            yield Finding(what, f"choose one of {listed} that is not excluded", path)
+            yield Finding(what, f"choose one of {listed} that is not excluded", path, code="ND1139")
         elif address in others:
             what = f"reservation {reservation.address} is the address of a router or a name server of the network"
-            yield Finding(what, "choose another address", path)
+            yield Finding(what, "choose another address", path, code="ND1140")
 
 
 def unusable(network: PodNetwork) -> Iterator[Finding]:
@@ -282,7 +297,9 @@ def unusable(network: PodNetwork) -> Iterator[Finding]:
                 f'PodNetwork "{network.name}": reservation {reservation.address} is for namespace '
                 f'"{reservation.namespace}", which is not in namespaces'
             )
-            yield Finding(what, "add it to namespaces, or change the reservation", ("spec", "reservations", at))
+            yield Finding(
+                what, "add it to namespaces, or change the reservation", ("spec", "reservations", at), code="ND1141"
+            )
 
 
 def _subnet_hint(text: str) -> str:

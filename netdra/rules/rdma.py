@@ -61,7 +61,7 @@ def modes(
         which = "all devices" if certain else f"{len(wrong)} of {len(known)} devices, e.g. {wrong[0].called}"
         what = f'it shares the RDMA device of step "{root.name}", but for {which} that match the selector {_WHY}'
         assert compiled is not None
-        yield compiled.about(step.name, what, hint=_HINT, path=("dependOn",)), certain
+        yield compiled.about(step.name, what, hint=_HINT, path=("dependOn",), code="ND1142"), certain
 
 
 def check(plans: Iterable[Plan]) -> Iterator[Finding]:
@@ -72,7 +72,7 @@ def check(plans: Iterable[Plan]) -> Iterator[Finding]:
             root = _unmoved(step, steps) if step.type == _TYPE and step.depend_on else None
             if root is not None and root.device is not None and root.device.rdma_mode == _EXCLUSIVE:
                 what = f'NetworkTopology "{plan.topology}", step "{step.name}" (rdma): it shares the RDMA device of '
-                yield Finding(f'{what}device "{root.device.device}", but {_WHY}', _HINT)
+                yield Finding(f'{what}device "{root.device.device}", but {_WHY}', _HINT, code="ND1143")
 
 
 def _sharing(compiled: Graph) -> Iterator[tuple[Step, Step]]:

@@ -42,9 +42,14 @@ def check_vrf(step: PlannedStep, name_of: Callable[[str], str]) -> Iterator[Find
     name = step.config.get("vrfname")
     if name == "" or (isinstance(name, str) and name_of(name) == step.if_name):
         what = "an empty name" if not name else f'the name of the step\'s own interface, "{step.if_name}"'
-        yield Finding(f"vrfname is {what}", "set vrfname, e.g. blue", ("config", "vrfname"))
+        yield Finding(f"vrfname is {what}", "set vrfname, e.g. blue", ("config", "vrfname"), code="ND1144")
     if step.config.get("table") in _SHARED_TABLES:
-        yield Finding(f"table {step.config['table']} is not one for a VRF", "use another table", ("config", "table"))
+        yield Finding(
+            f"table {step.config['table']} is not one for a VRF",
+            "use another table",
+            ("config", "table"),
+            code="ND1145",
+        )
 
 
 def errors(compiled: Graph) -> Iterator[Finding]:
@@ -54,15 +59,15 @@ def errors(compiled: Graph) -> Iterator[Finding]:
             continue
         if step.type in WITHOUT_NETDEV or (step.type == "rdma" and not step.is_root):
             what = f"sourceRouting is set, but a step of type {step.type} does not make an interface"
-            yield compiled.about(step.name, what, hint="remove it", path=("sourceRouting",))
+            yield compiled.about(step.name, what, hint="remove it", path=("sourceRouting",), code="ND1146")
         elif not _has_addresses(step):
             what = "sourceRouting is set, but the step does not give its interface addresses"
             hint = "set it on the step with ipam or addresses"
-            yield compiled.about(step.name, what, hint=hint, path=("sourceRouting",))
+            yield compiled.about(step.name, what, hint=hint, path=("sourceRouting",), code="ND1147")
         for other in compiled.steps:
             if other.type in _MOVE_ROUTES and step.name in compiled.ancestors[other.name]:
                 what = f'sourceRouting is set, but step "{other.name}" ({other.type}) moves the routes to another table'
-                yield compiled.about(step.name, what, hint="remove one of them", path=("sourceRouting",))
+                yield compiled.about(step.name, what, hint="remove one of them", path=("sourceRouting",), code="ND1148")
 
 
 def unwise(compiled: Graph, plan: Plan) -> Iterator[Finding]:
@@ -88,7 +93,7 @@ def _of_one_network(compiled: Graph, plan: Plan) -> Iterator[Finding]:
                     f'"{step.if_name}" has an address in {network}, as "{if_name}" of step "{other}"; the pod sends '
                     f'everything to this network through "{if_name}", and both answer ARP requests for both addresses'
                 )
-                yield compiled.about(step.name, what, hint=_CURE, path=("config",))
+                yield compiled.about(step.name, what, hint=_CURE, path=("config",), code="ND1149")
                 break
 
 
@@ -104,7 +109,7 @@ def _of_pod_networks(compiled: Graph) -> Iterator[Finding]:
                 f'everything to this network through the interface of "{other.name}", and both answer ARP requests for '
                 "both addresses"
             )
-            yield compiled.about(step.name, what, hint=_CURE, path=("network",))
+            yield compiled.about(step.name, what, hint=_CURE, path=("network",), code="ND1150")
 
 
 def _of_tables(compiled: Graph) -> Iterator[Finding]:
@@ -119,7 +124,7 @@ def _of_tables(compiled: Graph) -> Iterator[Finding]:
             if isinstance(table, int) and table not in _SHARED_TABLES and table not in tables:
                 what = f"the rule selects table {table}, in which the topology has no route; the rule has no effect"
                 hint = f"add a route with table: {table}"
-                yield compiled.about(step.name, what, hint=hint, path=("config", "rules", at, "table"))
+                yield compiled.about(step.name, what, hint=hint, path=("config", "rules", at, "table"), code="ND1151")
 
 
 def _of_interfaces(compiled: Graph, plan: Plan) -> Iterator[Finding]:
@@ -135,7 +140,7 @@ def _of_interfaces(compiled: Graph, plan: Plan) -> Iterator[Finding]:
                 if isinstance(name, str) and "{{" not in name and name not in made | _NOT_OF_STEPS:
                     what = f'{key} "{name}" is not an interface of the topology; the rule does not match any packet'
                     hint = f"interfaces: {', '.join(sorted(made))}, eth0"
-                    yield compiled.about(step.name, what, hint=hint, path=("config", "rules", at, key))
+                    yield compiled.about(step.name, what, hint=hint, path=("config", "rules", at, key), code="ND1152")
 
 
 def _networks(step: PlannedStep) -> Iterator[Any]:
@@ -169,11 +174,13 @@ def _rules(step: PlannedStep) -> Iterator[Finding]:
         if not all(isinstance(entry.get(name) or "", str) for name in ("from", "to", "iif", "oif")):
             continue  # the schema's check reports it
         if entry.get("table") is None:
-            yield Finding("the rule does not have a table", "set table, which a route of the topology has", path)
+            yield Finding(
+                "the rule does not have a table", "set table, which a route of the topology has", path, code="ND1153"
+            )
             continue
         field, what, hint = rule_fault(entry)
         if what:
-            yield Finding(what, hint, (*path, field) if field else path)
+            yield Finding(what, hint, (*path, field) if field else path, code="ND1154")
 
 
 def _neighbours(step: PlannedStep) -> Iterator[Finding]:
@@ -182,11 +189,11 @@ def _neighbours(step: PlannedStep) -> Iterator[Finding]:
         path: Path = ("config", "neighbours", at)
         lacking = [name for name in ("address", "mac") if not entry.get(name)]
         if lacking:
-            yield Finding(f"the neighbour does not have {lacking[0]}", "set address and mac", path)
+            yield Finding(f"the neighbour does not have {lacking[0]}", "set address and mac", path, code="ND1155")
         elif isinstance(entry["address"], str) and "{{" not in entry["address"]:
             what, hint = neighbour_fault(entry["address"])
             if what and texts.fits(entry["address"], "ip"):
-                yield Finding(what, hint, (*path, "address"))
+                yield Finding(what, hint, (*path, "address"), code="ND1156")
 
 
 def _arp(step: PlannedStep) -> Iterator[Finding]:
@@ -198,7 +205,9 @@ def _arp(step: PlannedStep) -> Iterator[Finding]:
         except InvalidInputError:
             continue  # reported as a sysctl
         if folder == ["net", "ipv4", "conf", step.if_name] and step.config.get(name) is not None:
-            yield Finding(f"{name} is also among the sysctls", "leave one of the two out", ("config", name))
+            yield Finding(
+                f"{name} is also among the sysctls", "leave one of the two out", ("config", name), code="ND1157"
+            )
 
 
 def entries(config: Mapping[str, Any], key: str) -> Iterator[tuple[int, Mapping[str, Any]]]:

@@ -89,15 +89,17 @@ def why_not(kind: str, contracts: Contracts, listed: Collection[str]) -> Finding
         if any(_described(kind, contracts))
         else suggestions.closest(kind, sorted(BUILTIN_TYPES | IPAM_TYPES))
     ):
-        return Finding(f"{what}: it does not have a CNIPluginSchema", f'did you mean "{meant}"?')
+        return Finding(f"{what}: it does not have a CNIPluginSchema", f'did you mean "{meant}"?', code="ND1158")
     others = sorted(set(listed) or {DEFAULT}, key=lambda name: (name != DEFAULT, name))
     options = " ".join(f"--allow-plugin {name}" for name in (*others, kind))
     hint = f"set the chart's value node.allowPlugins to [{', '.join((*others, kind))}] (netdra node {options})"
     if DEFAULT not in others:
-        return Finding(f"{what}: node.allowPlugins only contains {', '.join(others)}", hint)
+        return Finding(f"{what}: node.allowPlugins only contains {', '.join(others)}", hint, code="ND1159")
     if not any(_described(kind, contracts)):
-        return Finding(f"{what}: it does not have a CNIPluginSchema", f"create a CNIPluginSchema for it, or {hint}")
-    return Finding(f"{what}: {RULE}", hint)
+        return Finding(
+            f"{what}: it does not have a CNIPluginSchema", f"create a CNIPluginSchema for it, or {hint}", code="ND1160"
+        )
+    return Finding(f"{what}: {RULE}", hint, code="ND1161")
 
 
 def check_topology(

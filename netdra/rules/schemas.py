@@ -124,16 +124,18 @@ def _config(step: Step, contracts: Mapping[str, Contract], given: str) -> Iterat
 def _ipam(ipam: Any, contracts: Mapping[str, Contract]) -> Iterator[Finding]:
     """An address plugin's part of a config; an empty one switches address management off."""
     if not isinstance(ipam, Mapping):
-        yield Finding("config.ipam must be an object with the type of an IPAM plugin.")
+        yield Finding("config.ipam must be an object with the type of an IPAM plugin.", code="ND1162")
         return
     plugin = ipam.get("type")
     if not isinstance(plugin, str):
         if ipam and "type" not in ipam:
-            yield Finding("config.ipam does not have a type.", "Set an IPAM plugin, e.g. host-local.")
+            yield Finding("config.ipam does not have a type.", "Set an IPAM plugin, e.g. host-local.", code="ND1163")
         return
     if not is_plugin_name(plugin):
         what = f"type {quoted(plugin)} is not a valid CNI plugin name."
-        yield Finding(what, "A type is the name of an executable in the CNI path, without a slash.", ("type",))
+        yield Finding(
+            what, "A type is the name of an executable in the CNI path, without a slash.", ("type",), code="ND1164"
+        )
     if (contract := contracts.get(plugin)) is not None:
         given = {key: value for key, value in ipam.items() if key != "type"}
         yield from check_config(given, contract)

@@ -24,20 +24,26 @@ def errors(compiled: Graph) -> Iterator[Finding]:
     for step in compiled.steps:
         if step.sysctls and (step.type in WITHOUT_NETDEV or (step.type == "rdma" and not step.is_root)):
             what = f"sysctls are set, but a step of type {step.type} does not make an interface"
-            yield compiled.about(step.name, what, hint="set them in the step of the interface", path=("sysctls",))
+            yield compiled.about(
+                step.name, what, hint="set them in the step of the interface", path=("sysctls",), code="ND1165"
+            )
         for key, value in step.sysctls.items():
             try:
                 written = sysctls.path(key)
             except InvalidInputError as problem:
-                yield compiled.about(step.name, problem.what, hint=problem.hint, path=("sysctls", key))
+                yield compiled.about(
+                    step.name, problem.what, hint=problem.hint, path=("sysctls", key), code=problem.code
+                )
                 continue
             if not value.strip():
                 hint = 'set its value as text, e.g. "1", or remove it'
-                yield compiled.about(step.name, f'sysctl "{key}" has an empty value', hint=hint, path=("sysctls", key))
+                yield compiled.about(
+                    step.name, f'sysctl "{key}" has an empty value', hint=hint, path=("sysctls", key), code="ND1166"
+                )
             disables = written.endswith("/disable_ipv6") and value.strip() in _DISABLED
             if disables and any(":" in text for text in addresses_of(step.type, step.config)):
                 what = f"{key} disables IPv6, but the step assigns an IPv6 address"
-                yield compiled.about(step.name, what, hint="remove one of them", path=("sysctls", key))
+                yield compiled.about(step.name, what, hint="remove one of them", path=("sysctls", key), code="ND1167")
 
 
 def forbidden(plans: Iterable[Plan]) -> Iterator[Finding]:
@@ -52,6 +58,7 @@ def forbidden(plans: Iterable[Plan]) -> Iterator[Finding]:
                         f'NetworkTopology "{plan.topology}", step "{step.name}" ({step.type}): sysctl "{key}" is not '
                         "allowed by the policy of its device",
                         "remove it, or add it to allowedSysctls of the DeviceExposurePolicy",
+                        code="ND1168",
                     )
 
 

@@ -104,7 +104,7 @@ def overlaps(network: PodNetwork, taken: Iterable[TakenRange]) -> Iterator[Findi
             text = _TEXTS[use].format(cidr=first.cidr, owner=first.owner)
             more = f" and {len(rest)} more" if rest else ""
             what = f'PodNetwork "{network.name}": range {entry.cidr} overlaps with {text}{more}'
-            yield Finding(what, _HINTS[use], ("spec", "ranges", at))
+            yield Finding(what, _HINTS[use], ("spec", "ranges", at), code="ND1169")
 
 
 def _overlaps(network: PodNetwork, subnet: Network, assigned: Span, other: TakenRange) -> bool:

@@ -106,7 +106,10 @@ def check_names(topology: NetworkTopology, added: Added) -> Iterator[tuple[Findi
             continue
         path: Path = ("spec", "steps", at, "selector", "cel")
         for remark in examine(step.selector.cel, vocabulary):
-            yield about(topology.name, shown_name(step.name), f"selector.cel: {remark.what}", path=path), remark.wrong
+            yield (
+                about(topology.name, shown_name(step.name), f"selector.cel: {remark.what}", path=path, code="ND1170"),
+                remark.wrong,
+            )
 
 
 def check_unwise(topology: NetworkTopology) -> Iterator[Finding]:
@@ -144,13 +147,13 @@ def check_together(topologies: Mapping[str, NetworkTopology]) -> Iterator[tuple[
             own = [other.name for other in topology.spec.steps[:at]]
             if made in classes and step.name not in own:
                 what = f'its DeviceClass "{made}" has the same name as that of {classes[made]}'
-                yield name, about(name, step.name, what, hint="rename the step", path=(*path, "name"))
+                yield name, about(name, step.name, what, hint="rename the step", path=(*path, "name"), code="ND1171")
             classes[made] = f'step "{step.name}" of NetworkTopology "{name}"'
             resource = step.extended_resource_name
             if resource and resource in resources:
                 what = f'extendedResourceName "{resource}" is also used by {resources[resource]}'
                 hint = "an extended resource belongs to one DeviceClass"
-                yield name, about(name, step.name, what, hint=hint, path=(*path, "extendedResourceName"))
+                yield name, about(name, step.name, what, hint=hint, path=(*path, "extendedResourceName"), code="ND1172")
             resources[resource] = classes[made]
 
 
@@ -202,13 +205,13 @@ def _of_ports(compiled: Graph) -> Iterator[Finding]:
         if _PHYSNET.search(step.selector.cel) is None:
             what = "neutron: the selector does not test physnet; a VF without a matching network may be allocated"
             hint = f'add && device.attributes["{names.DRIVER}"].physnet == "…"'
-            yield compiled.about(step.name, what, hint=hint, path=("selector", "cel"))
+            yield compiled.about(step.name, what, hint=hint, path=("selector", "cel"), code="ND1173")
         if step.neutron is not None and step.neutron.security_groups:
             what = (
                 "neutron: security groups are stored with the port but not enforced, because NICs do not filter packets"
             )
             hint = "remove securityGroups, or use [] for none; filter in the pod or on the network"
-            yield compiled.about(step.name, what, hint=hint, path=("neutron", "securityGroups"))
+            yield compiled.about(step.name, what, hint=hint, path=("neutron", "securityGroups"), code="ND1174")
     for bond in (step for step in compiled.steps if step.type == "bond"):
         for name in sorted(compiled.ancestors[bond.name] & with_ports.keys()):
             request = with_ports[name].neutron
@@ -220,7 +223,7 @@ def _of_ports(compiled: Graph) -> Iterator[Finding]:
             hint = (
                 f'set assignAddresses: false, and assign the address to "{bond.name}": {{{{ {name}.ips[0].address }}}}'
             )
-            yield compiled.about(name, what, hint=hint, path=("neutron",))
+            yield compiled.about(name, what, hint=hint, path=("neutron",), code="ND1175")
 
 
 def _of_masters(compiled: Graph) -> Iterator[Finding]:
@@ -232,7 +235,7 @@ def _of_masters(compiled: Graph) -> Iterator[Finding]:
             if isinstance(named, str) and named and "{{" not in named and named not in step.selector.cel:
                 what = f'{key} "{named}" is not in the selector, and a root step must use its allocated device'
                 hint = f"remove {key}: it is set to the allocated device"
-                yield compiled.about(step.name, what, hint=hint, path=("config", key))
+                yield compiled.about(step.name, what, hint=hint, path=("config", key), code="ND1176")
 
 
 def _of_forwarded_ports(compiled: Graph) -> Iterator[Finding]:
@@ -241,7 +244,7 @@ def _of_forwarded_ports(compiled: Graph) -> Iterator[Finding]:
         if step.type == "portmap" and step.config.get("capabilities") and not step.config.get("runtimeConfig"):
             what = "capabilities asks the container runtime for values, but netdra passes none, so no port is forwarded"
             hint = "add runtimeConfig with portMappings: a list of hostPort, containerPort and protocol"
-            yield compiled.about(step.name, what, hint=hint, path=("config", "capabilities"))
+            yield compiled.about(step.name, what, hint=hint, path=("config", "capabilities"), code="ND1177")
 
 
 def _of_rdma(compiled: Graph) -> Iterator[Finding]:
@@ -252,7 +255,7 @@ def _of_rdma(compiled: Graph) -> Iterator[Finding]:
         if roots and all(types[name] == "vfio-pci" for name in compiled.ancestors[step.name]):
             what = f'step "{roots[0]}" (vfio-pci) unbinds the device from its driver; it does not have an RDMA device'
             hint = "let the step depend on a step of type sriov or host-device"
-            yield compiled.about(step.name, what, hint=hint, path=("dependOn",))
+            yield compiled.about(step.name, what, hint=hint, path=("dependOn",), code="ND1178")
 
 
 def _of_destinations(compiled: Graph) -> Iterator[Finding]:
@@ -265,7 +268,7 @@ def _of_destinations(compiled: Graph) -> Iterator[Finding]:
                 if isinstance(text, str) and _NETWORK_WITHOUT_PREFIX.match(text):
                     what = f"{key} {text} does not have a prefix length; the route is to this single address"
                     hint = f"use {text}/24, with the prefix length of the network, or {text}/32"
-                    yield compiled.about(step.name, what, hint=hint, path=("config", "routes", at, key))
+                    yield compiled.about(step.name, what, hint=hint, path=("config", "routes", at, key), code="ND1179")
 
 
 def _selectors(compiled: Graph) -> Iterator[Finding]:
@@ -275,7 +278,9 @@ def _selectors(compiled: Graph) -> Iterator[Finding]:
             guarded(step.selector.cel)
         except InvalidInputError as problem:
             path = ("selector", "cel")
-            yield compiled.about(step.name, f"selector.cel: {problem.what}", hint=problem.hint, path=path)
+            yield compiled.about(
+                step.name, f"selector.cel: {problem.what}", hint=problem.hint, path=path, code=problem.code
+            )
 
 
 def _class_names(compiled: Graph) -> Iterator[Finding]:
@@ -283,7 +288,7 @@ def _class_names(compiled: Graph) -> Iterator[Finding]:
         try:
             check_name(compiled.topology, step.name)
         except InvalidInputError as problem:
-            yield Finding(what=problem.what, hint=problem.hint, path=("metadata", "name"))
+            yield Finding(what=problem.what, hint=problem.hint, path=("metadata", "name"), code=problem.code)
             return
 
 
@@ -312,4 +317,4 @@ def _placed(findings: Iterable[Finding], plan: Plan, compiled: Graph) -> Iterato
         _, at, *rest = finding.path
         assert isinstance(at, int)
         path = ("spec", "steps", compiled.positions[plan.steps[at].name], *rest)
-        yield Finding(what=finding.what, hint=finding.hint, path=path)
+        yield Finding(what=finding.what, hint=finding.hint, path=path, code=finding.code)

@@ -70,7 +70,7 @@ def check_values(step: PlannedStep, name_of: Callable[[str], str]) -> Iterator[F
         hint = "remove dependOn, and add a selector"
         if "pciBusID" in keys and step.type != "host-device":
             hint += ", or set one: pciBusID: '{{ step.pciAddress }}'"
-        yield Finding(what, hint, ("config",))
+        yield Finding(what, hint, ("config",), code="ND1180")
 
 
 def _chosen(step: PlannedStep) -> Iterator[Finding]:
@@ -78,7 +78,7 @@ def _chosen(step: PlannedStep) -> Iterator[Finding]:
     if step.device is not None and step.device.is_unchosen:
         what = f'device "{step.device.device}" represents several VFs, and none of them is selected'
         hint = "a node selects one when it prepares the claim; in a hand-written plan, set pciAddress and ifName"
-        yield Finding(f"{what} for the step", hint, ("device",))
+        yield Finding(f"{what} for the step", hint, ("device",), code="ND1181")
 
 
 def _file(step: PlannedStep) -> Iterator[Finding]:
@@ -90,17 +90,19 @@ def _file(step: PlannedStep) -> Iterator[Finding]:
             f'device "{device.device}" is the file {device.device_file}, which a step of type '
             f"{step.type} does not support"
         )
-        yield Finding(what, f"use type {DEVICE_FILE} for the step, or request another type of device", ("type",))
+        yield Finding(
+            what, f"use type {DEVICE_FILE} for the step, or request another type of device", ("type",), code="ND1182"
+        )
     if not is_its:
         return
     if device is not None and not device.device_file:
         what = f'device "{device.device}" is not a device file'
-        yield Finding(what, f'add type == "{DEVICE_FILE}" to the selector', ("selector",))
+        yield Finding(what, f'add type == "{DEVICE_FILE}" to the selector', ("selector",), code="ND1183")
     if step.depend_on:
         what = f"a {DEVICE_FILE} step with dependOn does not get an allocated device"
-        yield Finding(what, "remove dependOn, and add a selector", ("dependOn",))
+        yield Finding(what, "remove dependOn, and add a selector", ("dependOn",), code="ND1184")
     if step.config.get("ipam"):
-        yield Finding("a device file does not have addresses", "remove ipam", ("config", "ipam"))
+        yield Finding("a device file does not have addresses", "remove ipam", ("config", "ipam"), code="ND1185")
 
 
 def _bandwidth(step: PlannedStep) -> Iterator[Finding]:
@@ -115,10 +117,10 @@ def _bandwidth(step: PlannedStep) -> Iterator[Finding]:
             continue
         if rate > bandwidth:
             what = f"{key} {rate} exceeds the {bandwidth} Mbit/s of bandwidth that the claim was allocated"
-            yield Finding(what, hint, ("config", key))
+            yield Finding(what, hint, ("config", key), code="ND1186")
         elif rate == 0 and key in MAX_RATE_KEYS:
             what = f"{key} 0 means unlimited, but the claim was allocated {bandwidth} Mbit/s of bandwidth"
-            yield Finding(what, hint, ("config", key))
+            yield Finding(what, hint, ("config", key), code="ND1187")
 
 
 class Addresses:
@@ -143,7 +145,12 @@ class Addresses:
                 key = str(address.ip) if address.version == 6 else str(address)
                 if key in linked:
                     where = f'"{step.if_name}" by the same step'
-                    yield Finding(f"address {address.ip} is already assigned to {where}", "remove one of them", path)
+                    yield Finding(
+                        f"address {address.ip} is already assigned to {where}",
+                        "remove one of them",
+                        path,
+                        code="ND1188",
+                    )
                 linked.add(key)
                 continue
             interface, other = self._owners.setdefault(str(address.ip), (step.if_name, ""))
@@ -154,7 +161,7 @@ class Addresses:
                     if interface != step.if_name
                     else "remove one of them"
                 )
-                yield Finding(f"address {address.ip} is already assigned to {where}", hint, path)
+                yield Finding(f"address {address.ip} is already assigned to {where}", hint, path, code="ND1189")
             else:
                 self._owners[str(address.ip)] = (step.if_name, step.name)
 
@@ -181,13 +188,13 @@ def _addresses(step: PlannedStep) -> Iterator[Finding]:
             continue  # the schema's check reports it
         if kind := texts.of_no_interface(text, step.if_name):
             what = f"address {quoted(text)} is {kind} and cannot be assigned to an interface"
-            yield Finding(what, texts.OWN_ADDRESS, path)
+            yield Finding(what, texts.OWN_ADDRESS, path, code="ND1190")
         elif too_small and ":" in text:
             what = (
                 f"address {quoted(text)} cannot be combined with mtu {mtu}: the kernel removes IPv6 "
                 f"from an interface whose MTU is below {texts.LEAST_MTU_6}"
             )
-            yield Finding(what, f"raise mtu to {texts.LEAST_MTU_6}, or remove IPv6 addresses", path)
+            yield Finding(what, f"raise mtu to {texts.LEAST_MTU_6}, or remove IPv6 addresses", path, code="ND1191")
 
 
 def _ranges(step: PlannedStep) -> Iterator[Finding]:
@@ -208,11 +215,14 @@ def _ranges(step: PlannedStep) -> Iterator[Finding]:
         outside = [key for key, address in known.items() if address not in network]
         for key in outside:
             yield Finding(
-                f"{key} {known[key]} is not in subnet {network}", "use an address of the subnet", (*path, key)
+                f"{key} {known[key]} is not in subnet {network}",
+                "use an address of the subnet",
+                (*path, key),
+                code="ND1192",
             )
         if len(known) > 1 and not outside and int(known["rangeStart"]) > int(known["rangeEnd"]):
             what = f"rangeStart {known['rangeStart']} is greater than rangeEnd {known['rangeEnd']}"
-            yield Finding(what, "swap them", (*path, "rangeStart"))
+            yield Finding(what, "swap them", (*path, "rangeStart"), code="ND1193")
 
 
 def _asked_mtu(step: PlannedStep) -> int:
@@ -231,7 +241,7 @@ def _runtime(step: PlannedStep) -> Iterator[Finding]:
     if mac is not None and "{{" not in str(mac) and not (isinstance(mac, str) and texts.fits(mac, "mac")):
         shown = quoted(mac) if isinstance(mac, str) else str(mac)
         what = f"config.runtimeConfig.mac {shown} is not {texts.EXPECTED['mac']}"
-        yield Finding(what, "use this format, or remove it", ("config", "runtimeConfig", "mac"))
+        yield Finding(what, "use this format, or remove it", ("config", "runtimeConfig", "mac"), code="ND1194")
 
 
 def _sysctls(step: PlannedStep) -> Iterator[Finding]:
@@ -240,10 +250,12 @@ def _sysctls(step: PlannedStep) -> Iterator[Finding]:
         try:
             texts.sysctl_path(key, step.if_name)
         except InvalidInputError as problem:
-            yield Finding(problem.what, problem.hint, ("config", "sysctl", key))
+            yield Finding(problem.what, problem.hint, ("config", "sysctl", key), code=problem.code)
         if isinstance(value, str) and not value.strip():
             what = f"sysctl {quoted(key)} has an empty value, which the kernel rejects"
-            yield Finding(what, 'set its value as text, e.g. "1", or remove it', ("config", "sysctl", key))
+            yield Finding(
+                what, 'set its value as text, e.g. "1", or remove it', ("config", "sysctl", key), code="ND1195"
+            )
 
 
 def _routes(step: PlannedStep) -> Iterator[Finding]:
@@ -255,7 +267,12 @@ def _routes(step: PlannedStep) -> Iterator[Finding]:
             continue
         one, other = texts.said_twice(entry)
         if one:
-            yield Finding(f"{one} and {other} are two names of the same field", "remove one of them", (*path, other))
+            yield Finding(
+                f"{one} and {other} are two names of the same field",
+                "remove one of them",
+                (*path, other),
+                code="ND1196",
+            )
         else:
             yield from _route(path, entry, places)
 
@@ -282,9 +299,14 @@ def _route(path: Path, entry: Mapping[str, Any], places: dict[str, int]) -> Iter
         return
     if gateway and hops:
         what = "a route has a gateway or nexthops, not both"
-        yield Finding(what, "move the gateway into nexthops", (*path, "nexthops"))
+        yield Finding(what, "move the gateway into nexthops", (*path, "nexthops"), code="ND1197")
     elif not destination:
-        yield Finding("the route does not have a destination", 'set destination, e.g. 10.0.0.0/8 or "default"', path)
+        yield Finding(
+            "the route does not have a destination",
+            'set destination, e.g. 10.0.0.0/8 or "default"',
+            path,
+            code="ND1198",
+        )
     else:
         yield from _way(path, entry, values, hops, places)
 
@@ -293,7 +315,7 @@ def _scope(path: Path, scope: object) -> Iterator[Finding]:
     is_word = isinstance(scope, str) and scope not in _SCOPES and "{{" not in scope
     if is_word or (isinstance(scope, int) and not 0 <= scope <= _MOST_SCOPE):
         hint = f"one of {', '.join(_SCOPES)}, or 0 to {_MOST_SCOPE}"
-        yield Finding(f"{scope!r:.40} is not a route scope", hint, (*path, "scope"))
+        yield Finding(f"{scope!r:.40} is not a route scope", hint, (*path, "scope"), code="ND1199")
 
 
 def _way(
@@ -312,7 +334,7 @@ def _way(
             return  # the schema's check reports it
         by = f" by {quoted(gateway)}" if gateway else ""
         hint = "destination must be a network such as 10.0.0.0/8, and gateway an address of the same family"
-        yield Finding(f"route to {quoted(destination)}{by} is not valid", hint, path)
+        yield Finding(f"route to {quoted(destination)}{by} is not valid", hint, path, code="ND1200")
         return
     scope = entry.get("scope")
     reach = scope if isinstance(scope, str | int) else None
@@ -320,10 +342,10 @@ def _way(
     what, hint = next((fault for fault in faults if fault[0]), ("", ""))
     key = repr((_route_key(network, gateway, source, entry), [sorted(map(str, hop.items())) for hop in hops]))
     if what:
-        yield Finding(what, hint, path)
+        yield Finding(what, hint, path, code="ND1201")
     elif key in places:
         what = f"the route to {quoted(network)} is the same as routes[{places[key]}]"
-        yield Finding(what, "remove one of them, or set different metrics", path)
+        yield Finding(what, "remove one of them, or set different metrics", path, code="ND1202")
     places.setdefault(key, int(path[-1]))
 
 
@@ -347,7 +369,12 @@ def _numbers(config: Mapping[str, Any]) -> Iterator[Finding]:
             continue
         for path, leaf in _leaves(value, ("config", key)):
             if isinstance(leaf, int) and not isinstance(leaf, bool) and leaf > _MOST:
-                yield Finding(f"{dotted(path[1:], '')[1:]} {leaf} does not fit into 32 bits", f"at most {_MOST}", path)
+                yield Finding(
+                    f"{dotted(path[1:], '')[1:]} {leaf} does not fit into 32 bits",
+                    f"at most {_MOST}",
+                    path,
+                    code="ND1203",
+                )
 
 
 def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
@@ -371,7 +398,7 @@ def _ethtool(step: PlannedStep) -> Iterator[Finding]:
         for key, value in settings.items() if isinstance(settings, Mapping) else ():
             if value is not None and (not isinstance(value, int) or value < 0):
                 path = ("config", "ethtool", group, key)
-                yield Finding(f"{group} {quoted(key)} must be a number from 0, true or false", path=path)
+                yield Finding(f"{group} {quoted(key)} must be a number from 0, true or false", path=path, code="ND1204")
 
 
 def _bond(step: PlannedStep, name_of: Callable[[str], str]) -> Iterator[Finding]:
@@ -382,7 +409,12 @@ def _bond(step: PlannedStep, name_of: Callable[[str], str]) -> Iterator[Finding]
     for key in _BOND_NUMBERS:
         value = step.config.get(key)
         if isinstance(value, str) and not (value.isascii() and value.isdecimal() and len(value) < 10):
-            yield Finding(f"{key} {quoted(value)} is not a number", "remove the quotes of the number", ("config", key))
+            yield Finding(
+                f"{key} {quoted(value)} is not a number",
+                "remove the quotes of the number",
+                ("config", key),
+                code="ND1205",
+            )
     yield from _arp_targets(step.config.get("arpIpTarget"))
 
 
@@ -392,16 +424,18 @@ def _members(step: PlannedStep, links: Sequence[Any], name_of: Callable[[str], s
     for at, entry in enumerate(written):
         if entry is None or entry == "":
             hint = "use {name: '{{ step.interfaceName }}'}"
-            yield Finding("a member of the bond does not have a name", hint, ("config", "links", at))
+            yield Finding("a member of the bond does not have a name", hint, ("config", "links", at), code="ND1206")
     members = [name_of(entry) if isinstance(entry, str) else "" for entry in written]
     if step.if_name in members:
         at = members.index(step.if_name)
-        yield Finding(f'"{step.if_name}" is the bond itself', "list its members", ("config", "links", at))
+        yield Finding(
+            f'"{step.if_name}" is the bond itself', "list its members", ("config", "links", at), code="ND1207"
+        )
     primary = step.config.get("primary")
     primary = name_of(primary) if isinstance(primary, str) else ""
     if primary and all(members) and primary not in members:
         hint = f"use one of {', '.join(members)}"
-        yield Finding(f'primary "{primary}" is not one of its links', hint, ("config", "primary"))
+        yield Finding(f'primary "{primary}" is not one of its links', hint, ("config", "primary"), code="ND1208")
 
 
 def _arp_targets(targets: object) -> Iterator[Finding]:
@@ -410,7 +444,7 @@ def _arp_targets(targets: object) -> Iterator[Finding]:
         if not isinstance(entry, str) or not texts.fits(entry.strip(), "ip") or ":" in entry:
             shown = quoted(entry) if isinstance(entry, str) else str(entry)
             what = f"arpIpTarget {shown} is not an IPv4 address"
-            yield Finding(what, "an example is 10.0.0.1", ("config", "arpIpTarget"))
+            yield Finding(what, "an example is 10.0.0.1", ("config", "arpIpTarget"), code="ND1209")
 
 
 # bond_opts of drivers/net/bonding/bond_options.c, unsuppmodes: the kernel refuses the option whatever its value.
@@ -435,10 +469,13 @@ def _of_mode(config: Mapping[str, Any]) -> Iterator[Finding]:
         for key, modes in _OPTIONS.items():
             if config.get(key) is not None and mode not in modes:
                 what = f"{key} is not supported by mode {mode}"
-                yield Finding(what, f"remove it, or set mode to {' or '.join(modes)}", ("config", key))
+                yield Finding(what, f"remove it, or set mode to {' or '.join(modes)}", ("config", key), code="ND1210")
     if _is_above_0(config.get("miimon")) and _is_above_0(config.get("arpInterval")):
         yield Finding(
-            "miimon and arpInterval must not both be set", "set one of the two to 0", ("config", "arpInterval")
+            "miimon and arpInterval must not both be set",
+            "set one of the two to 0",
+            ("config", "arpInterval"),
+            code="ND1211",
         )
 
 
@@ -454,10 +491,15 @@ def _sriov(step: PlannedStep) -> Iterator[Finding]:
         value = config.get(key)
         is_set = value is not None if strict else value and value not in ("802.1q", "802.1Q")
         if is_set and not config.get("vlan"):
-            yield Finding(f"{key} requires vlan", "set vlan, 1 to 4094", ("config", key))
+            yield Finding(f"{key} requires vlan", "set vlan, 1 to 4094", ("config", key), code="ND1212")
     low, high = (
         next((config[key] for key in keys if config.get(key) is not None), None)
         for keys in (MIN_RATE_KEYS, MAX_RATE_KEYS)
     )
     if isinstance(low, int) and isinstance(high, int) and 0 < high < low:
-        yield Finding(f"minTxRate {low} exceeds maxTxRate {high}", "raise maxTxRate; 0 means unlimited", ("config",))
+        yield Finding(
+            f"minTxRate {low} exceeds maxTxRate {high}",
+            "raise maxTxRate; 0 means unlimited",
+            ("config",),
+            code="ND1213",
+        )

@@ -23,7 +23,7 @@ def unreplaced(spec: msgspec.Struct) -> Iterator[Finding]:
             found.setdefault(variable, path)
     for variable, path in found.items():
         what = f"{variable} is not replaced: netdra does not know variables of a shell"
-        yield Finding(what, 'replace it before the file is applied, for example with "envsubst"', path)
+        yield Finding(what, 'replace it before the file is applied, for example with "envsubst"', path, code="ND1214")
 
 
 def _texts(value: object, path: Path) -> Iterator[tuple[Path, str]]:

@@ -141,7 +141,7 @@ def check_together(workloads: Sequence[Workload], objects: Objects) -> Iterator[
                 f'"{name}", but {moved} moves the device into one pod'
             )
             place = (*workload.place, "resourceClaims", at)
-            yield workload, Wrong(Finding(what, _OWN_CLAIM, (*place, "resourceClaimName")))
+            yield workload, Wrong(Finding(what, _OWN_CLAIM, (*place, "resourceClaimName"), code="ND1215"))
 
 
 _OWN_CLAIM = "create one claim per pod: resourceClaimTemplateName"
@@ -158,14 +158,19 @@ def _entries(workload: Workload, entries: Sequence[PodClaim]) -> Iterator[Wrong]
                 f"{('both' if all(named) else 'neither')} a ResourceClaim "
             )
             what += "and a template" if all(named) else "nor a template"
-            yield Wrong(Finding(what, "set resourceClaimName or resourceClaimTemplateName", place))
+            yield Wrong(Finding(what, "set resourceClaimName or resourceClaimTemplateName", place, code="ND1216"))
         if entry.name in seen:
             what = f'{workload.called} has two claims with the name "{entry.name}"'
-            yield Wrong(Finding(what, "use unique names", (*place, "name")))
+            yield Wrong(Finding(what, "use unique names", (*place, "name"), code="ND1217"))
         elif not names.is_label(entry.name):
             rule = "a name is up to 63 of a-z, 0-9 and -, letters or digits at both ends"
             yield Wrong(
-                Finding(f"{workload.called}: claim name {_quoted(entry.name)} is not valid", rule, (*place, "name"))
+                Finding(
+                    f"{workload.called}: claim name {_quoted(entry.name)} is not valid",
+                    rule,
+                    (*place, "name"),
+                    code="ND1218",
+                )
             )
         seen.add(entry.name)
         for field, name in (
@@ -175,7 +180,7 @@ def _entries(workload: Workload, entries: Sequence[PodClaim]) -> Iterator[Wrong]
             if name and not names.is_subdomain(name):
                 what = f'{workload.called}, claim "{entry.name}": {field} {_quoted(name)} is not valid'
                 rule = "a name is up to 253 of a-z, 0-9, - and ., letters or digits at both ends"
-                yield Wrong(Finding(what, rule, (*place, field)))
+                yield Wrong(Finding(what, rule, (*place, field), code="ND1219"))
 
 
 def _listed(workload: Workload, entries: Sequence[PodClaim]) -> Iterator[Wrong]:
@@ -191,17 +196,19 @@ def _listed(workload: Workload, entries: Sequence[PodClaim]) -> Iterator[Wrong]:
                     f'"{listed.name}" is not valid'
                 )
                 rule = "a request's name is up to 63 of a-z, 0-9 and -, letters or digits at both ends"
-                yield Wrong(Finding(what, rule, (*place, "resources", "claims", at, "request")))
+                yield Wrong(Finding(what, rule, (*place, "resources", "claims", at, "request"), code="ND1220"))
             elif listed.name not in known:
                 what = (
                     f'{workload.called}, container "{container.name}" lists claim "{listed.name}", '
                     "which is not a claim of the pod"
                 )
                 hint = suggestions.hint(listed.name, known, "the pod's claims are") or "add it to resourceClaims"
-                yield Wrong(Finding(what, hint, (*place, "resources", "claims", at, "name")))
+                yield Wrong(Finding(what, hint, (*place, "resources", "claims", at, "name"), code="ND1221"))
             elif counted.pop((listed.name, listed.request), 1) > 1 or (listed.request and listed.name in whole):
                 what = f'{workload.called}, container "{container.name}" lists claim "{listed.name}" twice'
-                yield Wrong(Finding(what, "remove one of them", (*place, "resources", "claims", at, "name")))
+                yield Wrong(
+                    Finding(what, "remove one of them", (*place, "resources", "claims", at, "name"), code="ND1222")
+                )
 
 
 def _requested(workload: Workload, found: Mapping[str, Claim]) -> Iterator[Wrong]:
@@ -217,7 +224,9 @@ def _requested(workload: Workload, found: Mapping[str, Claim]) -> Iterator[Wrong
                     "it"
                 )
                 hint = suggestions.hint(listed.request, known, "its requests are")
-                yield Wrong(Finding(what, hint, (*place, "resources", "claims", at, "request")), certain=False)
+                yield Wrong(
+                    Finding(what, hint, (*place, "resources", "claims", at, "request"), code="ND1223"), certain=False
+                )
 
 
 def _quoted(text: str) -> str:
@@ -241,7 +250,7 @@ def _claim(workload: Workload, entry: PodClaim, place: Path, objects: Objects) -
     swapped = objects.find(_TEMPLATE if kind == _CLAIM else _CLAIM, namespace, name)
     where = f' in namespace "{namespace}"' if namespace else ""
     what = f'{workload.called}, claim "{entry.name}": {kind} "{name}" not found{where}{objects.where}'
-    finding = Finding(what, _missing_hint(kind, namespace, name, swapped, objects), (*place, field))
+    finding = Finding(what, _missing_hint(kind, namespace, name, swapped, objects), (*place, field), code="ND1224")
     return None, [Wrong(finding, certain=swapped is not None)]
 
 
@@ -274,7 +283,7 @@ def _pods(workload: Workload, entry: PodClaim, claim: Claim, place: Path, object
         if is_several and (moved := _moved(topologies)):
             count = "pods on each node" if workload.pods is None else f"{workload.pods} pods"
             what = f'{called}: {count} share ResourceClaim "{entry.resource_claim_name}", but {moved} moves the device '
-            yield Wrong(Finding(f"{what}into one of them", _OWN_CLAIM, (*place, "resourceClaimName")))
+            yield Wrong(Finding(f"{what}into one of them", _OWN_CLAIM, (*place, "resourceClaimName"), code="ND1225"))
         return
     last = _last_ordinal(workload)
     try:
@@ -293,13 +302,17 @@ def _pods(workload: Workload, entry: PodClaim, claim: Claim, place: Path, object
             ]
         except InvalidInputError as problem:
             if any(values.per_pod for values in given):
-                finding = Finding(f"{called}: {problem.what}", problem.hint, (*place, "resourceClaimTemplateName"))
+                finding = Finding(
+                    f"{called}: {problem.what}", problem.hint, (*place, "resourceClaimTemplateName"), code=problem.code
+                )
                 yield Wrong(finding, quotes=True)
             return
         if is_several and (common := set.intersection(*addresses)):
             what = f'{called}: each of its pods gets address {min(common)} from NetworkTopology "{topology.name}"'
             hint = "set it in a claim (perPod, in a StatefulSet), or use an IPAM plugin with a range"
-            yield Wrong(Finding(what, hint, (*place, "resourceClaimTemplateName")), certain=False, quotes=True)
+            yield Wrong(
+                Finding(what, hint, (*place, "resourceClaimTemplateName"), code="ND1226"), certain=False, quotes=True
+            )
 
 
 def _by_name(
@@ -320,14 +333,16 @@ def _by_name(
                 f'{called}: several pods share ResourceClaim "{claim.metadata.name}", but {named[0]} '
                 f'of NetworkTopology "{topology.name}" is specific to one pod'
             )
-            yield Wrong(Finding(what, _OWN_CLAIM, (*place, "resourceClaimName")))
+            yield Wrong(Finding(what, _OWN_CLAIM, (*place, "resourceClaimName"), code="ND1227"))
             continue
         for ordinal in dict.fromkeys((workload.first, last) if last is not None and is_several else (last,)):
             foreseen = next(forecasts.of_ordinal(topology, ordinal), None)
             if foreseen is not None:
                 finding, fails = foreseen
                 pod = f", pod {ordinal}" if ordinal is not None else ""
-                shown = Finding(f"{called}{pod}: {finding.what}", finding.hint, (*place, _field_of(claim)))
+                shown = Finding(
+                    f"{called}{pod}: {finding.what}", finding.hint, (*place, _field_of(claim)), code=finding.code
+                )
                 yield Wrong(shown, certain=fails)
                 break
 
@@ -372,7 +387,7 @@ def _unlisted(
             if entry.name in ours:
                 what += ", and a container may start before the network is complete"
             hint = f"add {{name: {entry.name}}} to resources.claims of the containers that use it"
-            yield Wrong(Finding(what, hint, (*workload.place, "resourceClaims", at)), certain=False)
+            yield Wrong(Finding(what, hint, (*workload.place, "resourceClaims", at), code="ND1228"), certain=False)
 
 
 def _userspace(workload: Workload, ours: Mapping[str, Claim], objects: Objects) -> Iterator[Wrong]:
@@ -390,7 +405,7 @@ def _userspace(workload: Workload, ours: Mapping[str, Claim], objects: Objects) 
                     "driver such as DPDK"
                 )
                 hint = "add limits, e.g. hugepages-1Gi: 2Gi, and a volume with emptyDir.medium: HugePages"
-                yield Wrong(Finding(what, hint, (*place, "resources", "claims", at)), certain=False)
+                yield Wrong(Finding(what, hint, (*place, "resources", "claims", at), code="ND1229"), certain=False)
 
 
 def _resources(workload: Workload, ours: Mapping[str, Claim], objects: Objects) -> Iterator[Wrong]:
@@ -410,12 +425,12 @@ def _resources(workload: Workload, ours: Mapping[str, Claim], objects: Objects) 
                 asks = f'{workload.called}, container "{container.name}" requests {resource}'
                 what = f'{asks}, but DeviceClass "{name}" was not found{objects.where}'
                 hint = suggestions.hint(name, objects.classes, "the classes are")
-                yield Wrong(Finding(what, hint, (*place, "resources", "limits")), certain=False)
+                yield Wrong(Finding(what, hint, (*place, "resources", "limits"), code="ND1230"), certain=False)
     if workload.spec.host_network and (ours or asked):
         wanted = f'claim "{next(iter(ours))}"' if ours else asked
         what = f"{workload.called} uses the host's network (hostNetwork), but requests network devices: {wanted}"
         hint = "remove hostNetwork: netdra does not start such a pod"
-        yield Wrong(Finding(what, hint, (*workload.place, "hostNetwork")))
+        yield Wrong(Finding(what, hint, (*workload.place, "hostNetwork"), code="ND1231"))
 
 
 def _is_ours(device_class: DeviceClass) -> bool:

@@ -24,19 +24,19 @@ def fault(service: Service) -> Finding | None:
     if service.spec.selector:
         what = f"{called} has spec.selector, so Kubernetes publishes the addresses of the cluster's own network"
         hint = f"create it again without the selector, and select pods with the annotation {SELECTOR_ANNOTATION}"
-        return Finding(what, hint, ("spec", "selector"), "ServiceHasSelector")
+        return Finding(what, hint, ("spec", "selector"), "ServiceHasSelector", code="ND3015")
     if service.spec.type == "ExternalName":
         what = f"{called} is of type ExternalName, which has no endpoints"
-        return Finding(what, path=("spec", "type"), rule="ServiceHasNoEndpoints")
+        return Finding(what, path=("spec", "type"), rule="ServiceHasNoEndpoints", code="ND3016")
     if not service.selector:
         what = f"{called} has the label {NETWORK_LABEL} without the annotation {SELECTOR_ANNOTATION}"
         hint = "add it, with a label selector for the pods, e.g. app=web"
-        return Finding(what, hint, LABEL_PATH, "WrongPodSelector")
+        return Finding(what, hint, LABEL_PATH, "WrongPodSelector", code="ND3017")
     wrong = selector.fault(service.selector)
     if wrong is not None:
         what = f'{called}, annotation {SELECTOR_ANNOTATION}: "{wrong}" is not a valid requirement on a label'
         hint = "use the form of kubectl -l, e.g. app=web"
-        return Finding(what, hint, _ANNOTATION, "WrongPodSelector")
+        return Finding(what, hint, _ANNOTATION, "WrongPodSelector", code="ND3018")
     return None
 
 
@@ -45,7 +45,7 @@ def errors(service: Service) -> Iterator[Finding]:
     called = f'Service "{service.metadata.name}", label {NETWORK_LABEL}'
     if not service.network or not is_label_value(service.network):
         what = f'{called}: "{service.network}" is not the name of a PodNetwork'
-        yield Finding(what, "write the name of the PodNetwork, e.g. storage", LABEL_PATH)
+        yield Finding(what, "write the name of the PodNetwork, e.g. storage", LABEL_PATH, code="ND3019")
     found = fault(service)
     if found is not None:
         yield found
@@ -56,4 +56,4 @@ def warnings(service: Service, network: PodNetwork) -> Iterator[Finding]:
     for entry in network.spec.ranges:
         if is_link_local(entry.cidr):
             what, hint = of_link_local(f'range {entry.cidr} of PodNetwork "{network.name}"')
-            yield Finding(f'Service "{service.metadata.name}": {what}', hint, LABEL_PATH)
+            yield Finding(f'Service "{service.metadata.name}": {what}', hint, LABEL_PATH, code="ND3020")

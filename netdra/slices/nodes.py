@@ -58,7 +58,7 @@ def parse_selector(raw: Any, origin: str) -> NodeSelector:
     try:
         return msgspec.convert(raw, NodeSelector)
     except msgspec.ValidationError as problem:
-        raise InvalidInputError(f"{origin}: node selector: {problem}") from None
+        raise InvalidInputError(f"{origin}: node selector: {problem}", code="ND1561") from None
 
 
 def selects(selector: NodeSelector, node: SchedulerNode) -> bool:

@@ -118,7 +118,7 @@ def unreadable(value: Mapping[str, Any], findings: Iterable[Finding]) -> Iterato
     subject = documents.subject(value, ResourceSlice.__name__, ())
     fields = [entry.finding for entry in misread(value) if entry.unknown]
     for finding in fields:
-        yield Finding(f"{subject}: {finding.what}", finding.hint, finding.path)
+        yield Finding(f"{subject}: {finding.what}", finding.hint, finding.path, code=finding.code)
     for finding in findings:
         if not any(field.path[: len(finding.path)] == finding.path for field in fields):
             yield finding
@@ -141,33 +141,42 @@ def _slice_faults(spec: ResourceSliceSpec, sets: Mapping[str, CounterSet] | None
     where = [name for name, value in _where(spec) if value]
     if len(where) != 1:
         told = f"{' and '.join(where)} are" if where else "none of nodeName, nodeSelector and allNodes is"
-        yield Finding(f"{told} set; exactly one of them is required", "", ("spec",))
+        yield Finding(f"{told} set; exactly one of them is required", "", ("spec",), code="ND1562")
     if spec.devices and spec.shared_counters:
         yield Finding(
             "it has devices and sharedCounters; since Kubernetes 1.35 a slice has only one of them",
             "move sharedCounters to another slice of the same pool, and count both in resourceSliceCount",
             ("spec", "sharedCounters"),
+            code="ND1563",
         )
     if len(spec.shared_counters) > MAX_COUNTER_SETS:
         yield Finding(
-            f"{len(spec.shared_counters)} counter sets, more than {MAX_COUNTER_SETS}", "", ("spec", "sharedCounters")
+            f"{len(spec.shared_counters)} counter sets, more than {MAX_COUNTER_SETS}",
+            "",
+            ("spec", "sharedCounters"),
+            code="ND1564",
         )
     most = MAX_DEVICES_ADVANCED if any(map(is_advanced, spec.devices)) else MAX_DEVICES
     if len(spec.devices) > most:
-        yield Finding(f"{len(spec.devices)} devices, more than {most}", "split the slice", ("spec", "devices"))
+        yield Finding(
+            f"{len(spec.devices)} devices, more than {most}", "split the slice", ("spec", "devices"), code="ND1565"
+        )
     consumed = sum(len(taken.counters) for device in spec.devices for taken in device.consumes_counters)
     if consumed > MAX_CONSUMED_COUNTERS_PER_SLICE:
         yield Finding(
-            f"{consumed} counters are consumed, more than {MAX_CONSUMED_COUNTERS_PER_SLICE}", "", ("spec", "devices")
+            f"{consumed} counters are consumed, more than {MAX_CONSUMED_COUNTERS_PER_SLICE}",
+            "",
+            ("spec", "devices"),
+            code="ND1566",
         )
     for at, counters in enumerate(spec.shared_counters):
         for text in set_faults(counters):
-            yield Finding(f'counter set "{counters.name}": {text}', "", ("spec", "sharedCounters", at))
+            yield Finding(f'counter set "{counters.name}": {text}', "", ("spec", "sharedCounters", at), code="ND1567")
     for at, device in enumerate(spec.devices):
         # Of a pool that is not all here, any set may be elsewhere.
         given = sets if sets is not None else {taken.counter_set: _any_set(taken) for taken in device.consumes_counters}
         for text in device_faults(device, given, _FEATURES):
-            yield Finding(f'device "{device.name}": {text}', "", ("spec", "devices", at))
+            yield Finding(f'device "{device.name}": {text}', "", ("spec", "devices", at), code="ND1568")
 
 
 def _where(spec: ResourceSliceSpec) -> Iterator[tuple[str, bool]]:
@@ -243,6 +252,8 @@ def _told(name: str, fields: _Fields, path: Path, count: int) -> Misread | None:
     meaning = fields.unread.get(name)
     if meaning is None:
         hint = _FORMER.get(name) or suggestions.hint(name, fields.read or (), "fields:")
-        return Misread(Finding(f'unknown field "{ascii(name[:80])[1:-1]}"{times}', hint, path), unknown=True)
-    finding = Finding(f"netdra does not read the field {name}{times}", meaning, path)
+        return Misread(
+            Finding(f'unknown field "{ascii(name[:80])[1:-1]}"{times}', hint, path, code="ND1569"), unknown=True
+        )
+    finding = Finding(f"netdra does not read the field {name}{times}", meaning, path, code="ND1570")
     return Misread(finding, unknown=False) if meaning else None

@@ -84,11 +84,11 @@ def checked_address(text: str, where: str, if_name: str = "") -> str:
         written = texts.cidr(text)
     except ValueError:
         raise InvalidInputError(
-            f'{where}: "{text[:80]}" is not an address with a prefix length, as 10.0.0.5/24'
+            f'{where}: "{text[:80]}" is not an address with a prefix length, as 10.0.0.5/24', code="ND2001"
         ) from None
     if kind := texts.of_no_interface(written, if_name):
         raise InvalidInputError(
-            f'{where}: "{text[:80]}" is {kind}, which no interface can have', hint=texts.OWN_ADDRESS
+            f'{where}: "{text[:80]}" is {kind}, which no interface can have', hint=texts.OWN_ADDRESS, code="ND2002"
         )
     return written
 
@@ -103,12 +103,14 @@ def checked_route(params: RouteParams, where: str) -> Route:
     one, other = texts.said_twice(msgspec.structs.asdict(params))
     if one:
         raise InvalidInputError(
-            f"{where}: {one} and {other} are two names of one field", hint="leave one of the two out"
+            f"{where}: {one} and {other} are two names of one field", hint="leave one of the two out", code="ND2003"
         )
     gateway, source = params.gateway or params.gw, params.source or params.src
     if gateway and params.nexthops:
         raise InvalidInputError(
-            f"{where}: a route has a gateway or nexthops, not both", hint="move the gateway into nexthops"
+            f"{where}: a route has a gateway or nexthops, not both",
+            hint="move the gateway into nexthops",
+            code="ND2004",
         )
     network = _checked_network(params, where)
     scope = _SCOPES[params.scope] if isinstance(params.scope, str) else params.scope
@@ -149,11 +151,12 @@ def _checked_network(params: RouteParams, where: str) -> str:
         raise InvalidInputError(
             f'{where}: no route can be made to "{destination[:80]}" by "{gateway[:80]}"',
             hint="destination is a network as 10.0.0.0/8, gateway an address of the same family",
+            code="ND2005",
         ) from None
     for router in (gateway, *routers):
         what, hint = texts.route_fault(network, router, source, params.scope)
         if what:
-            raise InvalidInputError(f"{where}: {what}", hint=hint)
+            raise InvalidInputError(f"{where}: {what}", hint=hint, code="ND2006")
     return network
 
 
@@ -270,6 +273,7 @@ def located(entry: Route, index: int, pod: PodSpace) -> Route:
             raise PermanentError(
                 f'route to {entry.destination}: the pod has no interface "{hop.if_name}"',
                 hint="let the step depend on the step that makes it",
+                code="ND2007",
             )
         hops.append(msgspec.structs.replace(hop, index=at))
     return msgspec.structs.replace(
@@ -376,11 +380,13 @@ def enable_ipv6(if_name: str, index: int, pod: PodSpace) -> None:
                 f'interface "{if_name}" can have no IPv6 address: the kernel of the node has no IPv6 '
                 "(ipv6.disable=1 on its command line, or no module ipv6)",
                 hint="enable IPv6 on the node, or leave IPv6 addresses out",
+                code="ND2008",
             ) from None
         raise PermanentError(
             f'interface "{if_name}" has MTU {mtu} and can have no IPv6 address: the kernel removes IPv6 from an '
             f"interface whose MTU is below {texts.LEAST_MTU_6}",
             hint=f"raise its MTU to {texts.LEAST_MTU_6}, or leave IPv6 addresses out",
+            code="ND2009",
         ) from None
 
 

@@ -227,6 +227,7 @@ def give_back(record: Allocated, site: Site, sharer: Callable[[], str]) -> Retur
                 "it is not available to other claims until then; netdra retries automatically, also "
                 "after a manual change"
             ),
+            code="ND2010",
         )
     further = tuple(text for text in left if not any(text in note for note in notes))
     restored = tuple(difference.text for difference in differences if difference.text not in left)

@@ -116,20 +116,21 @@ def _prepare(order: Order, params: BondParams) -> None:
         raise InvalidInputError(
             f"{order.called}: its links would be on the host",
             hint="bring them into the pod by steps of their own, and leave linksInContainer out",
+            code="ND2011",
         )
     members = params.members
     if len(members) < 2:
         raise InvalidInputError(
-            f"{order.called}: a bond of {len(members)} members is not possible", hint="name two links"
+            f"{order.called}: a bond of {len(members)} members is not possible", hint="name two links", code="ND2012"
         )
     if len(set(members)) < len(members) or order.if_name in members:
-        raise InvalidInputError(f"{order.called}: links names an interface twice, or the bond itself")
+        raise InvalidInputError(f"{order.called}: links names an interface twice, or the bond itself", code="ND2013")
     if params.primary and params.primary not in members:
-        raise InvalidInputError(f'{order.called}: primary "{params.primary}" is not one of its links')
+        raise InvalidInputError(f'{order.called}: primary "{params.primary}" is not one of its links', code="ND2014")
     try:
         _options(params)
     except OSError:
-        raise InvalidInputError(f"{order.called}: arpIpTarget is not a list of IPv4 addresses") from None
+        raise InvalidInputError(f"{order.called}: arpIpTarget is not a list of IPv4 addresses", code="ND2015") from None
 
 
 def _observe(order: Order, params: BondParams, site: Site) -> Bonded:
@@ -226,10 +227,12 @@ def _member(order: Order, name: str, site: Site) -> Link:
     netdev = link.find(site.inside.sock, name)
     if netdev is None:
         raise PermanentError(
-            f'{order.called}: the pod has no interface "{name}"', hint="let the bond depend on the step that brings it"
+            f'{order.called}: the pod has no interface "{name}"',
+            hint="let the bond depend on the step that brings it",
+            code="ND2016",
         )
     if netdev.master:
-        raise PermanentError(f'{order.called}: "{name}" is a member of another interface already')
+        raise PermanentError(f'{order.called}: "{name}" is a member of another interface already', code="ND2017")
     return netdev
 
 

@@ -146,7 +146,7 @@ def undo(kind: str, record: Mapping[str, Any], site: Site) -> tuple[str, ...]:
             except NetdraError as problem:
                 problems.append(problem)
     if len(problems) > 1:
-        raise PermanentError("; ".join(problem.what for problem in problems))
+        raise PermanentError("; ".join(problem.what for problem in problems), code=problems[0].code)
     if problems:
         raise problems[0]
     return tuple(dict.fromkeys(notes))
@@ -240,7 +240,9 @@ def repair_vf(order: Order, site: Site) -> tuple[str, ...]:
 
 def _of(kind: str) -> Builtin[Any, Any]:
     if kind not in TYPES:
-        raise InvalidInputError(f'type "{kind}" is not built in', hint=f"built in are {', '.join(TYPES)}")
+        raise InvalidInputError(
+            f'type "{kind}" is not built in', hint=f"built in are {', '.join(TYPES)}", code="ND2018"
+        )
     return TYPES[kind]
 
 

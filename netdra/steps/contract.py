@@ -158,7 +158,7 @@ class Site(msgspec.Struct, frozen=True):
             PermanentError: it is gone.
         """
         if self.pod is None:
-            raise PermanentError(f"sandbox {self.container_id}: its network namespace is gone")
+            raise PermanentError(f"sandbox {self.container_id}: its network namespace is gone", code="ND2019")
         return self.pod
 
     def remaining(self) -> float:
@@ -192,7 +192,7 @@ class Attempts:
             NetdraError: the error of the act that failed; of several a PermanentError with all their texts.
         """
         if len(self.problems) > 1:
-            raise PermanentError("; ".join(self.problems))
+            raise PermanentError("; ".join(self.problems), code="ND2020")
         if self._problems:
             raise self._problems[0]
         return tuple(self.notes)
@@ -229,7 +229,7 @@ def check_mac(mac: str, where: str) -> None:
         InvalidInputError: it is zero or a group's.
     """
     if not texts.fits(mac, "mac"):
-        raise InvalidInputError(f"{where}: MAC address {mac} is not one of a single interface")
+        raise InvalidInputError(f"{where}: MAC address {mac} is not one of a single interface", code="ND2021")
 
 
 def appended(order: Order, interface: CNIInterface) -> StepResult:

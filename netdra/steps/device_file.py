@@ -31,15 +31,20 @@ def _prepare(order: Order, params: FileParams) -> None:
     device = order.device
     if device is None:
         raise InvalidInputError(
-            f"{order.called}: no device was allocated for it", hint="let it depend on nothing, with a selector"
+            f"{order.called}: no device was allocated for it",
+            hint="let it depend on nothing, with a selector",
+            code="ND2022",
         )
     if not device.device_file:
         raise InvalidInputError(
             f'{order.called}: device "{device.device}" is not a device file',
             hint=f'add to the selector: type == "{DEVICE_FILE}"',
+            code="ND2023",
         )
     if params.ipam:
-        raise InvalidInputError(f"{order.called}: a device file does not have addresses", hint="remove ipam")
+        raise InvalidInputError(
+            f"{order.called}: a device file does not have addresses", hint="remove ipam", code="ND2024"
+        )
 
 
 def _observe(order: Order, _: FileParams, site: Site) -> FileRecord:

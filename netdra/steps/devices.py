@@ -67,6 +67,7 @@ def check_driver(called: str, device: PlannedDevice, driver: str, sysfs: Sysfs, 
         f'{called}: device "{device.device}" ({device.pci_address}) was offered with {offered}, but now has '
         f"{f'driver {driver}' if driver else 'no driver'}",
         hint=f"see which pod or person has rebound it; to bind it again: driverctl unset-override {device.pci_address}",
+        code="ND2025",
     )
 
 
@@ -160,6 +161,7 @@ def check_isolated(step: str, address: str, sysfs: Sysfs) -> None:
         "supported: a pod could read and write the node's memory through the device",
         hint="enable the IOMMU: intel_iommu=on or amd_iommu=on on the kernel's command line, in a virtual machine also "
         "a virtual IOMMU; or accept the risk with driver: uio_pci_generic or igb_uio in a step vfio-pci",
+        code="ND2026",
     )
 
 

@@ -64,7 +64,7 @@ def observe(called: str, if_name: str, wanted: Mapping[str, Any], site: Site) ->
     try:
         former = sysctl.restorable(pod.namespace, (*defaults, *(path for path in values if path in own)))
     except KernelMissingError as problem:
-        raise PermanentError(f"{called}: {problem.what}", hint="remove it from sysctls") from None
+        raise PermanentError(f"{called}: {problem.what}", hint="remove it from sysctls", code=problem.code) from None
     return EarlySysctls(if_name=if_name, values=values, defaults=defaults, former=former)
 
 

@@ -245,7 +245,7 @@ def restore_mac(record: FunctionSettings, site: Site) -> None:
     changed = differences(without_rates, now, f"VF {record.index} of {pf.name}")
     left = [difference.text for difference in changed if difference.matters]
     if left:
-        raise StrandedError("; ".join(left), hint="set it by hand; netdra tries again by itself")
+        raise StrandedError("; ".join(left), hint="set it by hand; netdra tries again by itself", code="ND2027")
 
 
 def differences_of_all(record: PhysicalFunction, pf: Link, site: Site) -> Iterator[ChangedFunction]:
@@ -338,9 +338,13 @@ def _restore_number(record: PhysicalFunction, pf: Link, site: Site) -> tuple[str
     by_hand = f"echo {wanted} > {site.sysfs.root}/{path}"
     used = next(filter(None, (_use(address, site) for address in addresses.values())), "")
     if used:
-        raise StrandedError(f"{what}, and {used}", hint=f"when no VF is used any more: echo 0, and then {by_hand}")
+        raise StrandedError(
+            f"{what}, and {used}", hint=f"when no VF is used any more: echo 0, and then {by_hand}", code="ND2028"
+        )
     if site.remaining() < _TO_CREATE * wanted:
-        raise StrandedError(what, hint=f"netdra has no time to create them; create them by hand: {by_hand}")
+        raise StrandedError(
+            what, hint=f"netdra has no time to create them; create them by hand: {by_hand}", code="ND2029"
+        )
     for number in dict.fromkeys((0, wanted) if now else (wanted,)):
         site.sysfs.write(path, str(number))  # drivers take another number only from 0
     site.restored.append(what)

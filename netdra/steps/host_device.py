@@ -47,6 +47,7 @@ def prepare(order: Order, params: HostDeviceParams) -> None:
             raise InvalidInputError(
                 f"{order.called}: no device was allocated for it and none is named",
                 hint="name one by device, pciBusID, hwaddr or kernelpath",
+                code="ND2030",
             )
         return
     # The scheduler counted the allocated device: the config must not bring another one into the pod.
@@ -60,6 +61,7 @@ def prepare(order: Order, params: HostDeviceParams) -> None:
                 f'{order.called}: {key} "{named}" is not that of the allocated device "{order.device.device}" '
                 f'("{allocated}")',
                 hint=f"leave {key} out: the step takes the device that the scheduler allocated",
+                code="ND2031",
             )
 
 
@@ -139,6 +141,7 @@ def _not_there(step: str, called: str, key: str, site: Site) -> PermanentError:
     return PermanentError(
         f"{step}: device {called} is not on the host{holder}",
         hint="see whether it is in another pod, bound to another driver, or gone",
+        code="ND2032",
     )
 
 
@@ -146,11 +149,13 @@ def _name_at(order: Order, kernelpath: str) -> str:
     """The netdev of a device below /sys/devices."""
     folder = os.path.normpath(kernelpath)
     if not folder.startswith("/sys/devices/"):
-        raise InvalidInputError(f"{order.called}: kernelpath {kernelpath[:200]!r} is not below /sys/devices")
+        raise InvalidInputError(
+            f"{order.called}: kernelpath {kernelpath[:200]!r} is not below /sys/devices", code="ND2033"
+        )
     try:
         return min(os.listdir(f"{folder}/net"))  # noqa: PTH208
     except (OSError, ValueError):
-        raise PermanentError(f"{order.called}: network device not found at {folder}") from None
+        raise PermanentError(f"{order.called}: network device not found at {folder}", code="ND2034") from None
 
 
 HOST_DEVICE = Builtin(

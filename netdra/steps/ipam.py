@@ -49,7 +49,9 @@ def wanted(order: Order) -> IpamLease | None:
         return None
     plugin = section.get("type") if isinstance(section, Mapping) else None
     if not isinstance(plugin, str) or not plugin:
-        raise InvalidInputError(f"{order.called}: ipam names no plugin", hint='give it a type, such as "host-local"')
+        raise InvalidInputError(
+            f"{order.called}: ipam names no plugin", hint='give it a type, such as "host-local"', code="ND2035"
+        )
     return IpamLease(plugin=plugin, network=order.network, if_name=order.if_name, type=order.type, config=order.config)
 
 
@@ -79,7 +81,9 @@ def add(lease: IpamLease, result: StepResult, site: Site, *, default_route: bool
     plugin = find(lease, site.plugins, site.remaining(), site.lock)
     leased = protocol.add(plugin, network(lease), _attachment(lease, site), result, site.remaining())
     if not leased.ips:
-        raise InvalidInputError(f'IPAM plugin "{lease.plugin}" gave no address for network "{lease.network}"')
+        raise InvalidInputError(
+            f'IPAM plugin "{lease.plugin}" gave no address for network "{lease.network}"', code="ND2036"
+        )
     if not default_route:
         leased, notes = addressing.without_defaults(leased, f'IPAM plugin "{lease.plugin}"')
         site.notes.extend(notes)

@@ -68,6 +68,7 @@ def observe(order: Order, moved: Moved | None, site: Site) -> Kept | None:
             f'{order.called}: device "{moved.name}" has {number} addresses, routes, rules and neighbours on the node, '
             f"more than {MOST} that it can keep",
             hint="keep fewer kinds of them, or find out which program on the node adds them",
+            code="ND2037",
         )
     return kept
 

@@ -26,6 +26,7 @@ def check_can_carry(step: str, lower: Link) -> None:
         raise TemporaryError(
             f'{step}: the interface below it, "{lower.name}", is down, so the pod could not send or receive',
             hint=f"set it up: ip link set {lower.name} up, and in the configuration of the node's network",
+            code="ND2038",
         )
 
 

@@ -181,7 +181,9 @@ def _rebind(moved: Moved, site: Site) -> tuple[str, ...]:
         reset.rebind(at, moved.driver, site)
     except KernelError as problem:
         raise StrandedError(
-            f"{text}: {problem.what}", hint=f"bind it to {moved.driver} by hand; netdra tries again by itself"
+            f"{text}: {problem.what}",
+            hint=f"bind it to {moved.driver} by hand; netdra tries again by itself",
+            code=problem.code,
         ) from None
     site.restored.append(text)
     return (text,)
@@ -223,7 +225,9 @@ def check_free(order: Order, site: Site) -> None:
     """
     if unlocked.index_of(site.inside.sock, order.if_name):
         raise PermanentError(
-            f'{order.called}: the pod has an interface "{order.if_name}" already', hint="choose another config.name"
+            f'{order.called}: the pod has an interface "{order.if_name}" already',
+            hint="choose another config.name",
+            code="ND2039",
         )
 
 
@@ -247,6 +251,7 @@ def check_unused(called: str, device: PlannedDevice | None, netdev: Link, site: 
             f'{called}: the host uses device "{netdev.name}": {", ".join(used)}',
             hint=f"take another device; only if the host can do without this one, set {instead} in the policy that "
             "offers it",
+            code="ND2040",
         )
 
 
@@ -293,10 +298,13 @@ def _nowhere(moved: Moved, site: Site) -> tuple[str, ...]:
     if there.is_gone:
         return (f'device "{moved.name}" ({moved.device}) is gone from the machine',)
     if there.is_unknown:
-        raise TemporaryError(f'whether device "{moved.name}" is gone from the machine is unknown: {there.reason}')
+        raise TemporaryError(
+            f'whether device "{moved.name}" is gone from the machine is unknown: {there.reason}', code="ND2041"
+        )
     raise PermanentError(
         f'device "{moved.name}" ({moved.device}) is neither in the pod nor on the host',
         hint="check other network namespaces, and whether its driver is still bound",
+        code="ND2042",
     )
 
 

@@ -39,7 +39,7 @@ def explained(called: str, sock: Socket, which: str | int, mtu: int | None) -> I
         if not why:
             raise
         what = f"{called}: cannot set mtu {mtu} of {netdev.name}: {why} ({problem.what})"
-        raise PermanentError(what, hint=hint) from None
+        raise PermanentError(what, hint=hint, code="ND2043") from None
 
 
 @contextmanager
@@ -57,7 +57,7 @@ def member_explained(called: str, sock: Socket, bond: str, member: str, mtu: int
         if netdev is None or netdev.mtu >= mtu:
             raise
         what = f"{called}: cannot set mtu {mtu} of {bond}: its slave {member} has {netdev.mtu} ({problem.what})"
-        raise PermanentError(what, hint=f"set mtu of {member} in the step that brings it") from None
+        raise PermanentError(what, hint=f"set mtu of {member} in the step that brings it", code="ND2044") from None
 
 
 def limit(netdev: Link, links: Sequence[Link], mtu: int, most: int) -> tuple[str, str]:

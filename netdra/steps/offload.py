@@ -96,7 +96,7 @@ def state(
     for group, values in params.groups.items():
         for setting in values:
             if setting not in now[group]:
-                raise InvalidInputError(f'{where}: device "{name}" has no {group} setting "{setting}"')
+                raise InvalidInputError(f'{where}: device "{name}" has no {group} setting "{setting}"', code="ND2045")
     return (
         Offloads(features=features, groups=params.groups),
         Offloads(
@@ -176,7 +176,7 @@ def _features(
         parts = fnmatch.filter(present, _SUMS[long]) if long in _SUMS else [name] if name in present else []
         if not parts:
             raise InvalidInputError(
-                f'{where}: feature "{name}" not found', hint="use the names that `ethtool -k` shows"
+                f'{where}: feature "{name}" not found', hint="use the names that `ethtool -k` shows", code="ND2046"
             )
         settable |= {part: value for part in parts if not present[part].fixed}
         if not _can_be(value, [present[part] for part in parts]):

@@ -69,7 +69,7 @@ def restore(called: str, before: Sequence[Program] | None, netdev: Link, sock: S
     left = compare(before, link.get(sock, netdev.index), sock).added if added else ()
     if left:
         stays = (f"{called} has {words(program)}" for program in left)
-        error = StrandedError("; ".join((*stays, *reasons)), hint=_HINT)
+        error = StrandedError("; ".join((*stays, *reasons)), hint=_HINT, code="ND2047")
         error.reasons = tuple(reasons)
         raise error
     return (*notes, *(f"{called} has lost {words(program)}" for program in lost))

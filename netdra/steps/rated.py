@@ -177,6 +177,7 @@ def _refused(
         f"{order.called}: VF {seen.address} cannot be {limit} Mbit/s, the bandwidth of its claim: {problem.what}",
         hint=f'check that PF "{pf.name}" has a link (ip link show {pf.name}), and that its driver supports the limit '
         "(dmesg); a claim without bandwidth needs no limit",
+        code=problem.code,
     )
 
 
@@ -187,7 +188,8 @@ def _seen(order: Order, rates: Rates, site: Site) -> FunctionSettings | None:
     if seen is None and rates.most:
         raise PermanentError(
             f"{order.called}: {order.device.pci_address} was allocated bandwidth, but no PF of this host reports it as "
-            "a VF"
+            "a VF",
+            code="ND2048",
         )
     return seen
 

@@ -79,7 +79,9 @@ def _observe(order: Order, params: RdmaParams, site: Site) -> RdmaMoved:
     name, stays = _name(order, params, devices)
     if name not in devices:
         raise PermanentError(
-            f'{order.called}: the host has no RDMA device "{name}"', hint=f"there are: {', '.join(devices) or 'none'}"
+            f'{order.called}: the host has no RDMA device "{name}"',
+            hint=f"there are: {', '.join(devices) or 'none'}",
+            code="ND2049",
         )
     address, netdev_name = devices[name]
     exclusive = is_exclusive()
@@ -89,6 +91,7 @@ def _observe(order: Order, params: RdmaParams, site: Site) -> RdmaMoved:
                 f'{order.called}: RDMA device "{name}" is shared, but the RDMA namespace mode of the node is '
                 "exclusive: a device is in one network namespace",
                 hint=_SHARED_MODE,
+                code="ND2050",
             )
         return RdmaMoved(rdma_device=name, address=address, exclusive=False, own=False, stays=True)
     moved = _netdev(order, address, netdev_name, site)
@@ -96,6 +99,7 @@ def _observe(order: Order, params: RdmaParams, site: Site) -> RdmaMoved:
         raise PermanentError(
             f'{order.called}: RDMA device "{name}" is made in software on "{moved.name}", and ends when that moves',
             hint="take an RDMA device of hardware, or move the interface and make the device in the pod",
+            code="ND2051",
         )
     return RdmaMoved(
         rdma_device=name,
@@ -230,6 +234,7 @@ def _name(order: Order, params: RdmaParams, devices: dict[str, tuple[str, str]])
     raise PermanentError(
         f"{order.called}: no RDMA device belongs to {of or names or 'its dependencies'}",
         hint='select an RDMA capable device: device.attributes["dra.networking"].rdma',
+        code="ND2052",
     )
 
 

@@ -53,6 +53,7 @@ def check_released(called: str, address: str, site: Site) -> None:
         raise TemporaryError(
             f"{called}: the RDMA device of {address} is still used by sandbox {other}",
             hint="netdra releases it when the processes of that pod have ended",
+            code="ND2053",
         )
 
 
@@ -134,12 +135,13 @@ def restore(state: RdmaState, site: Site) -> tuple[str, ...]:
                 rdma.set_adaptive(sock, device, on=bool(state.device.adaptive))
                 site.restored.append(f'RDMA device "{state.device.name}" had other adaptive moderation')
         except KernelError as problem:
-            raise StrandedError(problem.what, hint="netdra tries again by itself") from None
+            raise StrandedError(problem.what, hint="netdra tries again by itself", code=problem.code) from None
         left = _leftover(sock, device, state, site)
     if left:
         raise StrandedError(
             f'RDMA device "{state.device.name}" still has {left}',
             hint=f"to find the processes: rdma resource show qp dev {state.device.name}",
+            code="ND2054",
         )
     return ()
 
@@ -165,6 +167,7 @@ def _lost(state: RdmaState, site: Site) -> tuple[str, ...]:
     raise StrandedError(
         f'RDMA device "{name}" ({state.address}) is neither in the pod nor on the host',
         hint="check other network namespaces: ip netns exec NAME rdma dev",
+        code="ND2055",
     )
 
 

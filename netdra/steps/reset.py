@@ -72,7 +72,7 @@ def reset(address: str, driver: str, changed: Iterable[str], site: Site) -> None
         StrandedError: the kernel or the driver refused; the text has the reason.
     """
     if site.remaining() < _LASTS:
-        raise NoTimeError(f"VF {address} is to be reset, and too little time is left for that")
+        raise NoTimeError(f"VF {address} is to be reset, and too little time is left for that", code="ND2056")
     _check_closed(address, site)
     try:
         if driver not in USERSPACE_DRIVERS or pci.driver_of(site.sysfs, address) != driver:
@@ -82,7 +82,9 @@ def reset(address: str, driver: str, changed: Iterable[str], site: Site) -> None
             bind(address, driver, site)
     except KernelError as refused:
         what = f"VF {address} cannot be reset: {refused.what}"
-        problem = StrandedError(what, hint="see dmesg for the driver's reason; netdra tries again by itself")
+        problem = StrandedError(
+            what, hint="see dmesg for the driver's reason; netdra tries again by itself", code="ND2057"
+        )
         problem.reasons = (refused.what,)
         raise problem from None
     why = "; ".join(dict.fromkeys(changed))
@@ -124,4 +126,5 @@ def _check_closed(address: str, site: Site) -> None:
             f"device {address} cannot be taken from vfio-pci: a program still has it open",
             hint="the device is released when the program ends; to find the program: "
             f"fuser -v /dev/vfio/{iommu_group(address, site.sysfs)}",
+            code="ND2058",
         )

@@ -76,9 +76,9 @@ def checked_rules(params: RuleParams, where: str, if_name: str) -> tuple[PolicyR
     given = {"from": params.from_, "to": params.to, "iif": params.iif, "oif": params.oif, "fwmark": params.fwmark}
     field, what, hint = rule_fault(given)
     if what:
-        raise InvalidInputError(f"{where}{f'.{field}' if field else ''}: {what}", hint=hint)
+        raise InvalidInputError(f"{where}{f'.{field}' if field else ''}: {what}", hint=hint, code="ND2059")
     if not params.table:
-        raise InvalidInputError(f"{where}: table 0 does not exist", hint="use a table from 1 on")
+        raise InvalidInputError(f"{where}: table 0 does not exist", hint="use a table from 1 on", code="ND2060")
     source, destination = (text and network(text) for text in (params.from_, params.to))
     mark, mask = model.mark(params.fwmark) if params.fwmark is not None else (0, ALL_BITS)
     written = source or destination
@@ -108,7 +108,7 @@ def checked_neighbour(params: NeighbourParams, where: str) -> Neighbour:
     check_mac(params.mac, where)
     what, hint = neighbour_fault(params.address)
     if what:
-        raise InvalidInputError(f"{where}: {what}", hint=hint)
+        raise InvalidInputError(f"{where}: {what}", hint=hint, code="ND2061")
     return Neighbour(texts.ip(params.address), params.mac.lower())
 
 

@@ -262,7 +262,9 @@ def conclude(
     """
     stays = [f"{called} has {changed.text}" for changed in left if changed.holds(unknown=hold_unknown)]
     if stays:
-        problem = StrandedError("; ".join((*stays, *reasons)), hint="set it by hand; netdra tries again by itself")
+        problem = StrandedError(
+            "; ".join((*stays, *reasons)), hint="set it by hand; netdra tries again by itself", code="ND2062"
+        )
         problem.reasons = tuple(reasons)
         raise problem
     return (*(f"{called} has {changed.text}" for changed in left), *reasons)

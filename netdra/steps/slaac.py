@@ -150,6 +150,7 @@ def _interface(order: Order, pod: PodSpace) -> Link:
         raise InvalidInputError(
             f'{order.called}: ipam "{SLAAC_TYPE}" needs a network interface, and the step has none',
             hint="leave ipam out of a step whose device is used without the kernel's network stack",
+            code="ND2063",
         )
     return found
 
@@ -182,13 +183,18 @@ def _too_late(order: Order, params: SlaacParams, found: Link, pod: PodSpace) -> 
     called = f'{order.called}: interface "{order.if_name}"'
     if any(entry.flags & uapi.IFA_F_DADFAILED for entry in advertised):
         text = f"{called}: another machine on the wire has the address {advertised[0].text}"
-        return TemporaryError(text, hint="find the machine with the same MAC address, or give the pod another one")
+        return TemporaryError(
+            text, hint="find the machine with the same MAC address, or give the pod another one", code="ND2064"
+        )
     now = link.find(pod.sock, order.if_name)
     if now is not None and (reason := without_carrier(now)):
-        return TemporaryError(f"{order.called}: {reason}, so it hears no router", hint="connect the interface")
+        return TemporaryError(
+            f"{order.called}: {reason}, so it hears no router", hint="connect the interface", code="ND2065"
+        )
     return TemporaryError(
         f"{called} got no IPv6 address within {params.timeout_seconds} s: no router of the wire advertised a prefix",
         hint="check that a router advertises a prefix with the autonomous flag, or raise timeoutSeconds",
+        code="ND2066",
     )
 
 

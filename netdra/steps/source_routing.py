@@ -69,12 +69,14 @@ def observe(called: str, if_name: str, result: StepResult, site: Site) -> Source
         raise PermanentError(
             f'{called}: sourceRouting is set, but interface "{if_name}" has no address',
             hint="set it on the step that gives the interface its addresses",
+            code="ND2067",
         )
     wanted = _wanted(if_name, index, own, result, pod)
     if len(wanted.routes) > MOST_ROUTES:
         raise PermanentError(
             f'{called}: interface "{if_name}" has {len(wanted.routes)} routes; sourceRouting copies {MOST_ROUTES}',
             hint="use fewer routes",
+            code="ND2068",
         )
     return missing(wanted, index, pod)
 

@@ -99,20 +99,23 @@ def _prepare(order: Order, params: SriovParams) -> None:
         check_mac(params.wanted_mac, f"{order.called}, mac")
     named = _named(params)
     if order.device is None and not named:
-        raise InvalidInputError(f"{order.called}: no device was allocated for it", hint="name a VF by pciBusID")
+        raise InvalidInputError(
+            f"{order.called}: no device was allocated for it", hint="name a VF by pciBusID", code="ND2069"
+        )
     if order.device is not None and not order.device.pci_address:
         raise InvalidInputError(
-            f'{order.called}: device "{order.device.device}" is not a VF: it does not have a PCI address'
+            f'{order.called}: device "{order.device.device}" is not a VF: it does not have a PCI address', code="ND2070"
         )
     if order.device is not None and named and named != order.device.pci_address:
         raise InvalidInputError(
-            f'{order.called}: deviceID "{named}" is not that of the allocated device ({order.device.pci_address})'
+            f'{order.called}: deviceID "{named}" is not that of the allocated device ({order.device.pci_address})',
+            code="ND2071",
         )
     if (_first(params.qos, params.vlan_qos) or _protocol(params) == "802.1ad") and not params.vlan:
-        raise InvalidInputError(f"{order.called}: qos and proto require vlan")
+        raise InvalidInputError(f"{order.called}: qos and proto require vlan", code="ND2072")
     low, high = _rates(params)
     if low and high and low > high:
-        raise InvalidInputError(f"{order.called}: minTxRate {low} exceeds maxTxRate {high}")
+        raise InvalidInputError(f"{order.called}: minTxRate {low} exceeds maxTxRate {high}", code="ND2073")
 
 
 def _observe(order: Order, params: SriovParams, site: Site) -> VirtualFunction:
@@ -120,14 +123,18 @@ def _observe(order: Order, params: SriovParams, site: Site) -> VirtualFunction:
     address = order.device.pci_address if order.device is not None else _named(params)
     pf_address = pci.pf_of(site.sysfs, address)
     if not pf_address:
-        raise PermanentError(f"{order.called}: {address} is not a VF of this host", hint="see /sys/bus/pci/devices")
+        raise PermanentError(
+            f"{order.called}: {address} is not a VF of this host", hint="see /sys/bus/pci/devices", code="ND2074"
+        )
     index = _index(order, address, pf_address, site)
     pf = functions.physical_function(pf_address, site)
     if pf is None:
-        raise PermanentError(f"{order.called}: PF {pf_address} of VF {address} has no netdev on the host")
+        raise PermanentError(
+            f"{order.called}: PF {pf_address} of VF {address} has no netdev on the host", code="ND2075"
+        )
     now = vf.find(site.host, pf.index, index)
     if now is None:
-        raise PermanentError(f'{order.called}: PF "{pf.name}" does not report its VF {index}')
+        raise PermanentError(f'{order.called}: PF "{pf.name}" does not report its VF {index}', code="ND2076")
     driver = pci.driver_of(site.sysfs, address)
     if driver == "vfio-pci":
         check_isolated(order.called, address, site.sysfs)
@@ -146,11 +153,11 @@ def _observe(order: Order, params: SriovParams, site: Site) -> VirtualFunction:
 def _apply(order: Order, params: SriovParams, record: VirtualFunction, site: Site) -> StepResult:
     pf = functions.physical_function(record.pf, site)
     if pf is None:
-        raise PermanentError(f"{order.called}: PF {record.pf} has just gone")
+        raise PermanentError(f"{order.called}: PF {record.pf} has just gone", code="ND2077")
     params = _own(params, order)
     now = vf.find(site.host, pf.index, record.index)
     if now is None:
-        raise PermanentError(f'{order.called}: VF {record.index} of PF "{pf.name}" has just gone')
+        raise PermanentError(f'{order.called}: VF {record.index} of PF "{pf.name}" has just gone', code="ND2078")
     wanted = _wanted(record.index, now, params)
     # A setting with the right value is not asked for: a driver may be unable to set even the value that it always has.
     needed = msgspec.structs.replace(functions.differing(wanted, now), mac=wanted.mac)
@@ -373,6 +380,7 @@ def _netdev(order: Order, address: str, site: Site) -> Moved | None:
     raise PermanentError(
         f"{order.called}: VF {address} has no netdev on the host (driver: {driver or 'none'})",
         hint="see whether another pod has it, and whether its driver is loaded",
+        code="ND2079",
     )
 
 
@@ -382,7 +390,7 @@ def _index(order: Order, address: str, pf_address: str, site: Site) -> int:
         [number for number, function in functions.items() if function == address] if isinstance(functions, dict) else []
     )
     if not numbers:
-        raise PermanentError(f"{order.called}: PF {pf_address} does not list VF {address}")
+        raise PermanentError(f"{order.called}: PF {pf_address} does not list VF {address}", code="ND2080")
     return numbers[0]
 
 

@@ -58,6 +58,7 @@ def restorable(space: Namespace, paths: Sequence[str]) -> dict[str, str]:
             raise PermanentError(
                 f'sysctl {path} could not be restored to "{value[:80]}": {problem.what}',
                 hint="leave it out: what cannot be undone is not set",
+                code=problem.code,
             ) from None
     return values
 

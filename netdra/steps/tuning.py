@@ -65,6 +65,7 @@ def _observe(order: Order, params: TuningParams, site: Site) -> Tuned:
         raise PermanentError(
             f'{order.called}: the pod has no interface "{order.if_name}"',
             hint="name one by dev, or let the step depend on the step that makes it",
+            code="ND2081",
         )
     _, offloads, _ = offload.state(params.ethtool, netdev.index, netdev.name, pod.namespace, order.called)
     added = addressing.ahead(addressing.missing(wanted.added, netdev.index, pod), pod)

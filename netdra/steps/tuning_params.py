@@ -126,7 +126,7 @@ def _of_arp(order: Order, params: TuningParams) -> dict[str, int]:
         key = f"net/ipv4/conf/{texts.OWN_INTERFACE}/{name}"
         if texts.sysctl_path(key, order.if_name) in paths:
             raise InvalidInputError(
-                f"{order.called}: {name} is also among the sysctls", hint="leave one of the two out"
+                f"{order.called}: {name} is also among the sysctls", hint="leave one of the two out", code="ND2082"
             )
         settings[key] = value
     return settings
@@ -163,7 +163,7 @@ def _arguments(order: Order, params: TuningParams) -> _Arguments:
     try:
         return msgspec.convert(arguments, _Arguments)
     except msgspec.ValidationError as problem:
-        raise InvalidInputError(f"{order.called}: runtimeConfig or args: {problem}") from None
+        raise InvalidInputError(f"{order.called}: runtimeConfig or args: {problem}", code="ND2083") from None
 
 
 def _first(*values: Any) -> Any:

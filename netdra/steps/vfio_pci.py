@@ -60,12 +60,15 @@ class Bound(Record, frozen=True, kw_only=True):
 def _prepare(order: Order, params: VfioParams) -> None:
     named, device = _named(params), order.device
     if device is None and not named:
-        raise InvalidInputError(f"{order.called}: no device was allocated for it", hint="name one by pciBusID")
+        raise InvalidInputError(
+            f"{order.called}: no device was allocated for it", hint="name one by pciBusID", code="ND2084"
+        )
     if device is not None and not device.pci_address:
-        raise InvalidInputError(f'{order.called}: device "{device.device}" is not a PCI device')
+        raise InvalidInputError(f'{order.called}: device "{device.device}" is not a PCI device', code="ND2085")
     if device is not None and named and named != device.pci_address:
         raise InvalidInputError(
-            f'{order.called}: deviceID "{named}" is not that of the allocated device ({device.pci_address})'
+            f'{order.called}: deviceID "{named}" is not that of the allocated device ({device.pci_address})',
+            code="ND2086",
         )
 
 
@@ -73,10 +76,12 @@ def _observe(order: Order, params: VfioParams, site: Site) -> Bound:
     address = _address(order, params)
     driver = pci.driver_of(site.sysfs, address)
     if not site.sysfs.is_folder(f"bus/pci/devices/{address}"):
-        raise PermanentError(f"{order.called}: PCI device not found: {address}")
+        raise PermanentError(f"{order.called}: PCI device not found: {address}", code="ND2087")
     if not site.sysfs.is_folder(f"bus/pci/drivers/{params.driver}"):
         raise PermanentError(
-            f'{order.called}: the kernel has no driver "{params.driver}"', hint=f"load it: modprobe {params.driver}"
+            f'{order.called}: the kernel has no driver "{params.driver}"',
+            hint=f"load it: modprobe {params.driver}",
+            code="ND2088",
         )
     if params.driver == "vfio-pci":
         _check_group(order, address, iommu_group(address, site.sysfs), site.sysfs)
@@ -85,12 +90,14 @@ def _observe(order: Order, params: VfioParams, site: Site) -> Bound:
         raise TemporaryError(
             f"{order.called}: device {address} has a port that sandbox {other} has",
             hint="a driver takes the device with all its ports; that pod has the port until it ends",
+            code="ND2089",
         )
     ports = ports_of(site.host, site.sysfs, address)
     if not ports and driver not in (*USERSPACE_DRIVERS, *_HARMLESS):
         raise PermanentError(
             f'{order.called}: device {address} has driver "{driver}" but no netdev on the host',
             hint="see whether another pod has it",
+            code="ND2090",
         )
     moved: list[Moved] = []
     for netdev in ports:
@@ -155,6 +162,7 @@ def _check_group(order: Order, address: str, group: str, sysfs: Sysfs) -> None:
         raise PermanentError(
             f"{order.called}: IOMMU group {group} of device {address} also has {other} (driver {driver})",
             hint="vfio gives a group away whole: take a device that is alone in its group",
+            code="ND2091",
         )
 
 

@@ -46,9 +46,9 @@ def _prepare(order: Order, params: VlanParams) -> None:
     if params.mac:
         check_mac(params.mac, f"{order.called}, mac")
     if not params.number:
-        raise InvalidInputError(f"{order.called}: no VLAN id is given", hint="set id, 1 to 4094")
+        raise InvalidInputError(f"{order.called}: no VLAN id is given", hint="set id, 1 to 4094", code="ND2092")
     if params.id and params.vlan_id and params.id != params.vlan_id:
-        raise InvalidInputError(f"{order.called}: id is {params.id} and vlanId is {params.vlan_id}")
+        raise InvalidInputError(f"{order.called}: id is {params.id} and vlanId is {params.vlan_id}", code="ND2093")
 
 
 def _observe(order: Order, params: VlanParams, site: Site) -> Made:
@@ -59,6 +59,7 @@ def _observe(order: Order, params: VlanParams, site: Site) -> Made:
         raise PermanentError(
             f'{order.called}: MTU {params.mtu} is more than the {lower.mtu} of "{lower.name}"',
             hint=f'raise the MTU of "{lower.name}" first, in the step that makes it',
+            code="ND2094",
         )
     same = [
         netdev.name
@@ -69,7 +70,9 @@ def _observe(order: Order, params: VlanParams, site: Site) -> Made:
         and kinds.vlan_protocol_of(netdev.data) == params.protocol.lower()
     ]
     if same:
-        raise PermanentError(f'{order.called}: "{same[0]}" is VLAN {params.number} of "{lower.name}" already')
+        raise PermanentError(
+            f'{order.called}: "{same[0]}" is VLAN {params.number} of "{lower.name}" already', code="ND2095"
+        )
     return Made(if_name=order.if_name, kind="vlan")
 
 
@@ -111,6 +114,7 @@ def _not_answered(order: Order, params: VlanParams, dead: list[str], refused: Ke
     return TemporaryError(
         f"{order.called}: VLAN {params.number} is refused, because VF {names} has no link ({refused.what})",
         hint="the pod is tried again; if this does not end, see whether the PF is up and has a carrier: ip link show",
+        code=refused.code,
     )
 
 
@@ -141,10 +145,12 @@ def _lower(order: Order, params: VlanParams, site: Site) -> Link:
     if netdev is None:
         where = "the pod" if in_pod else "the host"
         if not name:
-            raise PermanentError(f"{order.called}: {where} has no interface to stand on", hint="set master")
+            raise PermanentError(
+                f"{order.called}: {where} has no interface to stand on", hint="set master", code="ND2096"
+            )
         listed = ", ".join(netdev.name for netdev in link.dump(site.inside.sock if in_pod else site.host))
         hint = f"{where} has {listed}: let master name one of them" if in_pod else "see whether it was renamed"
-        raise PermanentError(f'{order.called}: {where} has no interface "{name}" to stand on', hint=hint)
+        raise PermanentError(f'{order.called}: {where} has no interface "{name}" to stand on', hint=hint, code="ND2097")
     return netdev
 
 

@@ -62,10 +62,14 @@ class InVrf(Record, frozen=True, kw_only=True):
 def _prepare(order: Order, params: VrfParams) -> None:
     if not texts.fits(params.vrfname, "ifname") or params.vrfname == order.if_name:
         raise InvalidInputError(
-            f'{order.called}: vrfname "{params.vrfname[:80]}" is not a name for a VRF', hint="set vrfname, e.g. blue"
+            f'{order.called}: vrfname "{params.vrfname[:80]}" is not a name for a VRF',
+            hint="set vrfname, e.g. blue",
+            code="ND2098",
         )
     if params.table in _SHARED:
-        raise InvalidInputError(f"{order.called}: table {params.table} is not one for a VRF", hint="use another table")
+        raise InvalidInputError(
+            f"{order.called}: table {params.table} is not one for a VRF", hint="use another table", code="ND2099"
+        )
 
 
 def _observe(order: Order, params: VrfParams, site: Site) -> InVrf:
@@ -75,17 +79,21 @@ def _observe(order: Order, params: VrfParams, site: Site) -> InVrf:
         raise PermanentError(
             f'{order.called}: the pod has no interface "{order.if_name}"',
             hint="name one by dev, or let the step depend on the step that makes it",
+            code="ND2100",
         )
     if netdev.master:
-        raise PermanentError(f'{order.called}: "{netdev.name}" is a port of another interface already')
+        raise PermanentError(f'{order.called}: "{netdev.name}" is a port of another interface already', code="ND2101")
     vrf = link.find(pod.sock, params.vrfname)
     if vrf is not None and vrf.kind != _KIND:
-        raise PermanentError(f'{order.called}: "{params.vrfname}" exists and is not a VRF', hint="use another vrfname")
+        raise PermanentError(
+            f'{order.called}: "{params.vrfname}" exists and is not a VRF', hint="use another vrfname", code="ND2102"
+        )
     has = kinds.vrf_table_of(vrf.data) if vrf is not None else 0
     if has and params.table not in (None, has):
         raise PermanentError(
             f'{order.called}: VRF "{params.vrfname}" has table {has}, not {params.table}',
             hint="use one table in all steps of the VRF",
+            code="ND2103",
         )
     listed = route.dump(pod.sock, table=uapi.RT_TABLE_MAIN, through=netdev.index)
     return InVrf(

@@ -30,16 +30,22 @@ def examine(step: Step) -> Iterator[Finding]:
             "ipam of type network requires network: the PodNetwork that the addresses come from",
             "write network: NAME beside config",
             (*place, "type"),
+            code="ND1258",
         )
     families: set[int] = set()
     for path, text in _requested(step.config["ipam"]):
         if "{{" in text:
             yield from _referring(text, (*place, *path))
         elif not texts.fits(text, "ip"):
-            yield Finding(f"{quoted(text)} is not {texts.EXPECTED['ip']}", texts.instead(text, "ip"), (*place, *path))
+            yield Finding(
+                f"{quoted(text)} is not {texts.EXPECTED['ip']}",
+                texts.instead(text, "ip"),
+                (*place, *path),
+                code="ND1259",
+            )
         elif (version := 6 if ":" in text else 4) in families:
             what = f"{quoted(text)} is the second address of IPv{version}"
-            yield Finding(what, "request one address of each family", (*place, *path))
+            yield Finding(what, "request one address of each family", (*place, *path), code="ND1260")
         else:
             families.add(version)
 
@@ -56,6 +62,7 @@ def requested(step: Step) -> tuple[str, ...]:
             raise InvalidInputError(
                 f'step "{step.name}": requested address {quoted(text)} is not {texts.EXPECTED["ip"]}',
                 hint="refer to a parameter of format ip: {{ params.<name> }}",
+                code="ND1261",
             )
     return found
 
@@ -80,4 +87,4 @@ def _referring(text: str, path: Path) -> Iterator[Finding]:
     for part in parts:
         if isinstance(part, references.Reference) and not part.is_parameter:
             what = f"{part} is not known when the address is assigned"
-            yield Finding(what, f"refer to a parameter: {{{{ {PARAMETERS}.<name> }}}}", path)
+            yield Finding(what, f"refer to a parameter: {{{{ {PARAMETERS}.<name> }}}}", path, code="ND1262")

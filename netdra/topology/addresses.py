@@ -99,6 +99,7 @@ def _check(plan: Plan, step: PlannedStep, addresses: Sequence[PodAddress], wired
                 f'{called(plan.topology, step.name)}: device "{device.device}" of pool "{device.pool}" {what}, but '
                 f'PodNetwork "{step.pod_network}" is on "{wanted}"',
                 hint="select devices of that physnet in the root step, or correct spec.physnet of the PodNetwork",
+                code="ND1263",
             )
 
 

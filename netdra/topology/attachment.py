@@ -116,6 +116,7 @@ def _standing_on(
             f"{called(topology, step.name)}: {parameter} is {given!r}, but the device that was "
             f'allocated is "{device.if_name}"',
             hint=f"leave {parameter} out: it is set to the allocated device",
+            code="ND1264",
         )
     return {**config, parameter: device.if_name}
 

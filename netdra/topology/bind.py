@@ -199,7 +199,7 @@ def _grouped(claim: ResourceClaim) -> dict[str | int, list[_Allotted]]:
     """The claim's devices by topology, and each one without a topology by its place in the allocation."""
     allocation = claim.status.allocation
     if allocation is None:
-        raise TemporaryError(f"{_named(claim)} is not allocated", hint="wait until the pod is scheduled")
+        raise TemporaryError(f"{_named(claim)} is not allocated", hint="wait until the pod is scheduled", code="ND1265")
     groups: dict[str | int, list[_Allotted]] = {}
     for place, result in enumerate(allocation.devices.results):
         if not result.is_attachable:
@@ -253,7 +253,7 @@ def _alone(claim: ResourceClaim, result: DeviceRequestAllocationResult, known: _
 def _compiled(claim: ResourceClaim, name: str, topologies: Mapping[str, NetworkTopology]) -> Graph:
     if name not in topologies:
         missing = mismatches.absent(_named(claim), name)
-        raise TemporaryError(missing.what, hint=missing.hint)
+        raise TemporaryError(missing.what, hint=missing.hint, code=missing.code)
     topology = topologies[name]
     compiled = _graphs.get(name)
     if compiled is None or compiled[0] is not topology:
@@ -279,7 +279,7 @@ def _parameters(claim: ResourceClaim, graph: Graph, allotted: Sequence[_Allotted
         given = parameters.together(configs, parameters.ordinal_of(claim.metadata))
         return parameters.complete(graph.topology, graph.parameters, given)
     except InvalidInputError as problem:
-        raise InvalidInputError(f"{origin}: {problem.what}", hint=problem.hint) from None
+        raise InvalidInputError(f"{origin}: {problem.what}", hint=problem.hint, code=problem.code) from None
 
 
 def _claim_values(claim: ResourceClaim) -> Iterator[tuple[tuple[str, ...], ParameterValues]]:
@@ -343,6 +343,7 @@ def _missing(claim: ResourceClaim, graph: Graph, root: str) -> InvalidInputError
         f'ResourceClaim "{claim.metadata.name}".',
         hint=f'The ResourceClaim must contain a request named "{root}" with '
         f'deviceClassName "{class_name(graph.topology, root)}".',
+        code="ND1266",
     )
 
 
@@ -427,10 +428,13 @@ def _device(claim: ResourceClaim, result: DeviceRequestAllocationResult, known: 
         )
         anew = "delete the pod, so that it is scheduled again"
         if not offered:
-            raise TemporaryError(what, hint=f"see whether the driver still publishes it: netdra plan; if not, {anew}")
+            raise TemporaryError(
+                what, hint=f"see whether the driver still publishes it: netdra plan; if not, {anew}", code="ND1267"
+            )
         raise TemporaryError(
             f"{what}; policies offer {listed(offered, 3)} of this pool now",
             hint=f"the policies or the hardware have changed since the claim was allocated; {anew}",
+            code="ND1268",
         )
     return msgspec.structs.replace(
         facts,

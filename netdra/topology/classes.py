@@ -107,6 +107,7 @@ def check_name(topology: str, step: str) -> None:
             f'NetworkTopology "{topology}", step "{step}": '
             f'the DeviceClass\'s name "{name}" has {len(name)} characters of at most {names.MAX_SUBDOMAIN}',
             hint="shorten the topology's or the step's name",
+            code="ND1269",
         )
 
 
@@ -163,6 +164,7 @@ def only_topology(configs: Iterable[OpaqueDeviceConfiguration | None], origin: s
         raise InvalidInputError(
             f"{origin}: the DeviceClass names several NetworkTopologies: {places}",
             hint="a device can only be one step; use a DeviceClass for each",
+            code="ND1270",
         )
     return steps[0] if steps else None
 

@@ -130,24 +130,33 @@ def checked(value: Any) -> str | int | bool:
         return value
     if isinstance(value, int):
         if value not in _INTEGERS:
-            raise InvalidInputError("a number of more than 64 bits cannot stand in a config")
+            raise InvalidInputError("a number of more than 64 bits cannot stand in a config", code="ND1271")
         return value
     if not isinstance(value, str):
-        raise InvalidInputError("a list cannot stand in a config", hint="refer to an attribute with one value")
+        raise InvalidInputError(
+            "a list cannot stand in a config", hint="refer to an attribute with one value", code="ND1272"
+        )
     if not value:
         raise InvalidInputError(
-            'the value is empty: ""', hint="let the selector match only devices to which the fact applies"
+            'the value is empty: ""',
+            hint="let the selector match only devices to which the fact applies",
+            code="ND1273",
         )
     if len(value) > MAX_LENGTH:
-        raise InvalidInputError(f"{quoted(value)} has more than {MAX_LENGTH} characters", hint="use a shorter value")
+        raise InvalidInputError(
+            f"{quoted(value)} has more than {MAX_LENGTH} characters", hint="use a shorter value", code="ND1274"
+        )
     if _TEXT.match(value) is None:
         raise InvalidInputError(
-            f"{quoted(value)} has a character that is not allowed", hint="use printable ASCII characters without braces"
+            f"{quoted(value)} has a character that is not allowed",
+            hint="use printable ASCII characters without braces",
+            code="ND1275",
         )
     if "\\" in value or ".." in value or ("/" in value and not _is_network(value)):
         raise InvalidInputError(
             f"{quoted(value)} could be read as a path",
             hint='use a value without "\\" and "..", and "/" only in an address with its prefix length',
+            code="ND1276",
         )
     return value
 

@@ -57,9 +57,11 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
         """The steps whose allocated devices a step stands on; a root step itself."""
         return tuple(root.name for root in self.roots if root.name == step or root.name in self.ancestors[step])
 
-    def about(self, step: str, what: str, *, hint: str = "", path: Path = ()) -> Finding:
+    def about(self, step: str, what: str, *, hint: str = "", path: Path = (), code: str = "") -> Finding:
         """A finding about one of the steps."""
-        return about(self.topology, step, what, hint=hint, path=("spec", "steps", self.positions[step], *path))
+        return about(
+            self.topology, step, what, hint=hint, path=("spec", "steps", self.positions[step], *path), code=code
+        )
 
     def of_step(self, step: str, findings: Iterable[Finding]) -> Iterator[Finding]:
         """Findings about parts of a step, in which their paths begin, as findings about the topology."""
@@ -124,11 +126,13 @@ def _topology(topology: NetworkTopology) -> Iterator[Finding]:
             what=f"NetworkTopology {quoted(name)}: the name is not a DNS subdomain",
             hint="use lower-case letters, digits, dashes and dots",
             path=("metadata", "name"),
+            code="ND1278",
         )
     if not 1 <= len(steps) <= MAX_STEPS:
         yield Finding(
             what=f"NetworkTopology {quoted(name)}: {len(steps)} steps, of which there may be 1 to {MAX_STEPS}",
             path=("spec", "steps"),
+            code="ND1279",
         )
     roots = [step for step in steps if step.is_root]
     if len(roots) > MAX_ROOTS:
@@ -136,6 +140,7 @@ def _topology(topology: NetworkTopology) -> Iterator[Finding]:
             what=f"NetworkTopology {quoted(name)}: {len(roots)} root steps; a claim has up to {MAX_ROOTS} requests",
             hint="split it into two topologies",
             path=("spec", "steps"),
+            code="ND1280",
         )
     if bare := [step.name for step in roots if not step.extended_resource_name]:
         for at, step in enumerate(steps):
@@ -147,6 +152,7 @@ def _topology(topology: NetworkTopology) -> Iterator[Finding]:
                     f"{'s' if len(bare) > 1 else ''} {suggestions.listed(map(quoted, map(shown_name, bare)))}",
                     hint="set extendedResourceName on every root step, or on none",
                     path=("spec", "steps", at, "extendedResourceName"),
+                    code="ND1281",
                 )
 
 
@@ -158,7 +164,7 @@ def _dependencies(topology: str, steps: Sequence[Step]) -> Iterator[Finding]:
     for at, step in enumerate(steps):
         path, shown = ("spec", "steps", at), shown_name(step.name)
         if step.name in seen:
-            yield about(topology, shown, "the name appears twice", path=(*path, "name"))
+            yield about(topology, shown, "the name appears twice", path=(*path, "name"), code="ND1282")
         seen.add(step.name)
         named: set[str] = set()
         for place, dependency in enumerate(step.depend_on):
@@ -167,7 +173,7 @@ def _dependencies(topology: str, steps: Sequence[Step]) -> Iterator[Finding]:
                 if dependency not in hints:
                     hints[dependency] = "" if dependency in everyone else _near(dependency, everyone)
                 hint = hints[dependency]
-                yield about(topology, shown, problem, hint=hint, path=(*path, "dependOn", place))
+                yield about(topology, shown, problem, hint=hint, path=(*path, "dependOn", place), code="ND1283")
             named.add(dependency)
 
 
@@ -211,6 +217,7 @@ def _cycle(topology: str, steps: Sequence[Step], order: Sequence[Step]) -> Findi
         f"dependOn goes in a circle: {' -> '.join(cycle)}",
         hint="a step can only depend on steps that do not depend on it",
         path=("spec", "steps", at, "dependOn"),
+        code="ND1284",
     )
 
 
@@ -242,7 +249,7 @@ def _references(
         try:
             by_step[step.name] = tuple(references.find(step.config))
         except ConfigError as problem:
-            findings.append(about(topology, step.name, problem.what, hint=problem.hint, path=top))
+            findings.append(about(topology, step.name, problem.what, hint=problem.hint, path=top, code=problem.code))
             continue
         findings += [
             about(
@@ -251,6 +258,7 @@ def _references(
                 f"{dotted(path)}: {reference} {_why_not(reference.step, step, ancestors)}",
                 hint=_instead(reference.step, step, ancestors),
                 path=(*top, *path),
+                code="ND1285",
             )
             for path, reference in by_step[step.name]
             if reference.is_of_result and reference.step not in ancestors[step.name]
@@ -269,7 +277,7 @@ def _requests(topology: str, steps: Sequence[Step]) -> tuple[dict[str, Reference
         try:
             every = neutron_request.find(step.neutron)
         except ConfigError as problem:
-            findings.append(about(topology, step.name, problem.what, hint=problem.hint, path=top))
+            findings.append(about(topology, step.name, problem.what, hint=problem.hint, path=top, code=problem.code))
             continue
         findings += [
             about(
@@ -278,6 +286,7 @@ def _requests(topology: str, steps: Sequence[Step]) -> tuple[dict[str, Reference
                 f"{dotted(path, 'neutron')}: {reference} is {_too_late(reference)}",
                 hint=f"write the value, or {{{{ {references.PARAMETERS}.<name> }}}} for one that claims give",
                 path=(*top, *path),
+                code="ND1286",
             )
             for path, reference in every
             if not reference.is_parameter
@@ -309,7 +318,9 @@ def _parameters(topology: NetworkTopology, asked: Mapping[str, References]) -> I
             if what:
                 place: Path = ("spec", "steps", at, top, *path)
                 shown = dotted(path, str(top))
-                yield about(topology.name, step.name, f"{shown}: {reference} {what}", hint=hint, path=place)
+                yield about(
+                    topology.name, step.name, f"{shown}: {reference} {what}", hint=hint, path=place, code="ND1287"
+                )
         if step.extended_resource_name and (needed := [entry for entry in declared if declared[entry].default is None]):
             yield about(
                 topology.name,
@@ -317,6 +328,7 @@ def _parameters(topology: NetworkTopology, asked: Mapping[str, References]) -> I
                 f"extendedResourceName: who asks for it can give no value for {', '.join(needed)}",
                 hint="give each parameter a default, or leave extendedResourceName out",
                 path=("spec", "steps", at, "extendedResourceName"),
+                code="ND1288",
             )
 
 
@@ -345,7 +357,7 @@ def _facts(graph: Graph) -> Iterator[Finding]:
                 hint = "refer to the device in its own step, and to that step's result here"
             if what:
                 shown = f"{dotted(path)}: {reference} {what}"
-                yield graph.about(step.name, shown, hint=hint, path=("config", *path))
+                yield graph.about(step.name, shown, hint=hint, path=("config", *path), code="ND1289")
 
 
 _NAMES = {("name",), ("dev",)}

@@ -60,7 +60,7 @@ class Steps(Protocol):
     def ancestors(self) -> Mapping[str, frozenset[str]]:
         """Step -> all steps that it depends on, directly or not."""
 
-    def about(self, step: str, what: str, *, hint: str = "", path: Path = ()) -> Finding:
+    def about(self, step: str, what: str, *, hint: str = "", path: Path = (), code: str = "") -> Finding:
         """A finding about one of the steps."""
 
 
@@ -73,9 +73,9 @@ class _PlanSteps:
         for step in plan.steps:
             self.ancestors[step.name] = frozenset(step.depend_on).union(*(self.ancestors[at] for at in step.depend_on))
 
-    def about(self, step: str, what: str, *, hint: str = "", path: Path = ()) -> Finding:
+    def about(self, step: str, what: str, *, hint: str = "", path: Path = (), code: str = "") -> Finding:
         place = next(at for at, entry in enumerate(self.steps) if entry.name == step)
-        return about(self.topology, step, what, hint=hint, path=("steps", place, *path))
+        return about(self.topology, step, what, hint=hint, path=("steps", place, *path), code=code)
 
 
 def compose(plans: Sequence[Plan]) -> tuple[Plan, ...]:
@@ -120,7 +120,9 @@ def examine(graphs: Sequence[Steps]) -> tuple[tuple[dict[str, str], ...], tuple[
                 except ConfigError as error:
                     names[step.name], problem, hint = next(numbers), error.what, error.hint
                 if problem:
-                    findings.append(graph.about(step.name, problem, hint=hint, path=("config", _key(step) or "name")))
+                    findings.append(
+                        graph.about(step.name, problem, hint=hint, path=("config", _key(step) or "name"), code="ND1291")
+                    )
     return named, tuple(findings or (*_clashes(graphs, named), *_masters(graphs, named)))
 
 
@@ -292,12 +294,13 @@ def _given(step: Step | PlannedStep, names: Mapping[str, str]) -> str:
         is_several = isinstance(text, list | tuple | dict)
         hint = "write one name" if is_several else "put it in quotes, or write text beside the reference"
         kind = _KINDS.get(type(text), type(text).__name__)
-        raise ConfigError(f"config.{key} is {kind}, not an interface's name", hint=hint)
+        raise ConfigError(f"config.{key} is {kind}, not an interface's name", hint=hint, code="ND1292")
     name = text_with_names(text, names)
     if not name:
         raise ConfigError(
             f"config.{key} {quoted(text)} is not known before the steps run; "
-            "write text and {{ step.interfaceName }} only"
+            "write text and {{ step.interfaceName }} only",
+            code="ND1293",
         )
     return name
 
@@ -325,7 +328,7 @@ def _clashes(graphs: Sequence[Steps], named: Sequence[Mapping[str, str]]) -> Ite
                 where = "" if topology == graph.topology else f' of NetworkTopology "{topology}"'
                 what = f'interface "{name}" is also that of step "{other}"{where}'
                 hint = "give one of them another config.name"
-                yield graph.about(step.name, what, hint=hint, path=("config", "name"))
+                yield graph.about(step.name, what, hint=hint, path=("config", "name"), code="ND1294")
             else:
                 owners[name] = (graph.topology, step.name)
     for graph, step, name in changes:
@@ -338,10 +341,13 @@ def _clashes(graphs: Sequence[Steps], named: Sequence[Mapping[str, str]]) -> Ite
                 f'changes interface "{name}", which no step makes',
                 hint=f'the steps\' interfaces are {made}: name one as "{{{{ step.interfaceName }}}}"',
                 path=("config", _key(step)),
+                code="ND1295",
             )
         elif owner and (topology != graph.topology or owner not in graph.ancestors[step.name]):
             what = f'changes interface "{name}" of step "{owner}", which may not have run by then'
-            yield graph.about(step.name, what, hint=f'add "{owner}" to dependOn', path=("config", _key(step)))
+            yield graph.about(
+                step.name, what, hint=f'add "{owner}" to dependOn', path=("config", _key(step)), code="ND1296"
+            )
 
 
 def _masters(graphs: Sequence[Steps], named: Sequence[Mapping[str, str]]) -> Iterator[Finding]:
@@ -367,6 +373,7 @@ def _masters(graphs: Sequence[Steps], named: Sequence[Mapping[str, str]]) -> Ite
                     f'stands on interface "{master}", which no step makes',
                     hint=f'the steps\' interfaces are {listed}: name one as "{{{{ step.interfaceName }}}}"',
                     path=("config", "master"),
+                    code="ND1297",
                 )
 
 

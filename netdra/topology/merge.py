@@ -51,6 +51,7 @@ def _placed(address: CNIAddress, result: StepResult, places: dict[tuple[str, str
             f"address {address.address} is on interface {address.interface} of a result "
             f"that has {len(result.interfaces)}",
             hint="the plugin that printed it breaks the CNI specification",
+            code="ND1298",
         )
     interface = result.interfaces[address.interface]
     return msgspec.structs.replace(address, interface=places[interface.name, interface.sandbox])

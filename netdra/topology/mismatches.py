@@ -15,6 +15,7 @@ def absent(claim: str, topology: str) -> Finding:
     return Finding(
         f'{claim} requests devices of NetworkTopology "{topology}", which does not exist',
         "create it, or delete its remaining DeviceClasses",
+        code="ND1299",
     )
 
 
@@ -31,6 +32,7 @@ def other_step(claim: str, request: str, step: str, topology: str) -> Finding:
         f'{claim}, request "{request}": its DeviceClass belongs to step "{step}" of NetworkTopology "{topology}" and '
         "requires a request with the name of the step",
         f'rename the request to "{step}", or remove it',
+        code="ND1300",
     )
 
 
@@ -40,6 +42,7 @@ def several(claim: str, request: str, step: str, topology: str) -> Finding:
         f'{claim}, request "{request}" requests several devices, but root step "{step}" of NetworkTopology '
         f'"{topology}" supports one device',
         "request one device; only a topology with a single root step supports several",
+        code="ND1301",
     )
 
 
@@ -49,4 +52,5 @@ def for_nothing(claim: str, requests: Sequence[str]) -> Finding:
     return Finding(
         f"{claim} sets parameters for {given}, but none of these requests is for a NetworkTopology",
         "use a request of a topology's DeviceClass, or remove the values",
+        code="ND1302",
     )

@@ -52,22 +52,26 @@ def examine(step: Step) -> Iterator[Finding]:
         return
     if not step.is_root:
         hint = "move it to the step of the VF that this one stands on"
-        yield Finding("only a step without dependOn has a VF, and so a port of Neutron", hint, ("neutron",))
+        yield Finding(
+            "only a step without dependOn has a VF, and so a port of Neutron", hint, ("neutron",), code="ND1303"
+        )
     elif step.type != TYPE:
         what = f"neutron goes with type {TYPE} alone, not with {quoted(step.type)}"
-        yield Finding(what, "a port of Neutron is a VF's", ("neutron",))
+        yield Finding(what, "a port of Neutron is a VF's", ("neutron",), code="ND1304")
     elif not step.is_builtin:
         what = "neutron does not go with execution Binary: the program sets a VF up from its config alone"
-        yield Finding(what, "leave execution out", ("neutron",))
+        yield Finding(what, "leave execution out", ("neutron",), code="ND1305")
     given = [key for key in _plain(request) if key != "port"]
     if request.port and given:
         what = f"port does not go with {', '.join(given)}: a port that is there has them"
-        yield Finding(what, f"leave out either port or {', '.join(given)}", ("neutron", "port"))
+        yield Finding(what, f"leave out either port or {', '.join(given)}", ("neutron", "port"), code="ND1306")
     yield from _beside(step.config)
     for field, texts_of in (("securityGroups", request.security_groups or ()), ("fixedIPs", request.fixed_ips)):
         for at, text in enumerate(texts_of):
             if text in texts_of[:at]:
-                yield Finding(f"{field} has {quoted(text)} twice", "remove one of them", ("neutron", field, at))
+                yield Finding(
+                    f"{field} has {quoted(text)} twice", "remove one of them", ("neutron", field, at), code="ND1307"
+                )
 
 
 def check(request: NeutronRequest) -> Iterator[Finding]:
@@ -79,14 +83,21 @@ def check(request: NeutronRequest) -> Iterator[Finding]:
             continue
         if not text or len(text) > MAX_TEXT or not text.isprintable():
             hint = f"1 to {MAX_TEXT} signs that can be printed; leave out what Neutron is to choose"
-            yield Finding(f"{called} {quoted(text)} is neither a name nor an ID", hint, place)
+            yield Finding(f"{called} {quoted(text)} is neither a name nor an ID", hint, place, code="ND1308")
         elif path[0] == "fixedIPs" and not texts.fits(text, "ip"):
-            yield Finding(f"{called} {quoted(text)} is not {texts.EXPECTED['ip']}", texts.instead(text, "ip"), place)
+            yield Finding(
+                f"{called} {quoted(text)} is not {texts.EXPECTED['ip']}",
+                texts.instead(text, "ip"),
+                place,
+                code="ND1309",
+            )
         elif path[0] in _IDS and _UUID.match(text) is None:
             shown = {"securityGroups": "security group", "qosPolicy": "network qos policy", "port": "port"}[
                 str(path[0])
             ]
-            yield Finding(f"{called} {quoted(text)} is not an ID", f"see it by `openstack {shown} list`", place)
+            yield Finding(
+                f"{called} {quoted(text)} is not an ID", f"see it by `openstack {shown} list`", place, code="ND1310"
+            )
 
 
 def find(request: NeutronRequest) -> list[tuple[Path, Reference]]:
@@ -100,7 +111,9 @@ def find(request: NeutronRequest) -> list[tuple[Path, Reference]]:
         try:
             parts = references.parse(text)
         except ConfigError as problem:
-            raise ConfigError(f"{dotted(path, 'neutron')}: {problem.what}", hint=problem.hint) from None
+            raise ConfigError(
+                f"{dotted(path, 'neutron')}: {problem.what}", hint=problem.hint, code=problem.code
+            ) from None
         pairs += [(path, part) for part in parts if isinstance(part, Reference)]
     return pairs
 
@@ -138,10 +151,13 @@ def _beside(config: Mapping[str, Any]) -> Iterator[Finding]:
     """Keys of a config that the port decides."""
     for key, instead in _OF_THE_PORT.items():
         if config.get(key) not in (None, {}):
-            yield Finding(f"config.{key} does not go with neutron", instead, ("config", key))
+            yield Finding(f"config.{key} does not go with neutron", instead, ("config", key), code="ND1311")
     given = config.get("runtimeConfig")
     for key, instead in _OF_RUNTIMES.items():
         if isinstance(given, Mapping) and given.get(key) is not None:
             yield Finding(
-                f"config.runtimeConfig.{key} does not go with neutron", instead, ("config", "runtimeConfig", key)
+                f"config.runtimeConfig.{key} does not go with neutron",
+                instead,
+                ("config", "runtimeConfig", key),
+                code="ND1312",
             )

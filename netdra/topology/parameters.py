@@ -59,17 +59,24 @@ def examine(topology: NetworkTopology) -> Iterator[Finding]:
         shown = f'NetworkTopology "{topology.name}", parameter {quoted(parameter.name)}'
         if _NAME.match(parameter.name) is None:
             hint = "use at most 63 letters and digits, the first a lower-case letter"
-            yield Finding(what=f"{shown}: the name is not valid", hint=hint, path=(*path, "name"))
+            yield Finding(what=f"{shown}: the name is not valid", hint=hint, path=(*path, "name"), code="ND1313")
         if parameter.name in seen:
-            yield Finding(what=f"{shown}: the name appears twice", path=(*path, "name"))
+            yield Finding(what=f"{shown}: the name appears twice", path=(*path, "name"), code="ND1314")
         seen.add(parameter.name)
         wrong = [*_declaration(parameter)]
-        yield from (Finding(what=f"{shown}: {what}", hint=hint, path=(*path, key)) for key, what, hint in wrong)
+        yield from (
+            Finding(what=f"{shown}: {what}", hint=hint, path=(*path, key), code="ND1315") for key, what, hint in wrong
+        )
         if parameter.default is not None and not wrong:
             try:
                 checked(parameter, parameter.default)
             except InvalidInputError as problem:
-                yield Finding(what=f"{shown}: the default {problem.what}", hint=problem.hint, path=(*path, "default"))
+                yield Finding(
+                    what=f"{shown}: the default {problem.what}",
+                    hint=problem.hint,
+                    path=(*path, "default"),
+                    code=problem.code,
+                )
 
 
 def misplaced(path: Path) -> str:
@@ -89,7 +96,7 @@ def checked(parameter: DeclaredParameter, value: Any) -> Any:
     match parameter.type:
         case "boolean":
             if not isinstance(value, bool):
-                raise InvalidInputError(f"{_shown(value)} is neither true nor false")
+                raise InvalidInputError(f"{_shown(value)} is neither true nor false", code="ND1316")
             return value
         case "integer":
             return _integer(parameter, value)
@@ -122,18 +129,21 @@ def complete(topology: str, declared: Sequence[DeclaredParameter], given: Mappin
     for name, value in given.items():
         if name not in by_name:
             there = f"its parameters are {', '.join(by_name)}" if by_name else "the topology has no parameters"
-            raise InvalidInputError(f'NetworkTopology "{topology}" has no parameter {quoted(name)}', hint=there)
+            raise InvalidInputError(
+                f'NetworkTopology "{topology}" has no parameter {quoted(name)}', hint=there, code="ND1317"
+            )
         try:
             checked(by_name[name], value)
         except InvalidInputError as problem:
             what = f'parameter "{name}" of NetworkTopology "{topology}": {problem.what}'
-            raise InvalidInputError(what, hint=problem.hint) from None
+            raise InvalidInputError(what, hint=problem.hint, code=problem.code) from None
     missing = [name for name, parameter in by_name.items() if name not in given and parameter.default is None]
     if missing:
         raise InvalidInputError(
             f'NetworkTopology "{topology}" needs a value for its parameter{"s" * (len(missing) > 1)} '
             f"{', '.join(missing)}",
             hint=f"give it in the claim's spec.devices.config, as {VALUES_KIND} for driver {names.DRIVER}",
+            code="ND1318",
         )
     return {name: checked(parameter, given.get(name, parameter.default)) for name, parameter in by_name.items()}
 
@@ -178,7 +188,9 @@ def together(configs: Iterable[ParameterValues], ordinal: int | None) -> dict[st
     for entry in configs:
         for name in (*entry.values, *entry.per_pod):
             if name in values:
-                raise InvalidInputError(f"parameter {quoted(name)} is given twice", hint="remove one of the values")
+                raise InvalidInputError(
+                    f"parameter {quoted(name)} is given twice", hint="remove one of the values", code="ND1319"
+                )
             values[name] = None
         values |= {**entry.values, **{name: _of_pod(name, every, ordinal) for name, every in entry.per_pod.items()}}
     return values
@@ -206,11 +218,13 @@ def _of_pod(name: str, values: Sequence[Any], ordinal: int | None) -> Any:
                 "belong to a pod of a StatefulSet"
             ),
             hint="use a ResourceClaimTemplate in a StatefulSet, or give the value in values",
+            code="ND1320",
         )
     if ordinal >= len(values):
         raise InvalidInputError(
             f"perPod has {len(values)} values of parameter {quoted(name)}, and the pod's ordinal is {ordinal}",
             hint="add values, the first is that of pod 0; or have fewer replicas",
+            code="ND1321",
         )
     return values[ordinal]
 
@@ -256,20 +270,22 @@ def _text_declaration(parameter: DeclaredParameter) -> Iterator[tuple[str, str, 
 
 def _integer(parameter: DeclaredParameter, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidInputError(f"{_shown(value)} is not an integer")
+        raise InvalidInputError(f"{_shown(value)} is not an integer", code="ND1322")
     assert parameter.minimum is not None
     assert parameter.maximum is not None
     if not parameter.minimum <= value <= parameter.maximum:
-        raise InvalidInputError(f"{_shown(value)} is not from {parameter.minimum} to {parameter.maximum}")
+        raise InvalidInputError(
+            f"{_shown(value)} is not from {parameter.minimum} to {parameter.maximum}", code="ND1323"
+        )
     return value
 
 
 def _list(parameter: DeclaredParameter, value: Any) -> list[str]:
     if not isinstance(value, list | tuple):
-        raise InvalidInputError(f"{_shown(value)} is not a list")
+        raise InvalidInputError(f"{_shown(value)} is not a list", code="ND1324")
     least, most = parameter.min_items or 0, _most(parameter)
     if not least <= len(value) <= most:
-        raise InvalidInputError(f"a list of {len(value)} has not from {least} to {most} values")
+        raise InvalidInputError(f"a list of {len(value)} has not from {least} to {most} values", code="ND1325")
     return [_text(parameter, inner) for inner in value]
 
 
@@ -280,17 +296,17 @@ def _most(parameter: DeclaredParameter) -> int:
 def _text(parameter: DeclaredParameter, value: Any) -> str:
     if not isinstance(value, str):
         hint = "write one text" if isinstance(value, list | tuple | dict) else "put it in quotes"
-        raise InvalidInputError(f"{_shown(value)} is not text", hint=hint)
+        raise InvalidInputError(f"{_shown(value)} is not text", hint=hint, code="ND1326")
     if parameter.enum:
         if value not in parameter.enum:
-            raise InvalidInputError(f"{quoted(value)} is not one of {', '.join(parameter.enum)}")
+            raise InvalidInputError(f"{quoted(value)} is not one of {', '.join(parameter.enum)}", code="ND1327")
         return value
     form = parameter.format
     written = _written(value, form) if len(value) <= MAX_LENGTH else ""
     if not written:
-        raise InvalidInputError(f"{quoted(value)} is not {_EXPECTED[form]}")
+        raise InvalidInputError(f"{quoted(value)} is not {_EXPECTED[form]}", code="ND1328")
     if parameter.within and not any(_lies_in(written, network) for network in parameter.within):
-        raise InvalidInputError(f"{quoted(value)} does not lie within {' or '.join(parameter.within)}")
+        raise InvalidInputError(f"{quoted(value)} does not lie within {' or '.join(parameter.within)}", code="ND1329")
     return written
 
 

@@ -55,6 +55,7 @@ def parameters(opaque: OpaqueDeviceConfiguration | None, origin: str) -> DeviceP
         raise InvalidInputError(
             f"{origin}: the opaque parameters for {names.DRIVER} are neither a networkTopologyRef nor {KIND}",
             hint=f"docs/claims.md describes the parameters of a DeviceClass; kind is {_shown(kind)}",
+            code="ND1330",
         )
     converted = fit(value, DeviceParameters, f"{origin}: opaque parameters")
     _check(converted.step, f"{origin}: opaque parameters, step")
@@ -74,7 +75,9 @@ def only(configs: Iterable[OpaqueDeviceConfiguration | None], origin: str) -> De
     read = [value for opaque in configs if (value := parameters(opaque, origin)) is not None]
     if any(value != read[0] for value in read):
         raise InvalidInputError(
-            f"{origin}: it carries several DeviceParameters", hint="a device can only be attached by one step"
+            f"{origin}: it carries several DeviceParameters",
+            hint="a device can only be attached by one step",
+            code="ND1331",
         )
     return read[0] if read else None
 
@@ -142,17 +145,21 @@ def _check(step: DeviceStep, origin: str) -> None:
             f"{origin}: type {quoted(step.type)} is not a valid CNI plugin name",
             hint="a type is the name of a program in the CNI path: no slash, no path",
             path=("step", "type"),
+            code="ND1332",
         )
     for key in RESERVED_KEYS:
         if key in step.config:
             raise InvalidInputError(
-                f"{origin}: config.{key} is written by netdra", hint="remove it", path=("step", "config", key)
+                f"{origin}: config.{key} is written by netdra",
+                hint="remove it",
+                path=("step", "config", key),
+                code="ND1333",
             )
     try:
         reference = next(iter(references.find(step.config)), None)
     except ConfigError as problem:
         path = ("step", "config")
-        raise InvalidInputError(f"{origin}: {problem.what}", hint=problem.hint, path=path) from None
+        raise InvalidInputError(f"{origin}: {problem.what}", hint=problem.hint, path=path, code=problem.code) from None
     if reference is not None:
         raise InvalidInputError(
             f"{origin}: {reference[1]} "
@@ -163,6 +170,7 @@ def _check(step: DeviceStep, origin: str) -> None:
             if reference[1].is_of_result
             else "write a NetworkTopology, whose steps can have it",
             path=("step", "config", *reference[0]),
+            code="ND1334",
         )
 
 
@@ -172,6 +180,7 @@ def _check_supported(step: DeviceStep, device: PlannedDevice, origin: str) -> No
             f'{origin}: step type "{step.type}" is not among the plugins that the policy of device "{device.device}" '
             f"lists ({', '.join(device.supported_cnis)})",
             hint="let the DeviceClass select devices by supportedCNIs, or list the plugin in the policy",
+            code="ND1335",
         )
 
 

@@ -33,6 +33,7 @@ def device_of(plan: Plan, step: PlannedStep) -> PlannedDevice:
             f"{called(plan.topology, step.name)}: {which} {what}: only a VF that a claim has for itself has a port in "
             "Neutron",
             hint="let the step's selector choose VFs",
+            code="ND1336",
         )
     return device
 
@@ -61,6 +62,7 @@ def with_ports(
                 f'{called(plan.topology, step.name)}: ResourceClaim "{plan.claim.namespace}/{plan.claim.name}" was '
                 f'prepared without a port in Neutron for device "{device.device}"',
                 hint="delete the pod: its claim is prepared again for the next pod",
+                code="ND1337",
             )
         port = msgspec.structs.replace(port, assign_addresses=step.neutron.assign_addresses)
         return msgspec.structs.replace(step, port=port)

@@ -167,6 +167,7 @@ def parse(text: str) -> tuple[str | Reference, ...]:
             raise BadReferenceError(
                 f"{quoted(text[opening:])} opens a reference that is not closed",
                 hint="write {{ step.field }}; a literal {{ is not supported",
+                code="ND1338",
             )
         if opening > position:
             parts.append(text[position:opening])
@@ -174,7 +175,9 @@ def parse(text: str) -> tuple[str | Reference, ...]:
         position = closing + 2
     if not text.isascii() and _LOOK_ALIKE.search(text):
         raise BadReferenceError(
-            f"{quoted(text)} has signs that look like {{{{ but are others", hint="write the braces of ASCII"
+            f"{quoted(text)} has signs that look like {{{{ but are others",
+            hint="write the braces of ASCII",
+            code="ND1339",
         )
     if position < len(text):
         parts.append(text[position:])
@@ -191,7 +194,9 @@ def find(config: Mapping[str, Any]) -> list[tuple[Path, Reference]]:
     for path, text in values.strings(config):
         pairs += [(path, part) for part in _parse_at(path, text) if isinstance(part, Reference)]
         if len(pairs) > MAX_REFERENCES:
-            raise BadReferenceError(f"{dotted(path)}: the config has more than {MAX_REFERENCES} references")
+            raise BadReferenceError(
+                f"{dotted(path)}: the config has more than {MAX_REFERENCES} references", code="ND1340"
+            )
     return pairs
 
 
@@ -237,7 +242,8 @@ def resolve(
         if min(left) < 0:
             raise BadReferenceError(
                 f"{dotted(path)}: references resolve to more than {MAX_RESOLVED} bytes "
-                f"or are more than {MAX_REFERENCES}"
+                f"or are more than {MAX_REFERENCES}",
+                code="ND1341",
             )
         return value
 
@@ -294,6 +300,7 @@ def _reference(inside: str) -> Reference:
         raise BadReferenceError(
             f"{quoted('{{' + inside + '}}')} is not a reference",
             hint=_rewritten(inside) or f"write {{{{ step.field }}}} with a step's name and one of {', '.join(FIELDS)}",
+            code="ND1342",
         )
     step, field, index, subfield = parts.groups()
     if step == PARAMETERS and index is None:
@@ -307,7 +314,7 @@ def _reference(inside: str) -> Reference:
             hint = facts.near(step, field)
         if step != PARAMETERS and suggestions.closest(step, [PARAMETERS], _LIKE_PARAMETERS):
             hint = f'did you mean "{{{{ {PARAMETERS}.{field} }}}}"?'
-        raise BadReferenceError(f"{quoted('{{' + inside + '}}')}: a result has no such field", hint=hint)
+        raise BadReferenceError(f"{quoted('{{' + inside + '}}')}: a result has no such field", hint=hint, code="ND1343")
     return Reference(step, field)
 
 
@@ -328,15 +335,17 @@ def _fact(inside: str) -> Reference | None:
             return Reference(root, field)
         if key is not None or field not in _FIELDS:
             what = f"{shown}: a {root} has no such fact"
-            raise BadReferenceError(what, hint=facts.near(root, field))
+            raise BadReferenceError(what, hint=facts.near(root, field), code="ND1344")
         return None
     whole = next(text for text in facts.WRITTEN if text.startswith(f"{root}.{field}"))
     if not key or (plain and root == facts.NODE):
-        raise BadReferenceError(f"{shown} names no {field[:-1]}", hint=f"write {{{{ {whole} }}}}")
+        raise BadReferenceError(f"{shown} names no {field[:-1]}", hint=f"write {{{{ {whole} }}}}", code="ND1345")
     if not facts.is_key(root, key):
         kind = "the key of a label" if root == facts.NODE else "the name of an attribute"
         example = 'node.labels["example.com/rack"]' if root == facts.NODE else "device.attributes.rail"
-        raise BadReferenceError(f"{shown}: {quoted(key)} is not {kind}", hint=f"write e.g. {{{{ {example} }}}}")
+        raise BadReferenceError(
+            f"{shown}: {quoted(key)} is not {kind}", hint=f"write e.g. {{{{ {example} }}}}", code="ND1346"
+        )
     return Reference(root, field, key=key)
 
 
@@ -361,18 +370,22 @@ def _parse_at(path: Path, text: str) -> tuple[str | Reference, ...]:
     try:
         return parse(text)
     except BadReferenceError as problem:
-        raise BadReferenceError(f"{dotted(path)}: {problem.what}", hint=problem.hint) from None
+        raise BadReferenceError(f"{dotted(path)}: {problem.what}", hint=problem.hint, code=problem.code) from None
 
 
 def _look_up(path: Path, reference: Reference, results: Mapping[str, StepResult], addresses: Mapping[str, str]) -> Any:
     result = results.get(reference.step)
     if reference.is_parameter:
-        raise BadReferenceError(f"{dotted(path)}: {reference} has no value", hint="a claim gives it: netdra render")
+        raise BadReferenceError(
+            f"{dotted(path)}: {reference} has no value", hint="a claim gives it: netdra render", code="ND1347"
+        )
     if reference.fact is not None:
         what = f"{dotted(path)}: {reference} has no value"
-        raise BadReferenceError(what, hint="a node gives it when it prepares a claim: netdra render")
+        raise BadReferenceError(what, hint="a node gives it when it prepares a claim: netdra render", code="ND1348")
     if result is None:
-        raise BadReferenceError(f'{dotted(path)}: {reference} names step "{reference.step}", which has no result')
+        raise BadReferenceError(
+            f'{dotted(path)}: {reference} names step "{reference.step}", which has no result', code="ND1349"
+        )
     if reference.field == "ips":
         value = result.ips[reference.index].address if reference.index < len(result.ips) else None
     else:
@@ -382,7 +395,8 @@ def _look_up(path: Path, reference: Reference, results: Mapping[str, StepResult]
     if value is None or value == "":
         raise BadReferenceError(
             f'{dotted(path)}: {reference}: the result of step "{reference.step}" has no such value '
-            f"({len(result.interfaces)} interfaces, {len(result.ips)} ips, {len(result.devices)} devices)"
+            f"({len(result.interfaces)} interfaces, {len(result.ips)} ips, {len(result.devices)} devices)",
+            code="ND1350",
         )
     return value
 

@@ -29,7 +29,7 @@ def check_selectors(value: Written) -> Iterator[Finding]:
     for path, selector in expressions(value):
         if selector.cel is not None and (problem := check_selector(selector.cel.expression)):
             what = f'{value.kind} "{value.metadata.name}": {problem}'
-            yield Finding(what=what, path=(*path, "cel", "expression"))
+            yield Finding(what=what, path=(*path, "cel", "expression"), code="ND1351")
 
 
 def check_selector(expression: str) -> str:

@@ -39,9 +39,12 @@ def examine_step(topology: str, at: int, step: Step) -> Iterator[Finding]:
             "the name is not a DNS label",
             hint=f"use at most {names.MAX_LABEL} lower-case letters, digits and dashes",
             path=(*path, "name"),
+            code="ND1352",
         )
     if step.name == PARAMETERS:
-        yield about(topology, shown, "the name stands for the topology's parameters", path=(*path, "name"))
+        yield about(
+            topology, shown, "the name stands for the topology's parameters", path=(*path, "name"), code="ND1353"
+        )
     if not is_plugin_name(step.type):
         yield about(
             topology,
@@ -49,15 +52,21 @@ def examine_step(topology: str, at: int, step: Step) -> Iterator[Finding]:
             f"type {quoted(step.type)} is not a valid CNI plugin name",
             hint="a type is the name of a program in the CNI path: no slash, no path",
             path=(*path, "type"),
+            code="ND1354",
         )
     if step.network and not names.is_label(step.network):
         what = f"network {quoted(step.network)} is not a DNS label"
         hint = f"use at most {names.MAX_LABEL} lower-case letters, digits and dashes"
-        yield about(topology, shown, what, hint=hint, path=(*path, "network"))
+        yield about(topology, shown, what, hint=hint, path=(*path, "network"), code="ND1355")
     for key in RESERVED_KEYS:
         if key in step.config:
             yield about(
-                topology, shown, f"config.{key} is written by netdra", hint="remove it", path=(*path, "config", key)
+                topology,
+                shown,
+                f"config.{key} is written by netdra",
+                hint="remove it",
+                path=(*path, "config", key),
+                code="ND1356",
             )
     yield from _root_or_derived(topology, shown, step, path)
     yield from of_step(neutron_request.examine(step), topology, shown, *path)
@@ -74,12 +83,13 @@ def _autoconfiguration(step: Step) -> Iterator[Finding]:
     if not step.is_builtin:
         other = "a step with execution Binary" if step.type in BUILTIN_TYPES else f'plugin "{step.type}"'
         hint = 'add a step of type "tuning" with this ipam on its interface'
-        yield Finding(f'ipam "{SLAAC_TYPE}" is carried out by netdra, not by {other}', hint, place)
+        yield Finding(f'ipam "{SLAAC_TYPE}" is carried out by netdra, not by {other}', hint, place, code="ND1357")
     elif step.type in WITHOUT_NETDEV:
         yield Finding(
             f'ipam "{SLAAC_TYPE}" requires a network interface, which type "{step.type}" does not have',
             "remove ipam",
             place,
+            code="ND1358",
         )
 
 
@@ -90,25 +100,32 @@ def _keep(step: Step) -> Iterator[Finding]:
         return
     if not step.is_root:
         hint = "move it to the step of the device that this one stands on"
-        yield Finding("only a step without dependOn has a device that can keep anything", hint, ("keep",))
+        yield Finding(
+            "only a step without dependOn has a device that can keep anything", hint, ("keep",), code="ND1359"
+        )
     elif step.type not in KEEPING_TYPES or not step.is_builtin:
         other = f"type {quoted(step.type)}" if step.type not in KEEPING_TYPES else "execution Binary"
         what = f"keep goes with steps of type {', '.join(KEEPING_TYPES)} that netdra carries out, not with {other}"
-        yield Finding(what, "remove keep", ("keep",))
+        yield Finding(what, "remove keep", ("keep",), code="ND1360")
     for what, hint in faults(keep):
-        yield Finding(f"keep: {what}", hint, ("keep",))
+        yield Finding(f"keep: {what}", hint, ("keep",), code="ND1361")
     addressed = [word for word in ("addresses", "routes", "rules") if word in keep]
     if addressed and step.config.get("ipam"):
         hint = f"remove config.ipam, or {', '.join(addressed)} from keep"
         yield Finding(
-            f"keep: {addressed[0]} do not go with config.ipam: both give the interface its own", hint, ("keep",)
+            f"keep: {addressed[0]} do not go with config.ipam: both give the interface its own",
+            hint,
+            ("keep",),
+            code="ND1362",
         )
     if addressed and step.neutron is not None:
         hint = f"remove {', '.join(addressed)} from keep"
-        yield Finding(f"keep: {addressed[0]} do not go with neutron: addresses are the port's", hint, ("keep",))
+        yield Finding(
+            f"keep: {addressed[0]} do not go with neutron: addresses are the port's", hint, ("keep",), code="ND1363"
+        )
     if "mtu" in keep and step.config.get("mtu") is not None:
         hint = "remove config.mtu, or mtu from keep"
-        yield Finding("keep: mtu does not go with config.mtu, which changes it", hint, ("keep",))
+        yield Finding("keep: mtu does not go with config.mtu, which changes it", hint, ("keep",), code="ND1364")
 
 
 def _root_or_derived(topology: str, shown: str, step: Step, path: Path) -> Iterator[Finding]:
@@ -119,6 +136,7 @@ def _root_or_derived(topology: str, shown: str, step: Step, path: Path) -> Itera
             "a step without dependOn is an allocated device and needs a selector",
             hint="add selector.cel, or the steps that it depends on",
             path=path,
+            code="ND1365",
         )
     if not step.is_root and step.selector is not None:
         yield about(
@@ -127,6 +145,7 @@ def _root_or_derived(topology: str, shown: str, step: Step, path: Path) -> Itera
             "a step with dependOn is not allocated, so its selector would select nothing",
             hint="remove the selector or dependOn",
             path=(*path, "selector"),
+            code="ND1366",
         )
     resource = step.extended_resource_name
     if resource and not step.is_root:
@@ -135,6 +154,7 @@ def _root_or_derived(topology: str, shown: str, step: Step, path: Path) -> Itera
             shown,
             "only a step without dependOn can have an extendedResourceName",
             path=(*path, "extendedResourceName"),
+            code="ND1367",
         )
     if resource and not names.is_extended_resource(resource):
         yield about(
@@ -143,6 +163,7 @@ def _root_or_derived(topology: str, shown: str, step: Step, path: Path) -> Itera
             f"extendedResourceName {quoted(resource)} is not a valid name of an extended resource",
             hint='write "<domain>/<name>" with a domain other than kubernetes.io',
             path=(*path, "extendedResourceName"),
+            code="ND1368",
         )
 
 

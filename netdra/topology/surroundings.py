@@ -90,9 +90,13 @@ def bound(
             except _UnknownError as problem:
                 if place.is_partial:
                     continue
-                raise TemporaryError(_shown(graph, step.name, path, reference, problem), hint=problem.hint) from None
+                raise TemporaryError(
+                    _shown(graph, step.name, path, reference, problem), hint=problem.hint, code=problem.code
+                ) from None
             except InvalidInputError as problem:
-                raise InvalidInputError(_shown(graph, step.name, path, reference, problem), hint=problem.hint) from None
+                raise InvalidInputError(
+                    _shown(graph, step.name, path, reference, problem), hint=problem.hint, code=problem.code
+                ) from None
             if reference.step == facts.POD and reference.field != "namespace":
                 pod = _pods(claim, place)[0]
         steps.append(msgspec.structs.replace(step, config=references.put(step.config, given)) if given else step)
@@ -118,21 +122,25 @@ def device_value(reference: Reference, device: PlannedDevice, attributes: Mappin
     if reference.field == "ifName":
         value: Any = device.if_name
         if not value and (attributes is None or device.is_unchosen):
-            raise _UnknownError(f"the interface of {called} is not known", hint="add a PATH with its ResourceSlice")
+            raise _UnknownError(
+                f"the interface of {called} is not known", hint="add a PATH with its ResourceSlice", code="ND1369"
+            )
     elif attributes is None:
         raise _UnknownError(
             f"the attributes of {called} are not published now",
             hint="see whether policies still offer it: netdra plan; if not, delete the pod",
+            code="ND1370",
         )
     elif device.is_unchosen and names.qualified(reference.key) in OF_ONE_VF:
         hint = "a node chooses a VF when it prepares the claim"
-        raise _UnknownError(f"{called} stands for several VFs, of which none is chosen", hint=hint)
+        raise _UnknownError(f"{called} stands for several VFs, of which none is chosen", hint=hint, code="ND1371")
     else:
         value = _attribute(reference.key, called, attributes)
     if value == "" or (value == -1 and DEFAULTS.get(names.qualified(reference.key)) == -1):
         raise InvalidInputError(
             f"it does not apply to {called}: the value is {quoted(value) if isinstance(value, str) else value}",
             hint="let the step's selector match only devices to which it applies",
+            code="ND1372",
         )
     return value
 
@@ -149,6 +157,7 @@ def _attribute(key: str, called: str, attributes: Mapping[str, DeviceAttribute])
             hint=hint
             if is_guess
             else "let the step's selector ask for it, or let a policy's additionalAttributes add it",
+            code="ND1373",
         )
     return attribute.value
 
@@ -156,7 +165,7 @@ def _attribute(key: str, called: str, attributes: Mapping[str, DeviceAttribute])
 def _value(reference: Reference, device: PlannedDevice | None, claim: ResourceClaim, place: Surroundings) -> Any:
     if reference.step == facts.DEVICE:
         if device is None:
-            raise _UnknownError("no device is allocated", hint="bind an allocated claim")
+            raise _UnknownError("no device is allocated", hint="bind an allocated claim", code="ND1374")
         attributes = published(place.slices, (device.pool, device.device))
         if attributes is not None and not device.is_unchosen:
             attributes = with_own_facts(attributes, device)
@@ -173,6 +182,7 @@ def _value(reference: Reference, device: PlannedDevice | None, claim: ResourceCl
         raise InvalidInputError(
             f'the name of pod "{pod}" does not end with an ordinal',
             hint="use the topology in a StatefulSet, whose pods are named <name>-<ordinal>",
+            code="ND1375",
         )
     return ordinal
 
@@ -180,17 +190,18 @@ def _value(reference: Reference, device: PlannedDevice | None, claim: ResourceCl
 def _of_node(reference: Reference, place: Surroundings) -> Any:
     if reference.field == "name":
         if not place.node:
-            raise _UnknownError("the node is not known", hint="bind the claim on its node")
+            raise _UnknownError("the node is not known", hint="bind the claim on its node", code="ND1376")
         return place.node
     if place.labels is None:
         raise _UnknownError(
-            "the labels of the node are not known", hint="see whether the driver reaches the API server"
+            "the labels of the node are not known", hint="see whether the driver reaches the API server", code="ND1377"
         )
     value = place.labels.get(reference.key)
     if value is None:
         raise InvalidInputError(
             f'node "{place.node}" has no label {quoted(reference.key)}',
             hint=f"set it: kubectl label node {place.node} {reference.key}=<value>",
+            code="ND1378",
         )
     return value
 
@@ -212,9 +223,10 @@ def _pods(claim: ResourceClaim, place: Surroundings) -> Sequence[str]:
         raise InvalidInputError(
             f'ResourceClaim "{claim.metadata.namespace}/{claim.metadata.name}" is shared by pods {listed(pods, 5)}',
             hint="give each pod a claim of its own: a ResourceClaimTemplate",
+            code="ND1379",
         )
     if not pods:
-        raise _UnknownError("the pod is not known", hint="wait until the claim is reserved for a pod")
+        raise _UnknownError("the pod is not known", hint="wait until the claim is reserved for a pod", code="ND1380")
     return pods
 
 

@@ -42,9 +42,11 @@ class _Budget:
         self.values -= 1
         self.characters -= characters
         if self.values < 0:
-            raise ConfigError(f"{dotted(path)}: the config has more than {MAX_VALUES} values")
+            raise ConfigError(f"{dotted(path)}: the config has more than {MAX_VALUES} values", code="ND1381")
         if self.characters < 0:
-            raise ConfigError(f"{dotted(path)}: the config has more than {MAX_CHARACTERS} characters of text")
+            raise ConfigError(
+                f"{dotted(path)}: the config has more than {MAX_CHARACTERS} characters of text", code="ND1382"
+            )
 
 
 def copy(value: Any, visit: Callable[[Path, str], Any]) -> Any:
@@ -73,7 +75,7 @@ def _copy(value: Any, path: Path, visit: Callable[[Path, str], Any], budget: _Bu
         return visit(path, _text(value, path))
     budget.take(path)
     if isinstance(value, dict | list | tuple) and len(path) >= MAX_DEPTH:
-        raise ConfigError(f"{dotted(path)}: nested deeper than {MAX_DEPTH} levels")
+        raise ConfigError(f"{dotted(path)}: nested deeper than {MAX_DEPTH} levels", code="ND1383")
     if isinstance(value, dict):
         return {
             (name := _key(key, path, budget)): _copy(item, (*path, name), visit, budget) for key, item in value.items()
@@ -85,13 +87,17 @@ def _copy(value: Any, path: Path, visit: Callable[[Path, str], Any], budget: _Bu
 
 def _key(key: Any, path: Path, budget: _Budget) -> str:
     if not isinstance(key, str):
-        raise ConfigError(f"{dotted(path)}: a key is {type(key).__name__}, not text", hint="put it in quotes")
+        raise ConfigError(
+            f"{dotted(path)}: a key is {type(key).__name__}, not text", hint="put it in quotes", code="ND1384"
+        )
     if len(key) > MAX_KEY:
-        raise ConfigError(f"{dotted(path)}: key {quoted(key)} has more than {MAX_KEY} characters")
+        raise ConfigError(f"{dotted(path)}: key {quoted(key)} has more than {MAX_KEY} characters", code="ND1385")
     budget.characters -= len(key)
     if "{{" in key:
         raise ConfigError(
-            f"{dotted(path)}: key {quoted(key)} holds a reference", hint="references are resolved in values only"
+            f"{dotted(path)}: key {quoted(key)} holds a reference",
+            hint="references are resolved in values only",
+            code="ND1386",
         )
     return _text(key, path)
 
@@ -101,6 +107,7 @@ def _text(text: str, path: Path) -> str:
         raise ConfigError(
             f"{dotted(path)}: {quoted(text)} holds the character U+{ord(forbidden.group()):04X}",
             hint="remove the control character",
+            code="ND1387",
         )
     return text
 
@@ -110,8 +117,10 @@ def _number(value: Any, path: Path) -> Any:
         return value
     if isinstance(value, int):
         if value not in _INTEGERS:
-            raise ConfigError(f"{dotted(path)}: the integer does not fit into 64 bits")
+            raise ConfigError(f"{dotted(path)}: the integer does not fit into 64 bits", code="ND1388")
         return value
     if isinstance(value, float) and math.isfinite(value):
         return value
-    raise ConfigError(f"{dotted(path)}: a {type(value).__name__} is not a JSON value", hint="put it in quotes")
+    raise ConfigError(
+        f"{dotted(path)}: a {type(value).__name__} is not a JSON value", hint="put it in quotes", code="ND1389"
+    )

@@ -123,7 +123,7 @@ class WorkerPool:
             async with asyncio.timeout(PATIENCE):
                 process = await self._free.get()
         except TimeoutError:
-            raise WorkersBusyError("all workers are busy", hint="try again") from None
+            raise WorkersBusyError("all workers are busy", hint="try again", code="ND2287") from None
         kept = False
         try:
             async with asyncio.timeout(self.seconds):
@@ -134,14 +134,16 @@ class WorkerPool:
             raise
         except TimeoutError:
             raise WorkerTimeoutError(
-                f"cannot be checked within {self.seconds:g} s", hint="make its expressions simpler"
+                f"cannot be checked within {self.seconds:g} s", hint="make its expressions simpler", code="ND2288"
             ) from None
         except (asyncio.IncompleteReadError, OSError, ValueError) as problem:
             log.error("a worker ended: %s", problem)
             if await _is_killed(process):
                 hint = "the container may need more memory; the kernel's log names what it killed"
-                raise WorkerKilledError("a worker was killed", hint=hint) from None
-            raise WorkerEndedError("cannot be checked in the available memory", hint="make it smaller") from None
+                raise WorkerKilledError("a worker was killed", hint=hint, code="ND2289") from None
+            raise WorkerEndedError(
+                "cannot be checked in the available memory", hint="make it smaller", code="ND2290"
+            ) from None
         finally:
             if kept:
                 self._free.put_nowait(process)
@@ -179,7 +181,7 @@ class WorkerPool:
         try:
             process = await asyncio.create_subprocess_exec(*self.command, stdin=PIPE, stdout=PIPE)
         except OSError as problem:
-            raise TemporaryError(f"{called} did not start: {problem.strerror}") from None
+            raise TemporaryError(f"{called} did not start: {problem.strerror}", code="ND2291") from None
         self.running.add(process)
         assert process.stdout is not None
         try:
@@ -189,7 +191,7 @@ class WorkerPool:
             await self._end(process)
             late = isinstance(problem, TimeoutError)
             why = f"was not ready within {START_SECONDS:g} s" if late else "ended before it was ready"
-            raise TemporaryError(f"{called} {why}", hint="see its messages earlier in the log") from None
+            raise TemporaryError(f"{called} {why}", hint="see its messages earlier in the log", code="ND2292") from None
         return process
 
     async def _end(self, process: Process) -> None:
@@ -235,5 +237,5 @@ async def _ask(process: Process, task: object) -> bytes:
     if head & DEFECT:
         defect = msgspec.json.decode(answer, type=Defect)
         log.error("%s", defect.report)
-        raise WorkerDefectError(defect.place)
+        raise WorkerDefectError(defect.place, code="ND2293")
     return answer

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from testbed import yaml
 
 FOLDER = Path("tests/promises")
 PROVEN = FOLDER / "proven.json"
+_CODE = re.compile(r',?\s*\bcode=(?:"ND\d{4}"|[\w.\[\]]+\.code)')
 _LEVELS = {
     "tests/unit/": "unit",
     "tests/kernel/": "kernel",
@@ -146,7 +148,8 @@ def mutated(edits: Sequence[Edit], root: Path) -> Mapping[str, str]:
 def digest(promise: Promise, root: Path) -> str:
     """A digest of the mutation, of the test's function, and of the functions that the mutation changes.
 
-    Unrelated changes of the same files leave it as it is; so do changes of the test's fixtures and helpers.
+    Unrelated changes of the same files leave it as it is; so do changes of the test's fixtures and helpers, of the code's
+    format, and of the codes of errors.
 
     Raises:
         MutationError: the mutation does not fit, or the test does not exist.
@@ -154,7 +157,12 @@ def digest(promise: Promise, root: Path) -> str:
     parts = [promise.test, _function(promise.test, root)[1]]
     for edit in promise.edits:
         parts += [edit.file, edit.old, edit.new, _surroundings(edit, _text(root / edit.file))]
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    return hashlib.sha256("\0".join(map(_bare, parts)).encode()).hexdigest()[:16]
+
+
+def _bare(source: str) -> str:
+    """Source without what the formatter decides, and without codes of errors."""
+    return "".join(_CODE.sub("", source).split()).replace(",)", ")").replace(",]", "]").replace(",}", "}")
 
 
 def unproven(promises: Sequence[Promise], root: Path) -> list[Promise]:

@@ -107,7 +107,7 @@ class AddressAssigner:
                 return {}
         await self._undo(key, choices, created)
         text = "other controllers assign all addresses that are chosen"
-        return {entry.network: AddressError(f'PodNetwork "{entry.network}": {text}') for entry in wanted}
+        return {entry.network: AddressError(f'PodNetwork "{entry.network}": {text}', code="ND3021") for entry in wanted}
 
     async def _protect_networks(
         self, key: str, choices: Sequence[_Choice], created: Iterable[PodAddress]
@@ -306,7 +306,7 @@ class AddressAssigner:
         """
         spec = address.spec
         if self._releases.is_given_back(address):
-            raise NoFreeAddressError(f'PodAddress "{address.name}" goes to a pod that has waited longer')
+            raise NoFreeAddressError(f'PodAddress "{address.name}" goes to a pod that has waited longer', code="ND3022")
         if self._is_own(address, claim):
             if spec.node_name == node_of(claim):
                 return

@@ -58,11 +58,14 @@ class Whereabouts(NamedTuple):
             raise InvalidInputError(
                 f"the cluster has no IPPools of {IP_POOLS.group_version}",
                 hint="if whereabouts was removed, release its leases: netdra networks release NETWORK",
+                code="ND3023",
             ) from None
         for name in self.pools:
             if name not in present:
                 raise InvalidInputError(
-                    f'IPPool "{name}" does not exist', hint=f"the pools are {', '.join(sorted(present)) or 'none'}"
+                    f'IPPool "{name}" does not exist',
+                    hint=f"the pools are {', '.join(sorted(present)) or 'none'}",
+                    code="ND3024",
                 )
         chosen = self.pools or sorted(present)
         found = [lease for name in chosen for lease in leases.of_pool(present[name])]
@@ -109,6 +112,7 @@ class HostLocal(NamedTuple):
                 raise InvalidInputError(
                     f"{self.folder} is not a folder of host-local: it contains none of {', '.join(_MARKS)}",
                     hint="name the folder of one network, e.g. /var/lib/cni/networks/storage-net",
+                    code="ND3025",
                 )
             for file in files:
                 # A pod may end meanwhile: its file is gone then.
@@ -117,7 +121,9 @@ class HostLocal(NamedTuple):
                     if lease is not None:
                         yield lease
         except OSError as problem:
-            raise InvalidInputError(f"{self.folder}: {problem.strerror}", hint="run it on the node as root") from None
+            raise InvalidInputError(
+                f"{self.folder}: {problem.strerror}", hint="run it on the node as root", code="ND3026"
+            ) from None
 
 
 class LeasePlan(NamedTuple):
@@ -205,9 +211,11 @@ async def _network(client: Client, name: str) -> PodNetwork:
     try:
         network = await client.get(POD_NETWORKS, name)
     except NotFoundError:
-        raise InvalidInputError(f'PodNetwork "{name}" does not exist', hint="kubectl get podnetworks") from None
+        raise InvalidInputError(
+            f'PodNetwork "{name}" does not exist', hint="kubectl get podnetworks", code="ND3027"
+        ) from None
     if wrong := pod_networks.check(network):
-        raise InvalidInputError(wrong[0].what, hint=wrong[0].hint)
+        raise InvalidInputError(wrong[0].what, hint=wrong[0].hint, code=wrong[0].code)
     return network
 
 

@@ -33,7 +33,9 @@ async def plan(client: Client, selection: KeptSelection, now: datetime) -> list[
     known = {*networks, *(address.spec.network for address in addresses)}
     for name in selection.networks:
         if name not in known:
-            raise InvalidInputError(f'PodNetwork "{name}" does not exist', hint="kubectl get podnetworks")
+            raise InvalidInputError(
+                f'PodNetwork "{name}" does not exist', hint="kubectl get podnetworks", code="ND3028"
+            )
     return [*kept.releases(addresses, networks, selection, now)]
 
 

@@ -376,10 +376,12 @@ class PodAddresses:
             hint = "delete claims that have addresses: kubectl get podaddresses"
             problems[network] = (
                 NoFreeAddressError(
-                    f'PodNetwork "{network}" has no free address: {text}', hint=f"add a range, or {hint}"
+                    f'PodNetwork "{network}" has no free address: {text}', hint=f"add a range, or {hint}", code="ND3029"
                 )
                 if is_needed
-                else NamespaceLimitError(f'PodNetwork "{network}" has a limit for namespaces: {text}', hint=hint)
+                else NamespaceLimitError(
+                    f'PodNetwork "{network}" has a limit for namespaces: {text}', hint=hint, code="ND3030"
+                )
             )
         return problems
 

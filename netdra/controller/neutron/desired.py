@@ -95,6 +95,7 @@ def _port(
             f'"{device.device}" of pool "{device.pool}" does not have {lacks}, which a Neutron port '
             "requires",
             hint=f'select devices that have it: "{names.PHYSNET}" in device.attributes["{names.DRIVER}"]',
+            code="ND3031",
         )
     metadata = claim.metadata
     owner = OwnerReference(api_version=API_VERSION, kind="ResourceClaim", name=metadata.name, uid=metadata.uid)
@@ -176,6 +177,7 @@ def check_choice(port: NeutronPort, slices: Sequence[ResourceSlice]) -> None:
         raise NeutronRefusedError(
             f'device "{spec.device}" of pool "{spec.pool}" is not a device of pooled VFs of node {spec.node_name}',
             hint="netdra retries; delete the pod and its claim if a policy no longer offers the device",
+            code="ND3032",
         )
     for device in devices.values():
         if device.pci_address == port.pci_address and (device.type != "vf" or device.pool != spec.pool):
@@ -183,6 +185,7 @@ def check_choice(port: NeutronPort, slices: Sequence[ResourceSlice]) -> None:
                 f'{port.pci_address} is device "{device.device}" of pool "{device.pool}", not one of '
                 f'the VFs of device "{spec.device}" of pool "{spec.pool}"',
                 hint=f"see the log of netdra node on node {spec.node_name}",
+                code="ND3033",
             )
 
 

@@ -92,7 +92,7 @@ def _check_same_network(port: NeutronPort, network: NeutronNetwork, others: Iter
             and other.status.network_id != network.id
         ):
             of = f"NeutronPort {other.metadata.namespace}/{other.name}"
-            raise NetworkMovedError(_moved(network, other.status.network_id, of), hint=_HINT)
+            raise NetworkMovedError(_moved(network, other.status.network_id, of), hint=_HINT, code="ND3034")
 
 
 def _problem(port: NeutronPort, wanted: str, now: NeutronNetwork | NeutronError) -> str:

@@ -94,6 +94,7 @@ class Ownership:
                 "snapshot",
                 hint=f"if the other cluster no longer exists: kubectl delete lease -n {self._namespace} "
                 f"{LEASE}; otherwise configure another project for this cluster",
+                code="ND3035",
             )
         if self._is_made and not records:
             return  # this Neutron takes none, or does not show it, or an administrator has deleted it

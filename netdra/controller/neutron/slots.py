@@ -67,4 +67,5 @@ def _taken(port: NeutronPort, other: str, device: str, owner: str) -> SlotTakenE
         f"VF {port.pci_address} of host {port.spec.host} already has port {other}, for device_id "
         f"{device} of {owner or 'nobody'}",
         hint="delete that port if it is no longer used; openstack port show prints its description",
+        code="ND3036",
     )

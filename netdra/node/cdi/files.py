@@ -294,14 +294,14 @@ class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):
 def _part(name: str) -> str:
     """A name that comes from outside, as part of a file's name."""
     if not names.is_subdomain(name):
-        raise InvalidInputError(f"{name[:80]!r} cannot be part of a file's name")
+        raise InvalidInputError(f"{name[:80]!r} cannot be part of a file's name", code="ND2142")
     return name
 
 
 def _uid(uid: str) -> str:
     """A uid that comes from outside, as the part of a file's name before the first dot."""
     if not names.is_label(uid):
-        raise InvalidInputError(f"{uid[:80]!r} cannot be part of a file's name")
+        raise InvalidInputError(f"{uid[:80]!r} cannot be part of a file's name", code="ND2143")
     return uid
 
 
@@ -315,4 +315,6 @@ def _remove(path: Path) -> None:
 
 
 def _stuck(path: Path, problem: OSError) -> TemporaryError:
-    return TemporaryError(f"{path} cannot be removed: {problem.strerror}", hint="see whether its file system is well")
+    return TemporaryError(
+        f"{path} cannot be removed: {problem.strerror}", hint="see whether its file system is well", code="ND2144"
+    )

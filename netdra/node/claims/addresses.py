@@ -116,6 +116,7 @@ class NodeAddresses:
             f"{what} (waited {seconds:.0f} s){f': {reason}' if reason else ''}",
             hint=f"see the events of the claim and of the PodNetwork: kubectl describe pnet {step.pod_network}; "
             "without such events, check that netdra's controller runs: netdra doctor",
+            code="ND2145",
         )
 
     async def _reason(self, name: str) -> str:
@@ -146,4 +147,5 @@ def _check_named(plans: Sequence[Plan]) -> None:
             raise InvalidInputError(
                 f"{called(plan.topology, step.name)}: ipam of type network requires network",
                 hint="only a step of a NetworkTopology can name one",
+                code="ND2146",
             )

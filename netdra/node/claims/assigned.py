@@ -117,6 +117,7 @@ class AssignedAddresses:
                 raise TemporaryError(
                     f"{named(made.claim)}: address {address} was released while the claim was prepared",
                     hint="the pod is tried again by itself",
+                    code="ND2147",
                 )
 
     def _begin(self) -> NodeAddresses:

@@ -55,6 +55,7 @@ def check(
                 f'{checks.named(made.claim)}, request "{device.request}": device "{device.told.device}" '
                 f'of pool "{device.told.pool}" cannot be used: {problem}',
                 hint="delete the pod, so that it is scheduled again",
+                code="ND2148",
             )
         holdings.append(wanted)
 
@@ -103,8 +104,8 @@ def _check_vfs(
             continue
         what = f'{checks.named(made.claim)}, request "{device.request}": {holder} has VF {vf}'
         if device.facts.pooled:
-            raise VFTakenError(what)
-        raise PermanentError(what, hint="delete the pod, so that it is scheduled again")
+            raise VFTakenError(what, code="ND2149")
+        raise PermanentError(what, hint="delete the pod, so that it is scheduled again", code="ND2150")
 
 
 def _check_known(
@@ -120,11 +121,14 @@ def _check_known(
         if device.claim == made.claim.uid and device.facts is not None:
             vf = chosen.get((*device.key, device.facts.share_id), device.vf)
             if device.facts.pooled and vf != device.vf:
-                raise VFTakenError(f"{checks.named(made.claim)}: its pod has VF {device.vf} already, not {vf}")
+                raise VFTakenError(
+                    f"{checks.named(made.claim)}: its pod has VF {device.vf} already, not {vf}", code="ND2151"
+                )
     if unknown := set(hidden) - known:
         raise TemporaryError(
             f"which VFs are free is not known: the record of claim {min(unknown)} cannot be read",
             hint="it is written again when its pod's sandbox starts, and removed after its pod is deleted",
+            code="ND2152",
         )
 
 

@@ -50,6 +50,7 @@ def check_identity(claim: ResourceClaim, wanted: ClaimReference) -> None:
             f"{named(wanted)}: the pod's claim has uid {wanted.uid}, the claim in the API server has uid "
             f"{claim.metadata.uid}: the claim was deleted and created again",
             hint="delete the pod; its controller creates another pod with the new claim",
+            code="ND2153",
         )
 
 
@@ -62,7 +63,7 @@ def allocation_of(claim: ResourceClaim, node: str) -> AllocationResult:
     """
     allocation = claim.status.allocation
     if allocation is None:
-        raise TemporaryError(f"{named(claim)} is not allocated", hint="wait until the pod is scheduled")
+        raise TemporaryError(f"{named(claim)} is not allocated", hint="wait until the pod is scheduled", code="ND2154")
     if allocation.node_selector is None:
         return allocation
     selector = parse_selector(allocation.node_selector, f"{named(claim)}, allocation")
@@ -75,6 +76,7 @@ def allocation_of(claim: ResourceClaim, node: str) -> AllocationResult:
         raise PermanentError(
             f'{named(claim)} is allocated for node {where}, and this is "{node}"',
             hint="a pod with it can only run there; delete the pod, so that it is scheduled again",
+            code="ND2155",
         )
     return allocation
 
@@ -113,7 +115,7 @@ def check_binding(claim: ResourceClaim, binding: Binding) -> None:
     check_steps(binding)
     refuse(
         [
-            Finding(f"{named(claim)}: {each.what}", each.hint)
+            Finding(f"{named(claim)}: {each.what}", each.hint, code=each.code)
             for each in (*rdma.check(binding.plans), *sysctls.forbidden(binding.plans))
         ]
     )
@@ -134,6 +136,7 @@ def check_steps(binding: Binding) -> None:
                 f'{named(plain.claim)}, request "{plain.device.request}": it is not defined how device '
                 f'"{plain.device.device}" is attached: no NetworkTopology, no DeviceParameters, and {why}',
                 hint="request a DeviceClass of a NetworkTopology, or one that carries DeviceParameters",
+                code="ND2156",
             )
 
 
@@ -153,6 +156,7 @@ def check_network_shares(claim: ResourceClaim, plans: Sequence[Plan]) -> None:
                 f'{named(claim)}, request "{result.request}" was allocated addresses of PodNetwork '
                 f'"{result.pod_network}", but no step of the claim is on that network',
                 hint="remove the request, or request a NetworkTopology with a step on the network",
+                code="ND2157",
             )
 
 
@@ -186,10 +190,12 @@ def check_shared(claim: ClaimReference, plans: Sequence[Plan], pods: Sequence[st
                 raise TemporaryError(
                     f"{named(claim)} is still used by pod {', '.join(ending)}, which is ending: {what}",
                     hint="the kubelet tries again; the pod starts when that pod has ended",
+                    code="ND2158",
                 )
             raise InvalidInputError(
                 f"{named(claim)} is shared by pods {', '.join(pods)}, but {what}",
                 hint="give each pod a claim of its own: a ResourceClaimTemplate",
+                code="ND2159",
             )
 
 
@@ -210,6 +216,7 @@ def check_pod(claim: ClaimReference, plans: Sequence[Plan], pod: str) -> None:
                 f'{named(claim)} was prepared for pod "{plan.pod}", whose name is in the configuration of '
                 f'NetworkTopology "{plan.topology}", and pod "{pod}" has it, too',
                 hint="give each pod a claim of its own: a ResourceClaimTemplate",
+                code="ND2160",
             )
 
 
@@ -250,6 +257,7 @@ def check_hardware(
                 f"{was} when the claim was allocated",
                 hint="delete the pod, and the claim if it is not the pod's own: the scheduler then allocates a device "
                 "as it is now; network interfaces keep their names over boots if udev names them",
+                code="ND2161",
             )
 
 
@@ -292,4 +300,5 @@ def on_host_network(claim: ResourceClaim, pod: str) -> InvalidInputError:
     return InvalidInputError(
         f'{named(claim)}: pod "{pod}" is on the host\'s network (hostNetwork: true), where no device can be attached',
         hint="remove hostNetwork from the pod, or the claim",
+        code="ND2162",
     )

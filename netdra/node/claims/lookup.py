@@ -127,7 +127,7 @@ class PlanLookup:
                 return await self.turns.run_alone(claim.uid, lambda: self.prepare_again(claim))
         except TimeoutError:
             what = f"{named(claim)} has no record on this node, and is being prepared again"
-            raise TemporaryError(what, hint="the pod is tried again by itself") from None
+            raise TemporaryError(what, hint="the pod is tried again by itself", code="ND2163") from None
 
     async def refuse_addresses(self, claims: Sequence[ClaimReference], duplicates: Sequence[DuplicateAddress]) -> None:
         """Have claims get other addresses than those that other machines have, and be prepared again by the next hook.

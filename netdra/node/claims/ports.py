@@ -65,7 +65,7 @@ class _Awaited:
         """
         # A NeutronPort that is being deleted is of an earlier allocation: the next one gets its name.
         if port is None or port.metadata.deletion_timestamp is not None:
-            self.lacking = TemporaryError(f"{self.called} is not there", hint=_SEE_CONTROLLER)
+            self.lacking = TemporaryError(f"{self.called} is not there", hint=_SEE_CONTROLLER, code="ND2164")
             return None
         self._check_spec(port)
         if earlier := _differing(
@@ -74,23 +74,27 @@ class _Awaited:
             ("step", port.spec.step, self.step),
         ):
             what = f"{self.called} is of an earlier allocation of the VF: {earlier}"
-            self.lacking = TemporaryError(what, hint=_SEE_CONTROLLER)
+            self.lacking = TemporaryError(what, hint=_SEE_CONTROLLER, code="ND2165")
             return None
         if self.is_other_choice(port):
-            self.lacking = TemporaryError(f"{self.called} is not of VF {self.device.pci_address} yet")
+            self.lacking = TemporaryError(f"{self.called} is not of VF {self.device.pci_address} yet", code="ND2166")
             return None
         bound, status = port.bound, port.status
         if bound is None or status is None:
-            self.lacking = TemporaryError(f"{self.called} is not bound yet", hint=_SEE_CONTROLLER)
+            self.lacking = TemporaryError(f"{self.called} is not bound yet", hint=_SEE_CONTROLLER, code="ND2167")
             return None
         if bound.status != "True":
-            self.lacking = TemporaryError(f"{self.called} is not bound: {bound.reason}: {bound.message}")
+            self.lacking = TemporaryError(f"{self.called} is not bound: {bound.reason}: {bound.message}", code="ND2168")
             return None
         if status.settings is None or not status.port_id:
-            self.lacking = TemporaryError(f"{self.called} is bound and has no settings", hint=_SEE_CONTROLLER)
+            self.lacking = TemporaryError(
+                f"{self.called} is bound and has no settings", hint=_SEE_CONTROLLER, code="ND2169"
+            )
             return None
         for problem in problems(status.settings):
-            raise InvalidInputError(f"{self.called}, status.settings: {problem}", hint="see the port in Neutron")
+            raise InvalidInputError(
+                f"{self.called}, status.settings: {problem}", hint="see the port in Neutron", code="ND2170"
+            )
         return PlannedPort(
             port_id=status.port_id,
             network_id=status.network_id,
@@ -121,6 +125,7 @@ class _Awaited:
             raise PermanentError(
                 f"{self.called} is not of the VF that was allocated: {differing}",
                 hint="only netdra's controller writes NeutronPorts, and replaces it; if it stays, see who made it",
+                code="ND2171",
             )
 
 
@@ -139,7 +144,7 @@ async def wait_bound(client: Client, node: str, plans: Sequence[Plan], seconds: 
     """
     awaited = []
     for plan, step in asked_for(plans):
-        unknown = TemporaryError("nothing is known of it")
+        unknown = TemporaryError("nothing is known of it", code="ND2172")
         waiting = _Awaited(plan.claim, device_of(plan, step), node, plan.topology, step.name, unknown)
         waiting.taken(None)
         awaited.append(waiting)
@@ -153,14 +158,14 @@ async def wait_bound(client: Client, node: str, plans: Sequence[Plan], seconds: 
     for waiting, task in zip(awaited, tasks, strict=True):
         problem = task.exception() if task in done else None
         if isinstance(problem, NetdraError):
-            raise type(problem)(f"{_subject(waiting)}: {problem.what}", hint=problem.hint)
+            raise type(problem)(f"{_subject(waiting)}: {problem.what}", hint=problem.hint, code=problem.code)
         if problem is not None:
             raise problem
     if pending:
         late = [waiting for waiting, task in zip(awaited, tasks, strict=True) if task in pending]
         what = "; ".join(f"{_subject(waiting)}: {waiting.lacking.what}" for waiting in late)
         hints = dict.fromkeys(waiting.lacking.hint for waiting in late if waiting.lacking.hint)
-        raise TemporaryError(f"{what} (waited {seconds:.0f} s)", hint="; ".join(hints))
+        raise TemporaryError(f"{what} (waited {seconds:.0f} s)", hint="; ".join(hints), code="ND2173")
     return {
         (waiting.device.pool, waiting.device.device, waiting.device.share_id): task.result()
         for waiting, task in zip(awaited, tasks, strict=True)

@@ -162,6 +162,7 @@ class Preparation:
             raise TemporaryError(
                 "netdra has not read this node's devices and the cluster's topologies yet",
                 hint="see the driver's log, and whether it reaches the API server",
+                code="ND2174",
             )
 
     async def _plan_just_read(self, wanted: ClaimReference) -> PreparedClaim | None:

@@ -43,7 +43,9 @@ async def get_claim(client: Client, wanted: ClaimReference) -> ResourceClaim:
         return await client.get(RESOURCE_CLAIMS, wanted.name, wanted.namespace)
     except NotFoundError:
         raise PermanentError(
-            f"{named(wanted)} is not there any more", hint="delete the pod; its controller makes another one"
+            f"{named(wanted)} is not there any more",
+            hint="delete the pod; its controller makes another one",
+            code="ND2175",
         ) from None
 
 

@@ -289,7 +289,9 @@ class ClaimStore(msgspec.Struct, frozen=True):
             except OSError as problem:
                 raise files.unwritable(path, problem) from None
             if not is_locked:
-                raise TemporaryError(f"another netdra on this node has held {path} for {_LOCK_SECONDS:.0f} s")
+                raise TemporaryError(
+                    f"another netdra on this node has held {path} for {_LOCK_SECONDS:.0f} s", code="ND2176"
+                )
             yield
         finally:
             os.close(lock)
@@ -486,7 +488,7 @@ class ClaimStore(msgspec.Struct, frozen=True):
                 if name.startswith(renamed):
                     (self.folder / name).unlink(missing_ok=True)
         except OSError as problem:
-            raise TemporaryError(f"{path} cannot be removed: {problem.strerror}") from None
+            raise TemporaryError(f"{path} cannot be removed: {problem.strerror}", code="ND2177") from None
         _given_up.discard(path)
 
     def _names(self) -> Collection[str]:
@@ -494,5 +496,5 @@ class ClaimStore(msgspec.Struct, frozen=True):
 
     def _path(self, uid: str) -> Path:
         if not names.is_label(uid):
-            raise InvalidInputError(f"claim UID {uid[:80]!r} is not a valid file name")
+            raise InvalidInputError(f"claim UID {uid[:80]!r} is not a valid file name", code="ND2178")
         return files.joined(self.folder, f"{uid}{_SUFFIX}")

@@ -111,6 +111,7 @@ class VFChooser:
                         "netdra retries automatically; if the problem remains, delete the pod, so "
                         "that it is scheduled again"
                     ),
+                    code="ND2179",
                 )
             chosen[key_of(share)] = vf = min(free, key=self._order(vfs))
             taken.add(vf.pci_address)

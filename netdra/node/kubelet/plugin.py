@@ -71,7 +71,9 @@ def sockets(root: Path = KUBELET_ROOT, instance: str = "") -> Sockets:
     """
     if instance and not names.is_label(instance):
         raise InvalidInputError(
-            f"instance {instance[:80]!r} cannot be part of a socket's name", hint="give the uid of the daemon's pod"
+            f"instance {instance[:80]!r} cannot be part of a socket's name",
+            hint="give the uid of the daemon's pod",
+            code="ND2190",
         )
     plugin = root / "plugins" / names.DRIVER
     part = f"-{instance}" if instance else ""
@@ -98,12 +100,17 @@ def taking(wanted: Sockets) -> Iterator[None]:
         raise PermanentError(
             f"{wanted.plugin} cannot be used: {problem.strerror}",
             hint="mount the kubelet's folder, writable; see whether its file system is full or read-only",
+            code="ND2191",
         ) from None
     try:
         if not registry.is_dir():
-            raise TemporaryError(f"{registry} is not there", hint="is the kubelet running, and is this its folder?")
+            raise TemporaryError(
+                f"{registry} is not there", hint="is the kubelet running, and is this its folder?", code="ND2192"
+            )
         if not files.locked(lock, time.monotonic() + _LOCK_SECONDS):
-            raise TemporaryError(f"another daemon has been starting in {wanted.plugin} for {_LOCK_SECONDS:.0f} s")
+            raise TemporaryError(
+                f"another daemon has been starting in {wanted.plugin} for {_LOCK_SECONDS:.0f} s", code="ND2193"
+            )
         for path in (*wanted.plugin.glob("dra*.sock"), *registry.glob(f"{names.DRIVER}*-reg.sock")):
             if not answers(path):
                 path.unlink(missing_ok=True)
@@ -112,6 +119,7 @@ def taking(wanted: Sockets) -> Iterator[None]:
                 raise TemporaryError(
                     f"{path} is another daemon's, which is running",
                     hint="one daemon a node, or each with an instance of its own (the uid of its pod)",
+                    code="ND2194",
                 )
         yield
     finally:
@@ -136,6 +144,7 @@ def _fitting(folder: Path, name: str, suffix: str) -> Path:
         raise InvalidInputError(
             f"{folder}: the path is too long for a socket in it, which has at most {MAX_PATH} bytes",
             hint="the kubelet's root folder must have a shorter path",
+            code="ND2195",
         )
     # The shortened name begins like all others, so that a clean-up finds it.
     prefix = names.DRIVER if name.startswith(names.DRIVER) else "dra"
@@ -186,7 +195,7 @@ async def _start_server(path: Path, methods: Methods) -> Server:
         await server.start(path)
     except OSError as problem:
         raise PermanentError(
-            f"{path} cannot be served: {problem.strerror or problem}", hint="is its folder writable?"
+            f"{path} cannot be served: {problem.strerror or problem}", hint="is its folder writable?", code="ND2196"
         ) from None
     return server
 

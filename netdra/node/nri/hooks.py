@@ -175,7 +175,7 @@ class Runner:
         """
         if len(self._running) >= MOST_HOOKS:
             hook.close()
-            raise BusyError(f"{what}: {MOST_HOOKS} others have not ended yet")
+            raise BusyError(f"{what}: {MOST_HOOKS} others have not ended yet", code="ND2197")
         task = asyncio.create_task(hook)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
@@ -206,12 +206,12 @@ def _outcome(task: asyncio.Task[None]) -> str:
 def _problem(what: str, task: asyncio.Task[None]) -> NetdraError | None:
     """Why a hook failed that has ended; None if it succeeded."""
     if task.cancelled():
-        return StoppingError(f"{what}: netdra is stopping")
+        return StoppingError(f"{what}: netdra is stopping", code="ND2198")
     problem = task.exception()
     if problem is None or isinstance(problem, NetdraError):
         return problem
     log.error("%s: a defect of netdra", what, exc_info=problem)
-    return DefectError(f"{what}: a defect of netdra: {type(problem).__name__}: {problem}")
+    return DefectError(f"{what}: a defect of netdra: {type(problem).__name__}: {problem}", code="ND2199")
 
 
 def _late(what: str, task: asyncio.Task[None], seconds: float) -> LateError:
@@ -221,4 +221,4 @@ def _late(what: str, task: asyncio.Task[None], seconds: float) -> LateError:
 
     log.warning("%s has not ended after %.2f s; it continues", what, seconds)
     task.add_done_callback(report)
-    return LateError(f"{what} has not ended after {seconds:.2f} s")
+    return LateError(f"{what} has not ended after {seconds:.2f} s", code="ND2200")

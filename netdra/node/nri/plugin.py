@@ -256,10 +256,14 @@ class NriSettings(msgspec.Struct, frozen=True, kw_only=True):
         """Check the name and the index by the runtime's rules."""
         if not _NAME.fullmatch(self.name):
             raise InvalidInputError(
-                f'NRI plugin name "{self.name}" is refused by runtimes', hint="use letters, digits and _ . + -"
+                f'NRI plugin name "{self.name}" is refused by runtimes',
+                hint="use letters, digits and _ . + -",
+                code="ND2201",
             )
         if not _INDEX.fullmatch(self.index):
-            raise InvalidInputError(f'NRI plugin index "{self.index}" is not two digits', hint='write it as "10"')
+            raise InvalidInputError(
+                f'NRI plugin index "{self.index}" is not two digits', hint='write it as "10"', code="ND2202"
+            )
 
 
 class Plugin:
@@ -347,6 +351,7 @@ class Plugin:
             raise TemporaryError(
                 f"NRI socket {path}: {problem}",
                 hint="is the runtime up, is NRI on in it (containerd 1.7 has it off), is the directory mounted?",
+                code="ND2203",
             ) from problem
 
     async def _register(self, connection: RuntimeConnection, service: PluginService) -> None:

@@ -31,7 +31,7 @@ _NODE = "authentication.kubernetes.io/node-name"
 
 
 def _token_error(what: str, *, hint: str = "") -> RefusedRegistrationError:
-    return RefusedRegistrationError(what, hint=hint, reason="NO_TOKEN")
+    return RefusedRegistrationError(what, hint=hint, reason="NO_TOKEN", code="ND2204")
 
 
 class Callers:

@@ -64,6 +64,7 @@ class Effect:
                 f'device: "{registration.device}" has room for {max(room, 0)} attributes and capacities, not {count}; '
                 f"a device has {MAX_ATTRIBUTES_AND_CAPACITIES}, and a policy's facts take less with exposure.facts",
                 reason="FULL",
+                code="ND2205",
             )
         return ""
 

@@ -108,5 +108,7 @@ def _place(token: str) -> _Place:
     kind, _, rest = token.partition(" ")
     provider, _, name = rest.partition(" ")
     if token and (kind not in (_LEASED, _OBJECT) or not name):
-        raise RefusedRegistrationError("page_token: not a token of this registry", hint="begin without one")
+        raise RefusedRegistrationError(
+            "page_token: not a token of this registry", hint="begin without one", code="ND2206"
+        )
     return kind, provider, name

@@ -48,7 +48,7 @@ class ProviderOwners:
         if pinned is not None:
             if pinned != owner and (pinned, owner) != (ANY_ROOT, ROOT):
                 raise RefusedRegistrationError(
-                    f'provider: "{provider}" belongs to {pinned}, not to {owner}', reason="NOT_OWNER"
+                    f'provider: "{provider}" belongs to {pinned}, not to {owner}', reason="NOT_OWNER", code="ND2207"
                 )
             return changes
         if current is not None and changes and (current.name != ANY_ROOT or owner.startswith("uid:")):
@@ -56,6 +56,7 @@ class ProviderOwners:
                 f'provider: "{provider}" belongs to {current.name}, not to {owner}; choose another name, or have root '
                 "of the node take the provider's registrations back",
                 reason="NOT_OWNER",
+                code="ND2208",
             )
         return changes
 

@@ -47,7 +47,9 @@ def listening(place: Place) -> tuple[socket.socket, Identity]:
     path = place.path
     with suppress(FileNotFoundError):
         if not stat.S_ISSOCK(path.lstat().st_mode):
-            raise PermanentError(f"{path} exists but is not a socket", hint="choose another --registry-socket")
+            raise PermanentError(
+                f"{path} exists but is not a socket", hint="choose another --registry-socket", code="ND2209"
+            )
         _check_server(path)
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
@@ -62,7 +64,7 @@ def listening(place: Place) -> tuple[socket.socket, Identity]:
     except OSError as problem:
         opened.close()
         fresh.unlink(missing_ok=True)
-        raise TemporaryError(f"{path} cannot be made: {problem.strerror or problem}") from None
+        raise TemporaryError(f"{path} cannot be made: {problem.strerror or problem}", code="ND2210") from None
     except NetdraError:
         opened.close()
         fresh.unlink(missing_ok=True)
@@ -80,12 +82,14 @@ def _check_server(path: Path) -> None:
         try:
             probe.connect(str(path))
         except BlockingIOError:  # more connections wait than it accepts
-            raise TemporaryError(f"{path} is served by another process", hint="run one daemon on a node") from None
+            raise TemporaryError(
+                f"{path} is served by another process", hint="run one daemon on a node", code="ND2211"
+            ) from None
         except OSError:
             return
         pid, uid, _ = credentials(probe)
         if is_node_root(probe) or uid == os.geteuid() != 0:
-            raise TemporaryError(f"{path} is served by another process", hint="run one daemon on a node")
+            raise TemporaryError(f"{path} is served by another process", hint="run one daemon on a node", code="ND2212")
         log.warning("%s is served by process %d of user %d, which is not a driver: it is replaced", path, pid, uid)
 
 
@@ -116,4 +120,6 @@ def _group(name: str) -> int:
     try:
         return grp.getgrnam(name).gr_gid
     except KeyError:
-        raise PermanentError(f'group "{name}" not found', hint="use a group of this machine, or its number") from None
+        raise PermanentError(
+            f'group "{name}" not found', hint="use a group of this machine, or its number", code="ND2213"
+        ) from None

@@ -186,7 +186,7 @@ class Registry:
 
     async def _device(self, request: wire.RegisterDeviceRequest, caller: Caller) -> Message:
         if request.HasField("device_file") and not request.device_file:
-            raise RefusedRegistrationError('device_file: "" is not a path; omit it for an interface')
+            raise RefusedRegistrationError('device_file: "" is not a path; omit it for an interface', code="ND2214")
         ttl = request.ttl_seconds if request.HasField("ttl_seconds") else DEFAULT_TTL
         message, ttl = await self._register(request, caller, ttl, True, request.device_file)
         return wire.RegisterDeviceResponse(success=True, message=message, ttl_seconds=ttl)
@@ -235,7 +235,7 @@ class Registry:
             return DeviceFile()
         file = self._files.look(registration.device_file)
         if file.problem and not file.missing:
-            raise RefusedRegistrationError(file.problem, hint=file.hint)
+            raise RefusedRegistrationError(file.problem, hint=file.hint, code="ND2215")
         return file
 
     async def _deregister(self, request: wire.DeregisterRequest, caller: Caller) -> Message:

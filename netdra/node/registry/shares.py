@@ -31,8 +31,8 @@ class RefusedRegistrationError(InvalidInputError):
         reason: one word for programs (`netdra.node.registry.refusals.CODES`).
     """
 
-    def __init__(self, what: str, *, hint: str = "", reason: str = "INVALID") -> None:
-        super().__init__(what, hint=hint)
+    def __init__(self, what: str, *, hint: str = "", reason: str = "INVALID", code: str = "") -> None:
+        super().__init__(what, hint=hint, code=code)
         self.reason = reason
 
 
@@ -77,7 +77,9 @@ class Shares:
         count = self.of_provider[provider]
         if before is None and count >= limits.of_provider:
             raise RefusedRegistrationError(
-                f'provider "{provider}" has {count} registrations; one provider must not have more', reason="FULL"
+                f'provider "{provider}" has {count} registrations; one provider must not have more',
+                reason="FULL",
+                code="ND2216",
             )
         total = self._registrations.total() + (before is None)
         _check_share("registrations", owner, self._registrations[owner] + 1, total, limits.registrations)
@@ -115,10 +117,11 @@ def _size(grant: Grant) -> int:
 
 def _check_share(unit: str, owner: str, mine: int, total: int, limit: int) -> None:
     if total > limit:
-        raise RefusedRegistrationError(f"the registry is full: it takes {limit} {unit}", reason="FULL")
+        raise RefusedRegistrationError(f"the registry is full: it takes {limit} {unit}", reason="FULL", code="ND2217")
     if mine > max(1, limit // LEAST_SHARE, limit - total):
         raise RefusedRegistrationError(
             f"{owner} would use {mine} of the registry's {limit} {unit}, and {limit - total} would be free; one owner "
             "must not use more than is free",
             reason="FULL",
+            code="ND2218",
         )

@@ -224,7 +224,7 @@ class RegistrationTable:
             RefusedRegistrationError: the provider's name belongs to another owner, or is not valid.
         """
         for finding in provider_errors(provider):
-            raise RefusedRegistrationError(finding.text_at_path)
+            raise RefusedRegistrationError(finding.text_at_path, code="ND2219")
         if not anyone:
             self._owners.check(provider, owner, self._clock())
         held = (self.get(provider, device),) if device else self.grants
@@ -322,7 +322,9 @@ class RegistrationTable:
         for other in device.grants.values() if device is not None else ():
             if grant.registration.adds and other.registration.adds and other.key != grant.key:
                 raise RefusedRegistrationError(
-                    f'device: "{name}" is registered as a device of provider "{other.key[0]}"', reason="TAKEN"
+                    f'device: "{name}" is registered as a device of provider "{other.key[0]}"',
+                    reason="TAKEN",
+                    code="ND2220",
                 )
         path = grant.registration.device_file
         first = self._files.get(path, grant.key)
@@ -330,6 +332,7 @@ class RegistrationTable:
             raise RefusedRegistrationError(
                 f'device_file: "{path}" is device "{first[1]}" of provider "{first[0]}"; a file is one device',
                 reason="TAKEN",
+                code="ND2221",
             )
 
     def _add(self, grant: Grant, *, is_new: bool = True) -> None:
@@ -430,18 +433,21 @@ def _check(registration: Registration, ttl: float) -> None:
     if not _DEVICE.match(registration.device) or not registration.device.isprintable():
         raise RefusedRegistrationError(
             f'device: "{ascii(registration.device[:MAX_LABEL])[1:-1]}" is not a valid device or interface name; '
-            f"use 1 to {MAX_LABEL} printable characters without / and spaces"
+            f"use 1 to {MAX_LABEL} printable characters without / and spaces",
+            code="ND2222",
         )
     if registration.device_file:
         wrong = path_error(registration.device_file)
         if wrong or not registration.adds:
-            raise RefusedRegistrationError(f"device_file: {wrong or 'only RegisterDevice takes one'}")
+            raise RefusedRegistrationError(f"device_file: {wrong or 'only RegisterDevice takes one'}", code="ND2223")
     for finding in errors(registration.provider, registration.attributes, registration.capacity):
-        raise RefusedRegistrationError(finding.text_at_path)
+        raise RefusedRegistrationError(finding.text_at_path, code="ND2224")
     if not registration.adds and not registration.attributes and not registration.capacity:
-        raise RefusedRegistrationError("attributes or capacity is required; use Deregister to remove a registration")
+        raise RefusedRegistrationError(
+            "attributes or capacity is required; use Deregister to remove a registration", code="ND2225"
+        )
     if not 1 <= ttl <= MAX_TTL:
-        raise RefusedRegistrationError(f"ttl_seconds: {ttl:g} is not from 1 to {MAX_TTL}")
+        raise RefusedRegistrationError(f"ttl_seconds: {ttl:g} is not from 1 to {MAX_TTL}", code="ND2226")
 
 
 def _names(registrations: Iterable[Registration]) -> frozenset[object]:

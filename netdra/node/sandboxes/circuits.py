@@ -130,6 +130,7 @@ class Circuits:
                 raise NotAnsweringError(
                     f'CNI plugin "{plugin}" did not answer in time; it is not started for {circuit.seconds:.0f} s',
                     hint="nothing was changed; find the cause in the plugin's logs",
+                    code="ND2227",
                 )
         for plugin in sorted(plugins):
             if self._is_late(plugin) or (plugin not in self._answering and now < self._quiet_until):
@@ -138,6 +139,7 @@ class Circuits:
                     "is not known whether this plugin answers",
                     hint="nothing was changed, and the pod is retried automatically; see the node's events for the "
                     "plugin that does not answer",
+                    code="ND2228",
                 )
 
     def _is_late(self, plugin: str) -> bool:

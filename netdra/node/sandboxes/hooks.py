@@ -195,7 +195,7 @@ class Attachments:
         if self.circuits.has_trouble() and await self._is_for_later(sandbox):
             self.undo_later(sandbox)
             raise TemporaryError(
-                f"sandbox {sandbox.id}: it is undone in the background, since a plugin does not answer"
+                f"sandbox {sandbox.id}: it is undone in the background, since a plugin does not answer", code="ND2229"
             )
         with about(**sandbox.fields):
             await self.take_down(sandbox, budget)
@@ -347,9 +347,9 @@ class Attachments:
             return
         if undone.is_given_up:
             self.events.report_given_up(sandbox, undone.trouble)
-            raise PermanentError(f"sandbox {sandbox.id}: not all could be undone: {undone.trouble}")
+            raise PermanentError(f"sandbox {sandbox.id}: not all could be undone: {undone.trouble}", code="ND2230")
         self.events.report_not_undone(sandbox, undone.trouble)
-        raise TemporaryError(f"sandbox {sandbox.id}: not all could be undone: {undone.trouble}")
+        raise TemporaryError(f"sandbox {sandbox.id}: not all could be undone: {undone.trouble}", code="ND2231")
 
     async def _run(self, sandbox: Sandbox, deadline: float) -> None:
         left = deadline - time.monotonic()
@@ -391,7 +391,7 @@ class Attachments:
         if self.table.end_former(sandbox):  # the next try of this sandbox finds their devices free
             self.signals.ended_unseen.emit()
         if self.table.running(sandbox.id) is None:
-            raise StoppedError(f"sandbox {sandbox.id} was stopped before its network was attached")
+            raise StoppedError(f"sandbox {sandbox.id} was stopped before its network was attached", code="ND2232")
         plugins = programs(plans.plans)
         self.table.set_plugins(sandbox, plugins)
         claims = [ClaimDevices.of_record(record) for record in records]

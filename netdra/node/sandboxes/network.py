@@ -316,7 +316,9 @@ class Network:
         """
         report = checks.check(sandbox.id, self.settings)
         if not self.has_checkpoint(sandbox.id):
-            raise TemporaryError(f"sandbox {sandbox.id}: another process has detached it; it is compared again")
+            raise TemporaryError(
+                f"sandbox {sandbox.id}: another process has detached it; it is compared again", code="ND2233"
+            )
         drift = (*report.problems, *(f"{step}: {step.drift[0]}" for step in report.steps if step.drift))
         return drift if drift and self.alive((sandbox,))[0] else ()
 
@@ -510,9 +512,12 @@ def _host_network(sandbox: Sandbox, claims: Sequence[ClaimDevices]) -> InvalidIn
         f'pod "{sandbox.namespace}/{sandbox.name}" is on the host\'s network, and its claims {named} have network '
         "devices",
         hint="remove hostNetwork or the claims: a pod on the host's network sees the host's interfaces as they are",
+        code="ND2234",
     )
 
 
 def _check_in_time(sandbox: Sandbox, deadline: float) -> None:
     if time.monotonic() > deadline:
-        raise TemporaryError(f"sandbox {sandbox.id}: its network was complete only after the runtime timed out")
+        raise TemporaryError(
+            f"sandbox {sandbox.id}: its network was complete only after the runtime timed out", code="ND2235"
+        )

@@ -526,6 +526,7 @@ class Table:
             raise TemporaryError(
                 f'ResourceClaim "{claim.namespace}/{claim.name}" is not prepared on this node',
                 hint="see the kubelet's log for the result of NodePrepareResources",
+                code="ND2236",
             )
         # Pods that share a claim have the same device files and, but for names of their own, the same interfaces.
         self.files.write_spec(prepared, outcome.devices)

@@ -441,4 +441,5 @@ def _unknown(sandbox: Sandbox, why: str) -> TemporaryError:
     return TemporaryError(
         f'pod "{sandbox.namespace}/{sandbox.name}": which networks it is to have cannot be known: {why}',
         hint="it is tried again by itself; see whether the API server can be reached from this node",
+        code="ND2237",
     )

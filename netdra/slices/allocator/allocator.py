@@ -289,7 +289,9 @@ class Allocator:
         node = self._nodes.get(name)
         if node is None:
             raise InvalidInputError(
-                f'node "{name}" not found', hint=f"the nodes are {', '.join(list(self._nodes)[:20]) or 'none'}"
+                f'node "{name}" not found',
+                hint=f"the nodes are {', '.join(list(self._nodes)[:20]) or 'none'}",
+                code="ND1558",
             )
         return node
 

@@ -198,7 +198,7 @@ def _candidate(spec: ResourceSliceSpec, device: Device, version: SchedulerVersio
         return _worked_out(spec, device, version)
     except InvalidInputError as problem:
         raise InvalidInputError(
-            f'pool "{spec.pool.name}", device "{device.name}": {problem.what}', hint=problem.hint
+            f'pool "{spec.pool.name}", device "{device.name}": {problem.what}', hint=problem.hint, code=problem.code
         ) from None
 
 
@@ -280,7 +280,9 @@ def _amounts(counter_set: CounterSet) -> dict[CounterKey, Decimal]:
             (counter_set.name, name): quantity.parse(counter.value) for name, counter in counter_set.counters.items()
         }
     except InvalidInputError as problem:
-        raise InvalidInputError(f'counter set "{counter_set.name}": {problem.what}', hint=problem.hint) from None
+        raise InvalidInputError(
+            f'counter set "{counter_set.name}": {problem.what}', hint=problem.hint, code=problem.code
+        ) from None
 
 
 def _unknown_counter(counters: Mapping[CounterKey, Decimal], candidates: Iterable[Candidate]) -> str:

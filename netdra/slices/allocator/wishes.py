@@ -110,7 +110,9 @@ def _variables(candidate: Candidate) -> DeviceVariables:
             shared=candidate.shared,
         )
     except InvalidInputError as problem:
-        raise InvalidInputError(f'device "{"/".join(candidate.key)}": {problem.what}', hint=problem.hint) from None
+        raise InvalidInputError(
+            f'device "{"/".join(candidate.key)}": {problem.what}', hint=problem.hint, code=problem.code
+        ) from None
 
 
 def _value(attribute: DeviceAttribute) -> Any:

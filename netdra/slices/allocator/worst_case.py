@@ -81,6 +81,7 @@ class Outlook(msgspec.Struct, frozen=True, kw_only=True):
                 f"{short.matching} match{'es' * (short.matching == 1)} on any node, and a request "
                 "cannot get the same shared device twice",
                 hint="divide the pooled VFs into more lanes, or use several requests",
+                code="ND1559",
             )
             for short in self.shortages
         ]
@@ -93,7 +94,9 @@ class Outlook(msgspec.Struct, frozen=True, kw_only=True):
             )
             order = f"change the order of the requests to {', '.join(self.order)}, or " if self.order else ""
             findings.append(
-                Finding(what, hint=f"{order}offer the VFs together (pooledVFs in their policy), in few lanes")
+                Finding(
+                    what, hint=f"{order}offer the VFs together (pooledVFs in their policy), in few lanes", code="ND1560"
+                )
             )
         return findings
 
