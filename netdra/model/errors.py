@@ -21,13 +21,16 @@ _CODE = re.compile(r" \(ND\d{4}\)")
 
 
 def with_code(text: str, code: str) -> str:
-    """A text with its code at the end; a text that contains a code, that of the first cause, stays as it is."""
-    return f"{text} ({code})" if code and not _CODE.search(text) else text
+    """A text with its code at the end of the first line; one that contains a code, that of its cause, stays as it is."""
+    if not code or _CODE.search(text):
+        return text
+    first, line_end, others = text.partition("\n")
+    return f"{first} ({code}){line_end}{others}"
 
 
 def without_code(text: str) -> str:
-    """A text without the code at its end."""
-    return text[: -len(" (ND0000)")] if _CODE.fullmatch(text[-len(" (ND0000)") :]) else text
+    """A text without its code."""
+    return _CODE.sub("", text, count=1)
 
 
 def code_of(text: str) -> str:

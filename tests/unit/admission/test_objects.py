@@ -418,7 +418,7 @@ class TestPodNetworks:
     ) -> None:
         wrong = verdict_on(request_of(network("10.7.0.0/24", name="a", dns=["x"])), World())
         assert wrong.errors == (
-            'PodNetwork "a": "x" is not an IP address; write it without a prefix length, as 10.77.0.2 [spec.dns[0]]',
+            'PodNetwork "a": "x" is not an IP address; write it without a prefix length, as 10.77.0.2 [spec.dns[0]] (ND1125)',
         )
         near = network("10.7.0.0/16", name="b")
         cluster = narrowed(request_of(network("10.7.0.0/24", name="a")), World(pod_networks={"b": near}))
@@ -463,7 +463,7 @@ class TestPodNetworks:
         verdict = verdict_on(request_of(changed), narrowed(request_of(changed), World(topologies=users)))
         assert verdict.errors == ()
         assert len(verdict.warnings) == topologies.SHOWN + 1
-        assert verdict.warnings[-1] == "3 more warnings like these are not shown"
+        assert verdict.warnings[-1] == "3 more warnings like these are not shown (ND1245)"
         assert 'NetworkTopology "four", step "tag": the step uses VLAN 7, but PodNetwork "a" is VLAN 8' in str(verdict)
         assert 'the step sets mtu 1400, but PodNetwork "a" has mtu 1500' in str(verdict)
         assert '"other"' not in str(verdict)

@@ -65,7 +65,7 @@ def test_a_pod_that_is_right_has_no_warnings() -> None:
 
 def test_a_missing_claim_template_is_reported_with_its_namespace() -> None:
     assert said(request("Pod", of_pod()), there=False) == (
-        'Pod "w", claim "net": ResourceClaimTemplate "net" not found in namespace "app"; create it',
+        'Pod "w", claim "net": ResourceClaimTemplate "net" not found in namespace "app"; create it (ND1224)',
     )
 
 

@@ -55,9 +55,9 @@ def validate(tmp_path: Path, text: str) -> list[str]:
 def test_selectors_of_a_topology_a_class_and_a_claim_are_warned_of(tmp_path: Path) -> None:
     lines = validate(tmp_path, f"{POLICY}---{OBJECTS}")
     assert [line.rpartition(" [")[2] for line in lines] == [
-        "spec.steps[0].selector.cel]",
-        "spec.selectors[0].cel.expression]",
-        "spec.devices.requests[0].exactly.selectors[0].cel.expression]",
+        "spec.steps[0].selector.cel] (ND1253)",
+        "spec.selectors[0].cel.expression] (ND1236)",
+        "spec.devices.requests[0].exactly.selectors[0].cel.expression] (ND1236)",
     ]
     assert all('never selects devices of pooledVFs (policy "pooled")' in line for line in lines)
 

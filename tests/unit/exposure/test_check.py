@@ -199,4 +199,4 @@ def test_labels_that_nodes_can_have_are_asked_for() -> None:
 
 def test_an_exposure_of_an_exclude_policy_is_reported_as_not_supported() -> None:
     (error,) = check(policy("x", "true", spec={"action": "exclude"}, deviceNameSuffix="-a"))
-    assert error.text_at_path == "exposure is not supported with action: exclude [spec.exposure]"
+    assert error.text_at_path == "exposure is not supported with action: exclude [spec.exposure] (ND1430)"
