@@ -190,7 +190,9 @@ class TestAtAdmission:
         request = request_of(new)
         verdict = verdict_on(request, narrowed(request, self.cluster(fifty, new)))
         assert verdict.allowed
-        assert verdict.warnings == ('DeviceExposurePolicy "e": hides 450 devices on 50 nodes, 10 of them allocated (ND1246)',)
+        assert verdict.warnings == (
+            'DeviceExposurePolicy "e": hides 450 devices on 50 nodes, 10 of them allocated (ND1246)',
+        )
 
     def test_a_deletion_is_let_through_and_warned_of(self, fifty: Nodes, request_of: Request) -> None:
         request = replace(request_of(VFS, VFS), operation="DELETE", object=request_of(VFS).old_object)

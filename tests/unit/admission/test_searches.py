@@ -102,7 +102,9 @@ class TestTopologies:
             f"{'node n0' if named else 'a node'}, kube-scheduler visits up to 36,650,387,584 devices, and about "
             "2,000,000 fit into its timeout of 10 s: the pod stays Pending although other nodes are free"
         )
-        assert step == 'NetworkTopology "rails": offer the VFs together (pooledVFs in their policy), in few lanes (ND1560)'
+        assert (
+            step == 'NetworkTopology "rails": offer the VFs together (pooledVFs in their policy), in few lanes (ND1560)'
+        )
         assert all(len(text) <= MAX_WARNING for text in verdict.warnings)
         assert warned(new, reporting(scene(pooled(), interfaces=interfaces)), pooled()) == ()
         assert warned(rails(2), nodes, VFS) == ()
