@@ -45,9 +45,9 @@ _KINDS: dict[str, Kind] = {
     "Histogram": "metric",
     "Family": "metric",
 }
-_HINT_PLACES = {"Finding": 1, "sentence": 1, "_Remark": 1, "wrong": 2}
+HINT_PLACES = {"Finding": 1, "sentence": 1, "_Remark": 1, "wrong": 2}
 """The functions of which an argument is a hint, and its place."""
-_HINTS = {"hint", "next_step"}
+HINTS = {"hint", "next_step"}
 """The names of variables and arguments that are hints."""
 _EVENT_MODULES = re.compile(r"(^|/)(events|reports|announce|writing)\.py$")
 _NOT_FOR_PEOPLE = ("cni/types/", "node/wire/", "drawing/")
@@ -105,11 +105,11 @@ class Reader:
             inner = f"{function}.{node.name}" if function else node.name
             yield from self._command_help(node, inner)
             yield from self._below(node, inner, self._default)
-        elif (text := _text(node)) is not None:
+        elif (text := text_of(node)) is not None:
             if _PROSE.search(text):
                 yield Message(self._path, function, kind, text)
             yield from self._inserted(node, function, kind)
-        elif isinstance(node, ast.Call) and (place := _HINT_PLACES.get(_called(node))) is not None:
+        elif isinstance(node, ast.Call) and (place := HINT_PLACES.get(_called(node))) is not None:
             for at, child in enumerate([node.func, *node.args, *node.keywords]):
                 yield from self._node(child, function, "hint" if at == place + 1 else _kind(node, kind))
         else:
@@ -135,9 +135,9 @@ def _is_docstring(node: ast.AST) -> bool:
 def _kind(node: ast.AST, outer: Kind) -> Kind:
     """The kind of the texts below a node."""
     if isinstance(node, ast.keyword):
-        return "hint" if node.arg in _HINTS else "help" if node.arg == "help" and outer == "text" else outer
+        return "hint" if node.arg in HINTS else "help" if node.arg == "help" and outer == "text" else outer
     targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-    if any(isinstance(target, ast.Name) and target.id in _HINTS for target in targets):
+    if any(isinstance(target, ast.Name) and target.id in HINTS for target in targets):
         return "hint"
     name = _called(node) if isinstance(node, ast.Call) else ""
     return "error" if name.endswith("Error") else _KINDS.get(name, outer)
@@ -151,7 +151,7 @@ def _called(node: ast.AST) -> str:
     return function.id if isinstance(function, ast.Name) else ""
 
 
-def _text(node: ast.AST) -> str | None:
+def text_of(node: ast.AST) -> str | None:
     """A string or an f-string as it is read, `None` for any other node."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return _on_one_line(node.value)

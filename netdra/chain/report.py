@@ -88,8 +88,8 @@ class StepReport(StepName, frozen=True, kw_only=True):
 class StepFailure(StepName, frozen=True, kw_only=True):
     """A step that failed. `kind`, `code`, `details` and `stderr` are those of `netdra.cni.errors.PluginFailure`.
 
-    `error_code` is the error's `NetdraError.code`. `hung` is the plugin that did not answer in time, which may be the IPAM plugin of a step; "" if none. `duplicates`
-    are the step's addresses that another machine on the wire has.
+    `error_code` is the error's `NetdraError.code`. `hung` is the plugin that did not answer in time, which may be the
+    IPAM plugin of a step; "" if none. `duplicates` are the step's addresses that another machine on the wire has.
     """
 
     message: str

@@ -63,6 +63,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Show the users of netdra's devices, and remove the objects that its processes created.",
     ),
     "lab": ("netdra.cli.lab", "Create a node and a pod on this machine, and show each step of a pod's network."),
+    "explain-code": ("netdra.cli.explain_code", "Explain the code at the end of an error, an event or a condition."),
     "preset": ("netdra.cli.preset", "Print a policy to start with."),
     "register": ("netdra.cli.register", "Register a device of this node, or attributes of a device, for publication."),
     "registrations": (

@@ -120,7 +120,7 @@ def _documents(text: str, offset: int) -> Iterator[Document | UnreadableDocument
         at = mark.line if mark is not None else 0
         written = text.splitlines()[at : at + 1]
         hint = yaml_text.syntax_hint(*written) if written else yaml_text.SYNTAX
-        yield UnreadableDocument(at + 1 + offset, f"not YAML: {problem.problem or problem.context}", hint, "ND4062")
+        yield UnreadableDocument(at + 1 + offset, f"not YAML: {problem.problem or problem.context}", hint, "ND4100")
     except InvalidInputError as problem:
         yield UnreadableDocument(1 + offset, problem.what, problem.hint, problem.code)
     except (yaml.YAMLError, ValueError, RecursionError) as problem:

@@ -21,7 +21,7 @@ _CODE = re.compile(r" \(ND\d{4}\)")
 
 
 def with_code(text: str, code: str) -> str:
-    """A text with its code at the end of the first line; one that contains a code, that of its cause, stays as it is."""
+    """A text with its code at the end of the first line; one that has a code, that of its cause, stays as it is."""
     if not code or _CODE.search(text):
         return text
     first, line_end, others = text.partition("\n")
@@ -47,10 +47,10 @@ def sentence(what: str, hint: str) -> str:
 
 
 def without_hint(text: str, hint: str) -> str:
-    """A text without code, and without the hint that `sentence` put at its end, for readers that show both apart."""
+    """A text without the hint that `sentence` put at its end, for readers that show the hint apart; with its code."""
     uncoded = without_code(text)
     cause = uncoded.removesuffix(hint) if hint else uncoded
-    return uncoded if cause == uncoded else cause.rstrip("; ")
+    return text if cause == uncoded else with_code(cause.rstrip("; "), code_of(text))
 
 
 class NetdraError(Exception):

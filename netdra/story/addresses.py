@@ -36,7 +36,7 @@ def shortages(cluster: ClusterState, about: str, claims: Sequence[ResourceClaim]
                     has = "no free address" if not left else f"free addresses for {left} steps of {wanted}"
                     text = f'PodNetwork "{network}" has {has} for request "{request.name}" of ResourceClaim '
                     text += f'"{claim.metadata.name}"'
-                    yield wrong(about, text, _NEXT, reason="NoFreeAddress")
+                    yield wrong(about, text, _NEXT, reason="NoFreeAddress", code="ND5001")
 
 
 def _left(cluster: ClusterState, network: str) -> int:

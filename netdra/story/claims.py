@@ -37,7 +37,9 @@ def claim_story(cluster: ClusterState, namespace: str, name: str) -> Story:
         text = unread or f'ResourceClaim "{name}" does not exist in namespace "{namespace}"'
         names = [found.metadata.name for found in cluster.claims if found.metadata.namespace == namespace]
         next_step = hint(name, names, f'ResourceClaims in namespace "{namespace}":')
-        return story_of(subject, "cannot be read" if unread else "does not exist", [wrong(subject, text, next_step)])
+        return story_of(
+            subject, "cannot be read" if unread else "does not exist", [wrong(subject, text, next_step, code="ND5002")]
+        )
     return story_of(subject, state(claim), _statements(cluster, claim), cluster.unread.values())
 
 
@@ -81,7 +83,7 @@ def _users(cluster: ClusterState, claim: ResourceClaim) -> Iterator[Statement]:
         elif pod.is_waiting and not is_reported:
             text = f"{pod.called} does not run, and no driver has reported on the claim's devices"
             next_step = f"netdra why pod {pod.metadata.namespace}/{pod.metadata.name}"
-            yield wrong(_about(claim), text, next_step, reason="NotReported")
+            yield wrong(_about(claim), text, next_step, reason="NotReported", code="ND5003")
         else:
             state_of_pod = "runs" if pod.is_running else "has ended" if pod.has_ended else "does not run"
             yield fact(_about(claim), f"{pod.called} {state_of_pod}")
@@ -129,7 +131,7 @@ def _unknown_class(cluster: ClusterState, claim: ResourceClaim, name: str) -> St
         text += ", and no NetworkTopology would make it"
         next_step = hint(name, (entry.metadata.name for entry in cluster.classes), "DeviceClasses:")
         next_step = next_step or "create the NetworkTopology of which the class is made"
-    return wrong(_about(claim), text, next_step, reason="UnknownDeviceClass")
+    return wrong(_about(claim), text, next_step, reason="UnknownDeviceClass", code="ND5004")
 
 
 def readiness(topology: NetworkTopology, world: World, *, holds_back: bool = True) -> Iterator[Statement]:
@@ -138,28 +140,28 @@ def readiness(topology: NetworkTopology, world: World, *, holds_back: bool = Tru
     conditions = topology.status.conditions if topology.status is not None else ()
     if not conditions:
         text = f'NetworkTopology "{topology.name}" has no status: netdra\'s controller has not compiled it'
-        yield Statement(
+        yield wrong(
+            about,
+            text,
+            "check that netdra's controller runs: netdra doctor",
             severity="warning",
-            object=about,
-            text=text,
             reason="NoStatus",
-            next_step="check that netdra's controller runs: netdra doctor",
+            code="ND5005",
         )
     for condition in conditions:
         if condition.status == "False":
-            yield Statement(
+            yield wrong(
+                about,
+                f'NetworkTopology "{topology.name}" is not {condition.type}: {condition.message}',
+                _TOPOLOGY_STEPS.get(condition.reason, "correct the topology"),
                 severity="error" if holds_back and condition.reason != "Pending" else "warning",
-                object=about,
-                text=f'NetworkTopology "{topology.name}" is not {condition.type}: {condition.message}',
                 reason=condition.reason,
-                next_step=_TOPOLOGY_STEPS.get(condition.reason, "correct the topology"),
                 time=condition.last_transition_time,
+                code="ND5006",
             )
     for finding in review(topology, world).warnings:
         if finding.rule:
-            yield Statement(
-                severity="warning", object=about, text=finding.what, reason=finding.rule, next_step=finding.hint
-            )
+            yield wrong(about, finding.what, finding.hint, severity="warning", reason=finding.rule, code=finding.code)
 
 
 _TOPOLOGY_STEPS: Mapping[str, str] = {
@@ -212,22 +214,24 @@ def _lost(
         found = cluster.devices.get((result.pool, result.device))
         if found is None:
             text = f'device "{result.device}" of pool "{result.pool}" is allocated and is no longer published'
-            yield Statement(
+            yield wrong(
+                _about(claim),
+                text,
+                f"netdra why device {result.pool.partition('/')[0]}/{result.device}",
                 severity="warning",
-                object=_about(claim),
-                text=text,
                 reason="DeviceGone",
-                next_step=f"netdra why device {result.pool.partition('/')[0]}/{result.device}",
+                code="ND5007",
             )
         for taint in found.device.blocking_taints if found is not None else ():
             value = f"={taint.value}" if taint.value else ""
-            yield Statement(
+            yield wrong(
+                _about(claim),
+                f'device "{result.device}" has the taint {taint.key}{value}:{taint.effect}',
+                f"netdra why device {_node(cluster, result)}/{result.device}",
                 severity="warning",
-                object=_about(claim),
-                text=f'device "{result.device}" has the taint {taint.key}{value}:{taint.effect}',
                 reason="DeviceTainted",
-                next_step=f"netdra why device {_node(cluster, result)}/{result.device}",
                 time=taint.time_added or "",
+                code="ND5008",
             )
 
 
@@ -239,25 +243,26 @@ def _of_port(port: NeutronPort) -> Iterator[Statement]:
             f'the port of device "{port.spec.device}" has no Bound condition: the controller has not asked for it yet'
         )
         next_step = "check that netdra's controller runs with neutron.cloudsSecret: netdra doctor"
-        yield Statement(severity="warning", object=about, text=text, next_step=next_step, reason="NotAsked")
+        yield wrong(about, text, next_step, severity="warning", reason="NotAsked", code="ND5009")
         return
     if bound.status != "True":
         hint = port.next_step
         cause = without_hint(bound.message, hint)
         text = f'the port of device "{port.spec.device}" is not Bound in Neutron: {bound.reason}: {cause}'
         next_step = hint or 'see "When a port is not Bound" in docs/neutron.md'
-        yield wrong(about, text, next_step, reason=bound.reason, time=bound.last_transition_time)
+        yield wrong(about, text, next_step, reason=bound.reason, time=bound.last_transition_time, code="ND5010")
         return
     yield done(about, f"Bound: {bound.message}", reason=bound.reason, time=bound.last_transition_time)
     for condition in (port.current, port.enforced):
         if condition is not None and condition.status == "False":
-            yield Statement(
+            yield wrong(
+                about,
+                condition.message,
+                "create the pod again to apply the port's settings",
                 severity="warning",
-                object=about,
-                text=condition.message,
                 reason=condition.reason,
-                next_step="create the pod again to apply the port's settings",
                 time=condition.last_transition_time,
+                code="ND5011",
             )
 
 
@@ -277,7 +282,9 @@ def _of_device(claim: ResourceClaim, status: AllocatedDeviceStatus, pod: PlacedP
             cause, *others = message.splitlines() or [""]
             hint = _hint(status.data) if condition.get("type") == "Ready" else ""
             text = f'device "{status.device}" {what}: {without_hint(cause, hint)}'
-            yield wrong(about, text, hint or _NEXT_OF.get(reason, ""), reason=reason, time=time, details=others)
+            yield wrong(
+                about, text, hint or _NEXT_OF.get(reason, ""), reason=reason, time=time, details=others, code="ND5012"
+            )
 
 
 def _hint(data: Any) -> str:

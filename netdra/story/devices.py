@@ -33,7 +33,7 @@ def device_story(cluster: ClusterState, node: str, name: str) -> Story:
     if found is not None:
         return story_of(subject, _state(cluster, found), _statements(cluster, found), unread)
     if not cluster.could_read("resourceslices"):
-        return story_of(subject, "cannot be read", [wrong(subject, cluster.unread["resourceslices"])])
+        return story_of(subject, "cannot be read", [wrong(subject, cluster.unread["resourceslices"], code="ND5013")])
     return story_of(subject, "is not published", _unpublished(cluster, node, name), unread)
 
 
@@ -60,7 +60,7 @@ def _statements(cluster: ClusterState, found: DeviceInSlice) -> Iterator[Stateme
         if taint.key == UNHEALTHY and _faults(cluster, found):
             continue
         step = _TAINTS.get(taint.key) or _rule(cluster, found, taint) or taint_step(taint.key)
-        yield wrong(about, text, step, reason="Tainted", time=taint.time_added or "")
+        yield wrong(about, text, step, reason="Tainted", time=taint.time_added or "", code="ND5014")
     yield from _unhealthy(cluster, found, about)
     for claim in _holders(cluster, found):
         pods = listed((entry.name for entry in claim.status.reserved_for), 3) or "no pod"
@@ -88,7 +88,7 @@ def _unhealthy(cluster: ClusterState, found: DeviceInSlice, about: str) -> Itera
         taint = f"tainted with {fault.effect}" if tainted and wanted else ""
         beyond = "not tainted: too many devices are faulty at this time (event HealthCapReached)" if wanted else ""
         effect = taint or beyond or "only reported"
-        yield wrong(about, f"{fault.text}; {effect}", _REPAIR, reason="Faulty", time=fault.since)
+        yield wrong(about, f"{fault.text}; {effect}", _REPAIR, reason="Faulty", time=fault.since, code="ND5015")
 
 
 def _capacity(found: DeviceInSlice) -> Iterator[str]:
@@ -118,16 +118,22 @@ def _unpublished(cluster: ClusterState, node: str, name: str) -> Iterator[Statem
     about = f"Device {node}/{name}"
     if cluster.could_read("nodes") and cluster.node(node) is None:
         nodes = [entry.metadata.name for entry in cluster.nodes]
-        yield wrong(about, f'node "{node}" does not exist', hint(node, nodes, "nodes:"), reason="NoNode")
+        yield wrong(about, f'node "{node}" does not exist', hint(node, nodes, "nodes:"), reason="NoNode", code="ND5016")
         return
     hidden = next((group for group in _groups(cluster, node) if group.has(name)), None)
     if hidden is not None:
         devices = listed(device.called(name) for device in hidden.devices)
         text = f'interface "{name}" is published as {devices}' if devices else f'interface "{name}" is hidden'
         text += f": {hidden.reason}" if hidden.reason else ""
-        yield wrong(about, text, "change the policies: netdra plan --cluster --diff shows the result", reason="Hidden")
+        yield wrong(
+            about,
+            text,
+            "change the policies: netdra plan --cluster --diff shows the result",
+            reason="Hidden",
+            code="ND5017",
+        )
         return
     yield from driver_problems(cluster, node)
     names = [entry.device.name for entry in cluster.devices.values() if entry.node == node]
     text = f'node "{node}" has no device and no interface "{name}"'
-    yield wrong(about, text, hint(name, names, "its devices:"), reason="NoDevice")
+    yield wrong(about, text, hint(name, names, "its devices:"), reason="NoDevice", code="ND5018")

@@ -53,7 +53,9 @@ def network_story(cluster: ClusterState, name: str) -> Story:
         unread = cluster.unread.get("podnetworks", "")
         text = unread or f'PodNetwork "{name}" does not exist'
         next_step = hint(name, (entry.name for entry in cluster.networks), "PodNetworks:")
-        return story_of(subject, "cannot be read" if unread else "does not exist", [wrong(subject, text, next_step)])
+        return story_of(
+            subject, "cannot be read" if unread else "does not exist", [wrong(subject, text, next_step, code="ND5019")]
+        )
     return story_of(subject, _state(network), _statements(cluster, network), cluster.unread.values())
 
 
@@ -70,19 +72,26 @@ def _statements(cluster: ClusterState, network: PodNetwork) -> Iterator[Statemen
     about, status = f"PodNetwork {network.name}", network.status
     if status is None or not status.conditions:
         text = "no status: netdra's controller has not checked it"
-        yield _warning(about, text, "check that netdra's controller runs: netdra doctor", "NoStatus")
+        yield _warning(about, text, "check that netdra's controller runs: netdra doctor", "NoStatus", code="ND5020")
     for condition in status.conditions if status is not None else ():
         time, reason = condition.last_transition_time, condition.reason
         if not is_problem(condition):
             yield done(about, f"{condition.type}: {condition.message}", reason=reason, time=time)
         elif condition.type == READY and network.metadata.deletion_timestamp:
             next_step = "delete the pods and claims that have addresses of it"
-            yield _warning(about, condition.message, next_step, reason, time)
+            yield _warning(about, condition.message, next_step, reason, time, code="ND5021")
         elif condition.type == READY:
-            yield wrong(about, f"it cannot be used: {condition.message}", "correct its spec", reason=reason, time=time)
+            yield wrong(
+                about,
+                f"it cannot be used: {condition.message}",
+                "correct its spec",
+                reason=reason,
+                time=time,
+                code="ND5022",
+            )
         else:
             next_step = "add a range, or delete claims that have addresses"
-            yield _warning(about, condition.message, next_step, reason, time)
+            yield _warning(about, condition.message, next_step, reason, time, code="ND5023")
     for entry in status.ranges if status is not None else ():
         text = f"range {entry.cidr}: {entry.used} of {entry.total} addresses used, {entry.reserved} reserved"
         yield fact(about, text)
@@ -110,11 +119,11 @@ def _of_limits(cluster: ClusterState, network: PodNetwork, about: str) -> Iterat
     if full:
         next_step = "delete claims of these namespaces, or raise limits.perNamespace"
         text = f"{len(full)} namespaces have all addresses that they can have: {listed(full, 4)}"
-        yield _warning(about, text, next_step, "NamespaceLimit")
+        yield _warning(about, text, next_step, "NamespaceLimit", code="ND5024")
 
 
-def _warning(about: str, text: str, next_step: str, reason: str, time: str = "") -> Statement:
-    return Statement(severity="warning", object=about, text=text, next_step=next_step, reason=reason, time=time)
+def _warning(about: str, text: str, next_step: str, reason: str, time: str = "", *, code: str = "") -> Statement:
+    return wrong(about, text, next_step, severity="warning", reason=reason, time=time, code=code)
 
 
 def _uses(topology: NetworkTopology, network: str) -> bool:
@@ -136,7 +145,7 @@ def _of_addresses(cluster: ClusterState, network: PodNetwork, about: str) -> Ite
     gone = [entry for entry in own if entry.spec.claim is not None and entry.spec.claim.uid not in claims]
     if gone:
         text = f"addresses of claims that do not exist: {listed((entry.spec.address for entry in gone), 4)}"
-        yield _warning(about, text, "netdra doctor shows the nodes that hold them", "AddressHeld")
+        yield _warning(about, text, "netdra doctor shows the nodes that hold them", "AddressHeld", code="ND5025")
 
 
 def _waiting(cluster: ClusterState, network: PodNetwork, using: set[str]) -> Iterator[Statement]:
@@ -168,13 +177,13 @@ def _of_step(cluster: ClusterState, claim: ResourceClaim, wanted: WantedAddresse
     if network is None:
         names = [entry.name for entry in cluster.networks]
         next_step = hint(name, names, "PodNetworks:") or "create it"
-        yield wrong(about, f"{what}: it does not exist", next_step, reason="NoPodNetwork")
+        yield wrong(about, f"{what}: it does not exist", next_step, reason="NoPodNetwork", code="ND5026")
     elif (problem := _problem(cluster, claim, wanted, network)) is not None:
-        yield wrong(about, f"{what}: {problem.what}", problem.hint, reason=problem.reason)
+        yield wrong(about, f"{what}: {problem.what}", problem.hint, reason=problem.reason, code=problem.code)
     elif event is not None:
         text = without_hint(event.message, event.next_step)
         next_step = event.next_step or f"kubectl describe pnet {name}"
-        yield wrong(about, f"{what}: {text}", next_step, reason=event.reason, time=event.time)
+        yield wrong(about, f"{what}: {text}", next_step, reason=event.reason, time=event.time, code="ND5027")
     else:
         yield _unexplained(network, what, about)
 
@@ -258,6 +267,6 @@ def _unexplained(network: PodNetwork, what: str, about: str) -> Statement:
             reason = "NoPodNetwork" if condition.type == READY else "NoFreeAddress"
             next_step = "correct it" if condition.type == READY else "add a range, or delete claims that have addresses"
             time = condition.last_transition_time
-            return wrong(about, f"{what}: {condition.message}", next_step, reason=reason, time=time)
+            return wrong(about, f"{what}: {condition.message}", next_step, reason=reason, time=time, code="ND5028")
     next_step = "wait some seconds; then check that netdra's controller runs: netdra doctor"
-    return wrong(about, f"{what} yet", next_step, reason="NotAssigned")
+    return wrong(about, f"{what} yet", next_step, reason="NotAssigned", code="ND5029")

@@ -84,20 +84,20 @@ def driver_problems(cluster: ClusterState, node: str) -> Iterator[Statement]:
         name = f"{pod.metadata.namespace}/{pod.metadata.name}"
         waits = f" ({pod.status.waiting_reason})" if pod.status.waiting_reason else ""
         text = f'netdra\'s driver does not run on node "{node}": pod {name} is not ready{waits}'
-        yield wrong(about, text, f"{logs} of {name}", reason="DriverNotReady")
+        yield wrong(about, text, f"{logs} of {name}", reason="DriverNotReady", code="ND5030")
     elif pod is None and cluster.drivers:
         text = f'netdra\'s driver does not run on node "{node}": the node has no pod of netdra-node'
         next_step = "check nodeSelector and tolerations of the DaemonSet netdra-node, and that the node is Ready"
-        yield wrong(about, text, next_step, reason="DriverMissing")
+        yield wrong(about, text, next_step, reason="DriverMissing", code="ND5031")
     elif cluster.could_read("nodenetworks") and cluster.report(node) is None:
         text = f'netdra\'s driver has never reported from node "{node}": the node has no NodeNetwork'
         next_step = "check that the DaemonSet netdra-node has a running pod on the node"
-        yield wrong(about, text, next_step, reason="DriverMissing")
+        yield wrong(about, text, next_step, reason="DriverMissing", code="ND5032")
     elif node not in cluster.offering_nodes:
         hidden = _hidden(cluster, node)
         why = f"; {hidden[0]}" if hidden else ""
         text = f'node "{node}" publishes no device of {DRIVER}{why}'
-        yield wrong(about, text, _offer(cluster, node), reason="NoDevices", details=hidden)
+        yield wrong(about, text, _offer(cluster, node), reason="NoDevices", details=hidden, code="ND5033")
 
 
 def _offer(cluster: ClusterState, node: str) -> str:

@@ -66,7 +66,7 @@ def answer(cluster: ClusterState, question: Question) -> Iterator[Statement]:
     try:
         yield from _answer(cluster, question, usable)
     except InvalidInputError as problem:
-        yield wrong(question.about, problem.what, problem.hint, reason="InvalidSlice")
+        yield wrong(question.about, problem.what, problem.hint, reason="InvalidSlice", code=problem.code)
 
 
 def _answer(cluster: ClusterState, question: Question, usable: Sequence[str]) -> Iterator[Statement]:
@@ -84,7 +84,9 @@ def _answer(cluster: ClusterState, question: Question, usable: Sequence[str]) ->
     if isinstance(found, Allocation):
         yield fact(question.about, f"the claims' devices are available on node {found.node}", reason="Allocatable")
     elif found.permanent:
-        yield wrong(question.about, found.reason, "correct the claim or its DeviceClass", reason="Unallocatable")
+        yield wrong(
+            question.about, found.reason, "correct the claim or its DeviceClass", reason="Unallocatable", code="ND5034"
+        )
     else:
         yield from _refusal(cluster, question, plain, allocator)
 
@@ -203,12 +205,12 @@ def _cause(
     details = (*explanation.lines()[:MAX_DETAILS], *excluded[:MAX_NODES])
     if change.reason == "NodesExcluded":
         text = f"its devices are available only on nodes that the pod excludes: {node}: {question.excluded[node]}"
-        return wrong(question.about, text, change.next_step, reason=change.reason, details=details)
+        return wrong(question.about, text, change.next_step, reason=change.reason, details=details, code="ND5035")
     request, obstacles = _obstacles(explanation, node, change.kinds)
     texts = listed((f"{listed(entry.devices, 3)}: {entry.text}" for entry in obstacles), 2)
     text = f"{request} cannot be allocated on node {node}: {texts or change.next_step}"
     next_step = _untaint(cluster, obstacles) or change.next_step
-    return wrong(question.about, text, next_step, reason=change.reason, details=details)
+    return wrong(question.about, text, next_step, reason=change.reason, details=details, code="ND5036")
 
 
 def _obstacles(explanation: Explanation, node: str, kinds: frozenset[str]) -> tuple[str, list[Obstacle]]:

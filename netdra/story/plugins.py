@@ -21,7 +21,9 @@ def plugin_story(cluster: ClusterState, name: str) -> Story:
         unread = cluster.unread.get("cniplugins", "")
         text = unread or f'CNIPlugin "{name}" does not exist'
         next_step = hint(name, (entry.name for entry in cluster.plugins), "CNIPlugins:")
-        return story_of(subject, "cannot be read" if unread else "does not exist", [wrong(subject, text, next_step)])
+        return story_of(
+            subject, "cannot be read" if unread else "does not exist", [wrong(subject, text, next_step, code="ND5037")]
+        )
     status = plugin.status or CNIPluginStatus()
     state = f"is installed on {status.ready_nodes} of {status.desired_nodes} nodes"
     return story_of(subject, state, _statements(plugin, status), cluster.unread.values())
@@ -30,13 +32,19 @@ def plugin_story(cluster: ClusterState, name: str) -> Story:
 def _statements(plugin: CNIPlugin, status: CNIPluginStatus) -> Iterator[Statement]:
     about = f"CNIPlugin {plugin.name}"
     if not status.conditions:
-        yield wrong(about, "no status: netdra's controller has not installed it", "netdra doctor", reason="NoStatus")
+        yield wrong(
+            about,
+            "no status: netdra's controller has not installed it",
+            "netdra doctor",
+            reason="NoStatus",
+            code="ND5038",
+        )
     for condition in status.conditions:
         text, time = f"{condition.type}: {condition.message}", condition.last_transition_time
         if condition.type in _REQUIRED and condition.status == "False":
             details = [f"{failure.node}: {failure.message}" for failure in status.failures]
             next_step = f"correct what the text names: kubectl describe cniplugin {plugin.name}"
-            yield wrong(about, text, next_step, reason=condition.reason, time=time, details=details)
+            yield wrong(about, text, next_step, reason=condition.reason, time=time, details=details, code="ND5039")
         else:
             yield done(about, text, reason=condition.reason, time=time)
     for version in status.versions:

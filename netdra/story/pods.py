@@ -49,7 +49,9 @@ def pod_story(cluster: ClusterState, namespace: str, name: str) -> Story:
         text = unread or f'Pod "{name}" does not exist in namespace "{namespace}"'
         names = [found.metadata.name for found in cluster.pods if found.metadata.namespace == namespace]
         next_step = "" if unread else hint(name, names, f'pods in namespace "{namespace}":') or "check the namespace"
-        return story_of(subject, "cannot be read" if unread else "does not exist", [wrong(subject, text, next_step)])
+        return story_of(
+            subject, "cannot be read" if unread else "does not exist", [wrong(subject, text, next_step, code="ND5040")]
+        )
     return story_of(subject, _state(pod), _statements(cluster, pod), cluster.unread.values())
 
 
@@ -101,12 +103,13 @@ def _rules(cluster: ClusterState, pod: PlacedPod) -> Iterator[Statement]:
     for found in workloads.check(_workload(pod), cluster.known):
         place = found.finding.path[-1] if found.finding.path else ""
         decides = found.certain or place in ("resourceClaimName", "resourceClaimTemplateName", "limits")
-        yield Statement(
+        yield wrong(
+            pod.called,
+            found.finding.what,
+            found.finding.hint,
             severity="error" if decides and pod.is_waiting else "warning",
-            object=pod.called,
-            text=found.finding.what,
-            next_step=found.finding.hint,
             reason="InvalidPod",
+            code=found.finding.code,
         )
 
 
@@ -148,7 +151,7 @@ def _unknown_resources(cluster: ClusterState, pod: PlacedPod) -> Iterator[Statem
             text = f'container "{container}" requests {resource}: no DeviceClass and no node provides this resource'
             next_step = hint(resource, _resources(cluster), "extended resources of DeviceClasses:")
             fallback = "set extendedResourceName in a root step of a NetworkTopology"
-            yield wrong(pod.called, text, next_step or fallback, reason="UnknownResource")
+            yield wrong(pod.called, text, next_step or fallback, reason="UnknownResource", code="ND5041")
 
 
 def _extended(cluster: ClusterState, pod: PlacedPod) -> list[ResourceClaim]:
@@ -178,7 +181,11 @@ def _scheduling(cluster: ClusterState, pod: PlacedPod, present: list[ResourceCla
     if gates:
         text = f"the pod has scheduling gates, so the scheduler ignores it: {listed(gates)}"
         yield wrong(
-            pod.called, text, "remove the gates, or wait for the controller that does", reason="SchedulingGated"
+            pod.called,
+            text,
+            "remove the gates, or wait for the controller that does",
+            reason="SchedulingGated",
+            code="ND5042",
         )
         return
     condition = pod.condition("PodScheduled")
@@ -196,7 +203,7 @@ def _scheduling(cluster: ClusterState, pod: PlacedPod, present: list[ResourceCla
         details = [f"{node}: {reason}" for node, reason in list(excluded.items())[:6]]
         text = f"the scheduler does not place the pod: {message}"
         time = condition.time if condition is not None else ""
-        yield wrong(pod.called, text, next_step, reason="Unschedulable", time=time, details=details)
+        yield wrong(pod.called, text, next_step, reason="Unschedulable", time=time, details=details, code="ND5043")
     elif message:
         yield fact(pod.called, f"the scheduler: {message}", time=condition.time if condition is not None else "")
     else:
@@ -213,7 +220,7 @@ def _on_node(cluster: ClusterState, pod: PlacedPod, present: list[ResourceClaim]
             if not pod.metadata.is_ending:
                 text = f"ResourceClaim {claim.metadata.name} is not allocated, although the pod is on a node"
                 next_step = "create the pod without nodeName: the scheduler allocates claims"
-                yield wrong(pod.called, text, next_step, reason="NotAllocated")
+                yield wrong(pod.called, text, next_step, reason="NotAllocated", code="ND5044")
             continue
         for statement in of_claims.progress(cluster, claim, pod):
             is_reported = is_reported or statement.severity == "error"
@@ -239,7 +246,7 @@ def _not_started(cluster: ClusterState, pod: PlacedPod, *, is_reported: bool) ->
         text = f'the kubelet of node "{pod.spec.node_name}" cannot reach the driver {DRIVER}: the driver does not run'
         next_step = f"check that the pod of netdra-node on {pod.spec.node_name} runs: netdra doctor"
         time, details = unreachable.time, [unreachable.message]
-        yield wrong(pod.called, text, next_step, reason="DriverNotRunning", time=time, details=details)
+        yield wrong(pod.called, text, next_step, reason="DriverNotRunning", time=time, details=details, code="ND5045")
     if not is_reported:
         yield from driver_problems(cluster, pod.spec.node_name)
     if unreachable is None and not is_reported:
@@ -250,7 +257,7 @@ def _not_started(cluster: ClusterState, pod: PlacedPod, *, is_reported: bool) ->
         if reason not in ("", "ContainerCreating", "PodInitializing"):
             assert isinstance(waiting, Mapping)
             text = f'container "{container.name}" waits: {reason}: {waiting.get("message", "")}'
-            yield wrong(pod.called, text.rstrip(": "), "see kubectl describe pod", reason=reason)
+            yield wrong(pod.called, text.rstrip(": "), "see kubectl describe pod", reason=reason, code="ND5046")
 
 
 def _failures(cluster: ClusterState, pod: PlacedPod, failed: list[ClusterEvent]) -> Iterator[Statement]:

@@ -23,7 +23,9 @@ def policy_story(cluster: ClusterState, name: str) -> Story:
         unread = cluster.unread.get("deviceexposurepolicies", "")
         text = unread or f'DeviceExposurePolicy "{name}" does not exist'
         next_step = hint(name, (entry.name for entry in cluster.policies), "DeviceExposurePolicies:")
-        return story_of(subject, "cannot be read" if unread else "does not exist", [wrong(subject, text, next_step)])
+        return story_of(
+            subject, "cannot be read" if unread else "does not exist", [wrong(subject, text, next_step, code="ND5047")]
+        )
     statements = tuple(_statements(cluster, policy))
     is_failing = any(statement.severity == "error" for statement in statements)
     return story_of(subject, "fails" if is_failing else "is applied", statements, cluster.unread.values())
@@ -54,7 +56,7 @@ def _of_condition(about: str, condition: Condition, rollout: DeviceExposurePolic
         failing = rollout.failing_claims.claims
         next_step = f"netdra why claim {failing[0]}" if failing else "correct its selector, or its nodeSelector"
         details = [f"fails: {listed(failing, 4)}"] if failing else ()
-        return wrong(about, text, next_step, reason=condition.reason, time=time, details=details)
+        return wrong(about, text, next_step, reason=condition.reason, time=time, details=details, code="ND5048")
     if (condition.type, condition.status) == ("Overlapping", "True"):
         return fact(about, text, reason=condition.reason, time=time)
     return done(about, text, reason=condition.reason, time=time)

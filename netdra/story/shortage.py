@@ -41,7 +41,7 @@ def statements(
     """
     if not nodes:
         text = "no node can be used: the pod's nodeSelector, affinity or tolerations exclude every node"
-        yield wrong(about, text, "change them, or label a node", reason="NoNodes", details=details)
+        yield wrong(about, text, "change them, or label a node", reason="NoNodes", details=details, code="ND5049")
         return
     request = _first_request(explanation)
     topologies = [topology for claim in claims for topology in cluster.known.asked(claim)]
@@ -74,7 +74,7 @@ def missing_plugins(
             named = f"node{'s' * (len(where) > 1)} {listed(where, MAX_NODES)}"
             text = f'{named} cannot run CNI plugin "{plugin}", which NetworkTopology "{topology.name}" requires{why}'
             next_step = "install the plugin on the nodes (kubectl get cniplugins), and allow it (node.allowPlugins)"
-            yield wrong(f"NetworkTopology {topology.name}", text, next_step, reason="PluginMissing")
+            yield wrong(f"NetworkTopology {topology.name}", text, next_step, reason="PluginMissing", code="ND5050")
 
 
 def _programs(topology: NetworkTopology) -> frozenset[str]:
@@ -108,7 +108,9 @@ def _conflicts(cluster: ClusterState, topologies: Sequence[NetworkTopology]) -> 
                 text = f'DeviceExposurePolicy "{policy.name}" is not used: {condition.message}'
                 next_step = "give one of the two policies another priority, selector or deviceNameSuffix"
                 next_step = next_step if condition.type == "Conflicting" else "correct the policy"
-                yield wrong(f"DeviceExposurePolicy {policy.name}", text, next_step, reason=condition.reason)
+                yield wrong(
+                    f"DeviceExposurePolicy {policy.name}", text, next_step, reason=condition.reason, code="ND5051"
+                )
 
 
 def _generic(
@@ -121,7 +123,9 @@ def _generic(
     offered = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common()) or f"no device of {DRIVER}"
     where = f"{len(nodes)} node{'s' * (len(nodes) != 1)}"
     if request is None:
-        return wrong(about, f"no choice of devices on {where} meets all requests together", "", details=details)
+        return wrong(
+            about, f"no choice of devices on {where} meets all requests together", "", details=details, code="ND5052"
+        )
     wanted = request.wanted or "all"
     text = (
         f'ResourceClaim {request.claim}, request "{request.request}": {request.available} of {wanted} devices of '
@@ -130,4 +134,4 @@ def _generic(
     reasons = [f"{len(entry.devices)} devices {entry.text}" for entry in request.obstacles[:2]]
     text = sentence(text, ", ".join(reasons))
     next_step = "offer matching interfaces by a DeviceExposurePolicy, or change the class or its topology's selector"
-    return wrong(about, text, next_step, reason="NoDevice", details=details)
+    return wrong(about, text, next_step, reason="NoDevice", details=details, code="ND5053")

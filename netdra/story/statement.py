@@ -7,6 +7,8 @@ from typing import Literal
 
 import msgspec
 
+from netdra.model.errors import code_of, with_code, without_code
+
 Severity = Literal["ok", "info", "warning", "error"]
 
 
@@ -20,6 +22,7 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, r
         text: what is so.
         reason: one word for programs, as a condition's; "" if none exists.
         next_step: what to do about it, "" if nothing.
+        code: of a problem, the code of its cause (`netdra.model.errors.NetdraError`).
         time: since when it is so, in RFC 3339, "" if that is unknown.
         details: further lines, e.g. the reason of each device.
     """
@@ -29,6 +32,7 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, r
     text: str
     reason: str = ""
     next_step: str = ""
+    code: str = ""
     time: str = ""
     details: tuple[str, ...] = ()
 
@@ -36,6 +40,11 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, r
     def is_problem(self) -> bool:
         """Whether it may be the cause."""
         return self.severity in ("warning", "error")
+
+    @property
+    def coded(self) -> str:
+        """The text on one line, with the code."""
+        return with_code("; ".join(line.strip() for line in self.text.splitlines() if line.strip()), self.code)
 
 
 class Story(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -80,13 +89,22 @@ def done(of: str, text: str, *, time: str = "", reason: str = "", details: Itera
 
 
 def wrong(
-    of: str, text: str, next_step: str = "", *, reason: str = "", time: str = "", details: Iterable[str] = ()
+    of: str,
+    text: str,
+    next_step: str = "",
+    *,
+    code: str = "",
+    severity: Severity = "error",
+    reason: str = "",
+    time: str = "",
+    details: Iterable[str] = (),
 ) -> Statement:
-    """The cause of a failure, or a consequence of it."""
+    """The cause of a failure, or a consequence of it; a code in the text, e.g. of an event, is its code."""
     return Statement(
-        severity="error",
+        severity=severity,
         object=of,
-        text=text,
+        text=without_code(text),
+        code=code_of(text) or code,
         reason=reason,
         next_step=next_step,
         time=time,

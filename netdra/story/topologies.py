@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
 from netdra.cluster.objects import ClusterState
 from netdra.model.names import TOPOLOGY_LABEL
 from netdra.model.suggestions import hint, listed
@@ -23,7 +25,9 @@ def topology_story(cluster: ClusterState, name: str) -> Story:
         unread = cluster.unread.get("networktopologies", "")
         text = unread or f'NetworkTopology "{name}" does not exist'
         next_step = hint(name, (entry.name for entry in cluster.topologies), "NetworkTopologies:")
-        return story_of(subject, "cannot be read" if unread else "does not exist", [wrong(subject, text, next_step)])
+        return story_of(
+            subject, "cannot be read" if unread else "does not exist", [wrong(subject, text, next_step, code="ND5054")]
+        )
     return story_of(subject, _state(topology), _statements(cluster, topology), cluster.unread.values())
 
 
@@ -51,13 +55,7 @@ def _statements(cluster: ClusterState, topology: NetworkTopology) -> Iterator[St
 
 def _warning(statement: Statement) -> Statement:
     """The same as a warning: the plugin may be meant for other nodes."""
-    return Statement(
-        severity="warning",
-        object=statement.object,
-        text=statement.text,
-        reason=statement.reason,
-        next_step=statement.next_step,
-    )
+    return msgspec.structs.replace(statement, severity="warning", details=())
 
 
 def _classes(cluster: ClusterState, topology: NetworkTopology) -> Iterator[Statement]:
@@ -70,7 +68,7 @@ def _classes(cluster: ClusterState, topology: NetworkTopology) -> Iterator[State
         if step.is_root and name not in present:
             text = f'DeviceClass "{name}" of step "{step.name}" does not exist'
             next_step = "check that netdra's controller runs: netdra doctor"
-            yield wrong(f"NetworkTopology {topology.name}", text, next_step, reason="NoDeviceClass")
+            yield wrong(f"NetworkTopology {topology.name}", text, next_step, reason="NoDeviceClass", code="ND5055")
 
 
 def _devices(cluster: ClusterState, topology: NetworkTopology) -> Iterator[Statement]:
@@ -84,7 +82,7 @@ def _devices(cluster: ClusterState, topology: NetworkTopology) -> Iterator[State
             yield done(about, text)
         else:
             next_step = "offer such interfaces by a DeviceExposurePolicy, or change the step's selector"
-            yield wrong(about, text, next_step, reason="NoDevice")
+            yield wrong(about, text, next_step, reason="NoDevice", code="ND5056")
 
 
 def _counted(use: ClassUse) -> str:
@@ -108,4 +106,6 @@ def _usage(cluster: ClusterState, topology: NetworkTopology) -> Iterator[Stateme
             failing = status.failing_claims.claims
             next_step = f"netdra why claim {failing[0]}" if failing else "netdra why --all-namespaces"
             time = condition.last_transition_time
-            yield wrong(about, f"Degraded: {condition.message}", next_step, reason=condition.reason, time=time)
+            yield wrong(
+                about, f"Degraded: {condition.message}", next_step, reason=condition.reason, time=time, code="ND5057"
+            )

@@ -148,8 +148,8 @@ def mutated(edits: Sequence[Edit], root: Path) -> Mapping[str, str]:
 def digest(promise: Promise, root: Path) -> str:
     """A digest of the mutation, of the test's function, and of the functions that the mutation changes.
 
-    Unrelated changes of the same files leave it as it is; so do changes of the test's fixtures and helpers, of the code's
-    format, and of the codes of errors.
+    Unrelated changes of the same files leave it as it is; so do changes of the test's fixtures and helpers, of the
+    code's format, and of the codes of errors.
 
     Raises:
         MutationError: the mutation does not fit, or the test does not exist.
