@@ -22,6 +22,10 @@ from testbed.messages import HINT_PLACES, HINTS, PACKAGE, ROOT, text_of
 CODE = re.compile(r"ND[1-5]\d{3}\Z")
 MISTAKES = ROOT / "tests" / "mistakes"
 _SAID = re.compile(r"(?:\d+: )?(?:warning: )?(?P<text>.*?)(?: \[[^ ]*\])? \((?P<code>ND\d{4})\)\Z")
+_Named = Mapping[str, ast.AST]
+"""A name, or a function's name with `()` -> the values that it may have."""
+_DEEPEST = 3
+_TEXTS = frozenset({"what", "text", "problem", "why", "fault", "missing", "consequence"})
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -68,14 +72,16 @@ class _Sites:
     def read(self, text: str) -> Iterator[Code]:
         module = ast.parse(text)
         self._given = {each.name: _answers(each) for each in ast.walk(module) if isinstance(each, _FUNCTIONS)}
+        called = {f"{name}()": ast.Tuple(answers) for name, answers in self._given.items()}
         named = dict(itertools.chain.from_iterable(map(_given, module.body)))
-        yield from self._below(module, named)
+        yield from self._below(module, {**named, **called})
 
-    def _below(self, node: ast.AST, named: Mapping[str, ast.AST]) -> Iterator[Code]:
+    def _below(self, node: ast.AST, named: _Named) -> Iterator[Code]:
         for child in ast.iter_child_nodes(node):
             inner = {**named, **self._assigned(child)} if isinstance(child, _FUNCTIONS) else named
             if isinstance(child, ast.Call) and (code := _code(child)):
                 texts, hints = _texts(child, inner)
+                texts = texts or _prose([each for each in ast.walk(node) if isinstance(each, ast.JoinedStr)], inner)
                 yield Code(code=code, file=self._file, texts=texts, hints=hints)
             yield from self._below(child, inner)
 
@@ -117,6 +123,8 @@ def _given(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
     if isinstance(node, ast.Assign):
         for target in node.targets:
             yield from _pairs(target, node.value)
+    if isinstance(node, ast.NamedExpr):
+        yield node.target.id, node.value
 
 
 def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
@@ -127,7 +135,7 @@ def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
             yield from _pairs(one, its)
 
 
-def _texts(call: ast.Call, named: Mapping[str, ast.AST]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _texts(call: ast.Call, named: _Named) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The texts of a call and its next steps, with those of the names that it uses."""
     place = HINT_PLACES.get(call.func.id) if isinstance(call.func, ast.Name) else None
     by_place = call.args[place : place + 1] if place is not None else []
@@ -137,17 +145,28 @@ def _texts(call: ast.Call, named: Mapping[str, ast.AST]) -> tuple[tuple[str, ...
     return _prose(causes, named), _prose(hints, named)
 
 
-def _prose(nodes: Iterable[ast.expr], named: Mapping[str, ast.AST], depth: int = 0) -> tuple[str, ...]:
+def _prose(nodes: Iterable[ast.expr], named: _Named, depth: int = 0) -> tuple[str, ...]:
     """Texts with at least two words in the order of the code; a name stands for what it was given."""
     found: list[str] = []
     for node in nodes:
         if (text := text_of(node)) is not None:
             found += [text.lstrip(":, ")] if " " in text else []
-        elif isinstance(node, ast.Name) and node.id in named and depth < 3:
+            found += _prose(_inserted(node), named, depth)
+        elif isinstance(node, ast.Name) and node.id in named and depth < _DEEPEST:
             found += _prose(_elements(named[node.id]), named, depth + 1)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and depth < _DEEPEST:
+            found += _prose(_elements(named.get(f"{node.func.id}()", ast.Tuple([]))), named, depth + 1)
         elif isinstance(node, ast.IfExp | ast.BoolOp | ast.BinOp | ast.Tuple):
             found += _prose(_elements(node), named, depth)
     return tuple(dict.fromkeys(found))
+
+
+def _inserted(node: ast.expr) -> Iterator[ast.expr]:
+    """The parts of a text that are texts themselves."""
+    for value in node.values if isinstance(node, ast.JoinedStr) else ():
+        inner = value.value if isinstance(value, ast.FormattedValue) else None
+        if isinstance(inner, ast.Name) and inner.id in _TEXTS:
+            yield inner
 
 
 def _elements(node: ast.AST) -> list[ast.expr]:

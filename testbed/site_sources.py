@@ -1,8 +1,8 @@
 """Gathers the pages of the site into one folder, in `make site`: `python -m testbed.site_sources FOLDER`.
 
-The pages of docs/, the first page of README.md, the project's other pages, the charts' values, and a page for each
-example with its files. A link between them leads to the page; one to another file leads to the sources if the project
-has a home (`release/home.toml`), and is a text without one.
+The pages of docs/, the first page of README.md, the project's other pages, the charts' values, a page for each example
+with its files, and a page with the codes of errors for each part of netdra. A link between them leads to the page; one to
+another file leads to the sources if the project has a home (`release/home.toml`), and is a text without one.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from release.home import Home, read
+from testbed.codes_pages import coded_parts, page_of_codes
 
 ROOT = Path(__file__).parents[1]
 END_OF_FIRST_PAGE = "<!-- The first page of the site ends here. -->"
@@ -29,6 +30,8 @@ PROJECT = (
 )
 NOT_SEARCHED = frozenset({"messages.md"})
 """Pages with so many texts that every search would find them first."""
+CODES = "docs/codes/"
+"""Where the pages of codes would be among the sources, so that pages link to them."""
 _LINK = re.compile(r"(?P<image>!?)\[(?P<text>[^\]\[]*(?:\[[^\]]*\][^\]\[]*)*)\]\((?P<target>[^)\s]+)\)")
 _CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _PICTURES = frozenset({".svg", ".webp", ".png"})
@@ -54,6 +57,7 @@ def pages() -> dict[str, str]:
     found |= {f"charts/{path.parent.name}/README.md": f"charts/{path.parent.name}.md" for path in _charts()}
     found |= {f"examples/{name}": f"examples/{name}.md" for name in _examples()}
     found |= {"examples/cookbook": "examples/cookbook.md", "examples": "examples/index.md"}
+    found |= {f"{CODES}{part}.md": f"codes/{part}.md" for part in coded_parts()}
     return found
 
 
@@ -74,7 +78,8 @@ def gather(folder: Path, home: Home) -> None:
     known = pages()
     for source, page in known.items():
         text = linked(_text(source), source, known, home)
-        _write(folder / page, _without_search(text) if page in NOT_SEARCHED else text)
+        is_searched = page not in NOT_SEARCHED and not source.startswith(CODES)
+        _write(folder / page, text if is_searched else _without_search(text))
     _write(folder / "404.md", _NOT_FOUND)
     for picture in (
         path for path in (ROOT / "docs").rglob("*") if path.suffix in _PICTURES and path.parent.name != "_static"
@@ -90,6 +95,8 @@ def _text(source: str) -> str:
         return path.read_text(encoding="utf-8").partition(END_OF_FIRST_PAGE)[0]
     if source == "examples":
         return _list_of_examples()
+    if source.startswith(CODES):
+        return page_of_codes(source.removeprefix(CODES).removesuffix(".md"))
     return path.read_text(encoding="utf-8") if path.is_file() else _example(path)
 
 

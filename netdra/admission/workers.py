@@ -15,7 +15,6 @@ from netdra.admission.messages import AdmissionRequest, Verdict
 from netdra.admission.metrics import DEFECTS, WORKERS_REPLACED
 from netdra.admission.turns import ClientTurns
 from netdra.admission.worker import Task
-from netdra.model.errors import sentence
 from netdra.review.world import World
 from netdra.workers import defects
 from netdra.workers.pool import (
@@ -99,4 +98,4 @@ class Workers:
         except (WorkerTimeoutError, WorkerEndedError) as problem:
             WORKERS_REPLACED.labels("late" if isinstance(problem, WorkerTimeoutError) else "broken").inc()
             log.warning("%s: %s", named, problem.what)
-            return Verdict((f"{named}: {sentence(problem.what, problem.hint)}",))
+            return Verdict((f"{named}: {problem.text}",))

@@ -293,7 +293,7 @@ def _of_cause(found: CauseOfMany) -> ClusterTrouble:
         kind=kind,
         is_error=cause.severity == "error",
         code=cause.reason or "Problem",
-        text=cause.text,
+        text=cause.coded,
         next_step=cause.next_step,
         subjects=subjects,
         affected=len(found.subjects),

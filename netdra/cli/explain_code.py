@@ -63,7 +63,7 @@ def _found(text: str) -> codes.Code:
 
 def _explained(code: codes.Code) -> Iterator[str]:
     yield f"{code.code}: {code.family}"
-    yield from _section("Cause", code.texts)
+    yield from _section("Cause", code.texts or ("it is in the text before the code",))
     yield from _section("Next step", code.hints)
     if (example := code.example) is not None:
         yield from _section("Example", tuple(_lines(example)))

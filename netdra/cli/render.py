@@ -27,7 +27,7 @@ from netdra.model.claim import (
     ResourceClaimTemplate,
 )
 from netdra.model.core import ClusterNode
-from netdra.model.errors import InvalidInputError, sentence
+from netdra.model.errors import InvalidInputError, sentence, with_code
 from netdra.model.inventory import DEVICE_FILE
 from netdra.model.plan import Binding, Plan, PlannedDevice, PlannedStep
 from netdra.model.plan import called as of_plan
@@ -329,7 +329,7 @@ def _allotted(
     except InvalidInputError as problem:
         if not alone:
             raise
-        terminal.tell(sentence(f"{problem.what}; its devices are not filled in", problem.hint))
+        terminal.tell(with_code(sentence(f"{problem.what}; its devices are not filled in", problem.hint), problem.code))
         return open_
     return open_ | {id(before): after for before, after in zip(ours, done, strict=True)}
 

@@ -14,7 +14,6 @@ import msgspec
 
 from netdra.controller.metrics import DEFECTS
 from netdra.controller.worker import PolicyTask, TopologyTask
-from netdra.model.errors import sentence
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.topology import NetworkTopology
 from netdra.review.world import World
@@ -96,7 +95,7 @@ class Checks:
             if self._late.get(key) != subject:
                 self._late[key] = subject
                 raise WorkersBusyError(f"{' '.join(map(str, key))}: {problem.what}", code=problem.code) from None
-            texts = (sentence(problem.what, problem.hint),)
+            texts = (problem.text,)
         self._late.pop(key, None)
         self._checked[key] = (subject, texts)
         return texts

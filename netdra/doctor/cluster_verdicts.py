@@ -493,11 +493,11 @@ def _plugins(not_allowed: Mapping[str, tuple[Finding, ...]]) -> Iterator[Diagnos
 def _reviews(reviews: ReviewFacts) -> Iterator[Diagnosis]:
     """The errors of stored objects, and the frames that pods may lose; nothing if all are in order."""
     for finding in reviews.errors[:NAMED]:
-        yield _finding(STORED, "warning", finding.what, finding.hint or _VALIDATE)
+        yield _finding(STORED, "warning", finding.coded, finding.hint or _VALIDATE)
     if len(reviews.errors) > NAMED:
         yield _finding(STORED, "warning", f"{len(reviews.errors) - NAMED} more errors", _VALIDATE)
     for findings in [*reviews.warnings.values()][:NAMED]:
-        yield _finding(FRAMES, "warning", findings[0].what, findings[0].hint)
+        yield _finding(FRAMES, "warning", findings[0].coded, findings[0].hint)
     if len(reviews.warnings) > NAMED:
         yield _finding(FRAMES, "warning", f"{len(reviews.warnings) - NAMED} more topologies", _VALIDATE)
 

@@ -177,7 +177,7 @@ def _overlaps(networks: tuple[PodNetwork, ...], taken: tuple[TakenRange, ...]) -
     findings = [finding for _, finding in pod_networks.overlaps(networks)]
     findings += [finding for network in networks for finding in taken_ranges.overlaps(network, taken)]
     for finding in findings[:NAMED]:
-        yield _finding(RANGES, "warning", finding.what, finding.hint)
+        yield _finding(RANGES, "warning", finding.coded, finding.hint)
     if len(findings) > NAMED:
         yield _finding(RANGES, "warning", f"{len(findings) - NAMED} more overlaps", "netdra validate --cluster")
     if networks and not findings:

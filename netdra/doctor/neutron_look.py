@@ -30,6 +30,7 @@ from netdra.kube.resources import (
 from netdra.model import names
 from netdra.model.claim import ClaimUse, ClaimUseAllocation, ClaimUseStatus
 from netdra.model.core import ClusterNode
+from netdra.model.errors import with_code
 from netdra.model.neutron_port import HOST_ANNOTATION
 from netdra.model.node_network import NodeInterfaces
 from netdra.model.resource import ResourceSlice
@@ -123,7 +124,7 @@ async def _ask(work: Awaitable[T]) -> T | Failed:
     try:
         return await work
     except (NeutronError, CloudsError) as problem:
-        return Failed(problem.reason, problem.what, problem.hint)
+        return Failed(problem.reason, with_code(problem.what, problem.code), problem.hint)
 
 
 async def _topologies(client: Client) -> tuple[str, ...]:

@@ -78,7 +78,7 @@ def verdicts(facts: SchedulingFacts | Unseen) -> list[Diagnosis]:
     part = f" on the first {len(facts.slices)} ResourceSlices" if facts.is_part else ""
     if not findings:
         return [_finding(CHECK, "ok", f"{len(asking)} different requests for devices can be searched in time{part}")]
-    found = [_finding(CHECK, "warning", finding.what, finding.hint) for finding in findings[:NAMED]]
+    found = [_finding(CHECK, "warning", finding.coded, finding.hint) for finding in findings[:NAMED]]
     if len(findings) > NAMED:
         found.append(_finding(CHECK, "warning", f"{len(findings) - NAMED} more warnings of this kind", "see the first"))
     return found

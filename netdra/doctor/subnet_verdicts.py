@@ -36,7 +36,7 @@ def verdicts(networks: Sequence[PodNetwork], cloud: CloudFacts, known: Sequence[
     reported = {(entry.owner, entry.cidr) for entry in known}
     taken = [entry for entry in _taken(cloud.networks, cloud.subnets) if (entry.owner, entry.cidr) not in reported]
     found = [finding for network in networks for finding in taken_ranges.overlaps(network, taken)]
-    shown = [Diagnosis("neutron", _CHECK, "warning", finding.what, finding.hint) for finding in found[:NAMED]]
+    shown = [Diagnosis("neutron", _CHECK, "warning", finding.coded, finding.hint) for finding in found[:NAMED]]
     if len(found) > NAMED:
         shown.append(Diagnosis("neutron", _CHECK, "warning", f"{len(found) - NAMED} more overlaps with PodNetworks"))
     if cloud.subnets and not found:

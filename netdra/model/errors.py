@@ -69,6 +69,11 @@ class NetdraError(Exception):
         self.hint = hint
         self.code = code_of(what) or code
 
+    @property
+    def text(self) -> str:
+        """The cause, the next step and the code as one text."""
+        return with_code(sentence(self.what, self.hint), self.code)
+
 
 class InvalidInputError(NetdraError):
     """Something that a user or an administrator wrote breaks a rule; trying again changes nothing.

@@ -52,6 +52,11 @@ class Finding(msgspec.Struct, frozen=True):
         return with_code(sentence(self.what, self.hint), self.code)
 
     @property
+    def coded(self) -> str:
+        """What is wrong, with its code, for readers that show the next step apart."""
+        return with_code(self.what, self.code)
+
+    @property
     def place(self) -> str:
         """The path as people write it: `spec.steps[2].config.mode`."""
         return dotted(self.path, "").removeprefix(".")

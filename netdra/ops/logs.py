@@ -55,6 +55,7 @@ class Fields(TypedDict, total=False):
     name: str
     seconds: float
     hint: str
+    code: str
 
 
 _about: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar("about", default=MappingProxyType({}))

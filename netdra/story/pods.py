@@ -328,7 +328,7 @@ def _of_event(pod: PlacedPod, event: ClusterEvent, text: str) -> Statement:
     cause, *others = text.splitlines() or [""]
     next_step = event.next_step or _STEPS.get(event.reason, "")
     cause = without_hint(cause, event.next_step)
-    return wrong(pod.called, cause, next_step, reason=event.reason, time=event.time, details=others)
+    return wrong(pod.called, cause, next_step, code="ND5058", reason=event.reason, time=event.time, details=others)
 
 
 def _other_events(cluster: ClusterState, pod: PlacedPod) -> Iterator[Statement]:

@@ -16,7 +16,7 @@ from typing import Protocol
 
 import msgspec
 
-from netdra.model.errors import NetdraError, PermanentError, TemporaryError, sentence
+from netdra.model.errors import NetdraError, PermanentError, TemporaryError
 from netdra.node.metrics import HOOK_SECONDS
 from netdra.node.priority import PriorityGate
 from netdra.ops.logs import Fields
@@ -130,7 +130,7 @@ def budget(configured: float, asked: float, spent: float) -> Budget:
 
 def one_line(problem: NetdraError) -> str:
     """An error as the runtime's log and a pod's event show it."""
-    return sentence(problem.what, problem.hint)
+    return problem.text
 
 
 class LateError(TemporaryError):

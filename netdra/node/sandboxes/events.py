@@ -204,4 +204,6 @@ def _about(sandbox: Sandbox, problem: NetdraError | None = None) -> dict[str, ob
         about |= Fields(topology=first.topology, step=first.step)
     if problem is not None and problem.hint:
         about |= Fields(hint=problem.hint)
+    if problem is not None and problem.code:
+        about |= Fields(code=problem.code)
     return fields(**about)

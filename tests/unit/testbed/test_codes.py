@@ -1,0 +1,88 @@
+"""Codes of errors: every place of the code has one, none has another's, and the list for users is up to date."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import re
+from collections.abc import Iterator
+
+import pytest
+
+import netdra
+from netdra.cli.codes import FILE, Codes, every, read
+from netdra.model.errors import NetdraError
+from testbed.codes import collected, free, written
+from testbed.codes_pages import TITLES, coded_parts, page_of_codes
+from testbed.messages import PACKAGE
+
+WITHOUT = frozenset({"AttachError", "AttachPermanentError", "AttachTemporaryError", "KernelError"})
+"""Errors that take the code of another error, or that of a number."""
+
+
+def errors() -> Iterator[type[NetdraError]]:
+    """All classes of netdra's errors."""
+    for module in pkgutil.walk_packages(netdra.__path__, "netdra."):
+        importlib.import_module(module.name)
+    waiting = [NetdraError]
+    while waiting:
+        yield (kind := waiting.pop())
+        waiting += kind.__subclasses__()
+
+
+def coded() -> frozenset[str]:
+    """What takes a code: the errors, and the functions that make findings."""
+    taking = {kind.__name__ for kind in errors() if "code" in inspect.signature(kind).parameters}
+    return frozenset({*taking, "Finding", "about", "wrong"}) - WITHOUT
+
+
+def test_the_list_of_codes_is_that_of_the_code() -> None:
+    assert FILE.read_text() == written(collected(read())), "make docs writes it"
+
+
+def test_every_error_and_finding_has_a_code() -> None:
+    names = coded()
+    assert {"InvalidInputError", "PermanentError", "TemporaryError", "CloudsError"} <= names
+    missing = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and _called(node) in names and _has_text(node):
+                stated = {keyword.arg for keyword in node.keywords}
+                if "code" not in stated and None not in stated:
+                    missing.append(f"{path.relative_to(PACKAGE)}:{node.lineno}: {ast.unparse(node)[:80]}")
+    assert missing == [], "python -m testbed.codes next FAMILY"
+
+
+def _called(node: ast.Call) -> str:
+    function = node.func
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+def _has_text(node: ast.Call) -> bool:
+    """Whether the call makes an error, and is not, e.g., `index.about(device)`."""
+    return len(node.args) + len(node.keywords) > (1 if _called(node) == "about" else 0)
+
+
+def test_a_code_of_two_places_is_refused(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = read()
+    gone = Codes(codes=known.codes, retired=(known.codes[0].code,))
+    with pytest.raises(ValueError, match=re.escape(f"{known.codes[0].code}: retired, and in the code again")):
+        collected(gone)
+
+
+def test_a_code_that_is_gone_stays_retired_and_is_not_given_again() -> None:
+    known = read()
+    last = known.codes[-1]
+    former = Codes(codes=(*known.codes, type(last)(f"{last.code[:3]}998", file="gone.py")))
+    now = collected(former)
+    assert now.retired == (f"{last.code[:3]}998",)
+    assert free(last.code[2], now) == f"{last.code[:3]}999"
+
+
+def test_every_code_is_on_a_page_once() -> None:
+    pages = {part: page_of_codes(part) for part in coded_parts()}
+    assert pages.keys() == TITLES.keys()
+    sections = [code for page in pages.values() for code in re.findall(r"^## (ND\d{4})$", page, re.MULTILINE)]
+    assert sorted(sections) == sorted(every())
