@@ -41,7 +41,7 @@ suppress_warnings = ["misc.highlighting_failure"]
 _HOME = home.read()
 _SECTION = re.compile(r"^## (.+)$", re.MULTILINE)
 _PAGE = re.compile(r"\]\(([\w./-]+)\.md\)")
-_LISTED = {"decisions/README": "D*", "examples/index": "*", "examples/cookbook": "cookbook/*"}
+_LISTED = {"decisions/README": "D*", "codes": "codes/*", "examples/index": "*", "examples/cookbook": "cookbook/*"}
 """Pages that list others, which are below them in the navigation."""
 _RESOURCE = re.compile(r"""<(?:script|link(?! rel="canonical")|img|iframe)[^>]*(?:src|href)="((?:https?:)?//[^"]*)\"""")
 _NOT_FOUND = "404"

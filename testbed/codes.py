@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from netdra.cli.codes import FILE, Code, Codes, Example, read
+from netdra.cli.codes import FILE, ErrorCode, ErrorCodes, Example, read
 from testbed import yaml
 from testbed.messages import HINT_PLACES, HINTS, PACKAGE, ROOT, text_of
 
@@ -29,14 +29,14 @@ _TEXTS = frozenset({"what", "text", "problem", "why", "fault", "missing", "conse
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def collected(former: Codes) -> Codes:
+def collected(former: ErrorCodes) -> ErrorCodes:
     """All codes of the code, and the retired ones of the file before.
 
     Raises:
         ValueError: two places have one code, or one has a retired code.
     """
     examples = dict(_examples())
-    found: dict[str, Code] = {}
+    found: dict[str, ErrorCode] = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         for code in _Sites(path.relative_to(PACKAGE).as_posix()).read(path.read_text(encoding="utf-8")):
             if code.code in found:
@@ -47,16 +47,18 @@ def collected(former: Codes) -> Codes:
             f"{', '.join(back)}: retired, and in the code again; `python -m testbed.codes next` has others"
         )
     gone = {code.code for code in former.codes} - found.keys()
-    return Codes(codes=tuple(found[code] for code in sorted(found)), retired=tuple(sorted({*former.retired, *gone})))
+    return ErrorCodes(
+        codes=tuple(found[code] for code in sorted(found)), retired=tuple(sorted({*former.retired, *gone}))
+    )
 
 
-def free(family: str, known: Codes) -> str:
+def free(family: str, known: ErrorCodes) -> str:
     """The first code of a family (its digit) after all that were ever used."""
     used = [code for code in (*(each.code for each in known.codes), *known.retired) if code[2] == family]
     return f"ND{family}{max((int(code[3:]) for code in used), default=0) + 1:03}"
 
 
-def written(codes: Codes) -> str:
+def written(codes: ErrorCodes) -> str:
     """The file: one code a line."""
     lines = ",\n".join(msgspec.json.encode(code, order="deterministic").decode() for code in codes.codes)
     return f'{{"codes": [\n{lines}\n],\n"retired": {msgspec.json.encode(codes.retired).decode()}}}\n'
@@ -69,20 +71,20 @@ class _Sites:
         self._file = file
         self._given: dict[str, list[ast.expr]] = {}
 
-    def read(self, text: str) -> Iterator[Code]:
+    def read(self, text: str) -> Iterator[ErrorCode]:
         module = ast.parse(text)
         self._given = {each.name: _answers(each) for each in ast.walk(module) if isinstance(each, _FUNCTIONS)}
         called = {f"{name}()": ast.Tuple(answers) for name, answers in self._given.items()}
         named = dict(itertools.chain.from_iterable(map(_given, module.body)))
         yield from self._below(module, {**named, **called})
 
-    def _below(self, node: ast.AST, named: _Named) -> Iterator[Code]:
+    def _below(self, node: ast.AST, named: _Named) -> Iterator[ErrorCode]:
         for child in ast.iter_child_nodes(node):
             inner = {**named, **self._assigned(child)} if isinstance(child, _FUNCTIONS) else named
             if isinstance(child, ast.Call) and (code := _code(child)):
                 texts, hints = _texts(child, inner)
                 texts = texts or _prose([each for each in ast.walk(node) if isinstance(each, ast.JoinedStr)], inner)
-                yield Code(code=code, file=self._file, texts=texts, hints=hints)
+                yield ErrorCode(code=code, file=self._file, texts=texts, hints=hints)
             yield from self._below(child, inner)
 
     def _assigned(self, function: ast.AST) -> dict[str, ast.AST]:
@@ -100,7 +102,7 @@ class _Sites:
 
 
 def _answers(function: ast.AST) -> list[ast.expr]:
-    """What a function returns or yields."""
+    """The values that a function returns or yields."""
     found = [node.value for node in ast.walk(function) if isinstance(node, ast.Return | ast.Yield)]
     return [value for value in found if value is not None]
 
@@ -146,7 +148,7 @@ def _texts(call: ast.Call, named: _Named) -> tuple[tuple[str, ...], tuple[str, .
 
 
 def _prose(nodes: Iterable[ast.expr], named: _Named, depth: int = 0) -> tuple[str, ...]:
-    """Texts with at least two words in the order of the code; a name stands for what it was given."""
+    """Texts with at least two words in the order of the code; a name stands for its values."""
     found: list[str] = []
     for node in nodes:
         if (text := text_of(node)) is not None:
@@ -180,7 +182,7 @@ def _elements(node: ast.AST) -> list[ast.expr]:
 
 
 def _examples() -> Iterator[tuple[str, Example]]:
-    """Code -> a mistake of a user that has it, and what `netdra validate` states: of several the first."""
+    """Code -> a mistake of a user that has it, with the line of `netdra validate`: of several the first."""
     for path in sorted(MISTAKES.glob("*.yaml"), reverse=True):
         content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
         mistakes = content["mistakes"] if isinstance(content, dict) and "mistakes" in content else []
@@ -194,7 +196,7 @@ def main(arguments: Sequence[str]) -> str:
     """The output for the arguments of the command line."""
     if arguments:
         return "".join(f"{free(family, read())}\n" for family in itertools.islice(arguments, 1, None))
-    return written(collected(read() if FILE.exists() else Codes()))
+    return written(collected(read() if FILE.exists() else ErrorCodes()))
 
 
 if __name__ == "__main__":

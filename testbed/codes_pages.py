@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from netdra.cli.codes import Code, every
+from netdra.cli.codes import ErrorCode, every
 
 TITLES: Mapping[str, str] = {
     "admission": "the webhook",
@@ -48,6 +48,11 @@ def coded_parts() -> list[str]:
     return sorted({_part(code) for code in every().values()})
 
 
+def list_of_pages() -> str:
+    """The end of the page on codes: the pages of all parts."""
+    return "\n## Pages\n\n" + "".join(f"- [{TITLES[part]}](codes/{part}.md)\n" for part in coded_parts())
+
+
 def page_of_codes(part: str) -> str:
     """The page of a part: a section for each code."""
     own = [code for code in every().values() if _part(code) == part]
@@ -57,12 +62,12 @@ def page_of_codes(part: str) -> str:
     return "\n".join([title, *(line for code in own for line in _section(code))])
 
 
-def _part(code: Code) -> str:
+def _part(code: ErrorCode) -> str:
     top, _, below = code.file.partition("/")
     return _OTHERS.get(code.code[2]) or (top if below else "netdra")
 
 
-def _section(code: Code) -> Iterator[str]:
+def _section(code: ErrorCode) -> Iterator[str]:
     yield from (f"## {code.code}", "")
     yield from _list("Cause", code.texts or ("It is in the text before the code.",))
     yield from _list("Next step", code.hints)

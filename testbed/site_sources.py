@@ -1,8 +1,8 @@
 """Gathers the pages of the site into one folder, in `make site`: `python -m testbed.site_sources FOLDER`.
 
 The pages of docs/, the first page of README.md, the project's other pages, the charts' values, a page for each example
-with its files, and a page with the codes of errors for each part of netdra. A link between them leads to the page; one to
-another file leads to the sources if the project has a home (`release/home.toml`), and is a text without one.
+with its files, and a page with the codes of errors for each part of netdra. A link between them leads to the page; one
+to another file leads to the sources if the project has a home (`release/home.toml`), and is a text without one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from release.home import Home, read
-from testbed.codes_pages import coded_parts, page_of_codes
+from testbed.codes_pages import coded_parts, list_of_pages, page_of_codes
 
 ROOT = Path(__file__).parents[1]
 END_OF_FIRST_PAGE = "<!-- The first page of the site ends here. -->"
@@ -97,6 +97,8 @@ def _text(source: str) -> str:
         return _list_of_examples()
     if source.startswith(CODES):
         return page_of_codes(source.removeprefix(CODES).removesuffix(".md"))
+    if source == "docs/codes.md":
+        return path.read_text(encoding="utf-8") + list_of_pages()
     return path.read_text(encoding="utf-8") if path.is_file() else _example(path)
 
 

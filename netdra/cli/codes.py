@@ -1,4 +1,4 @@
-"""The codes of errors and what is known of each; read by `netdra explain-code` and by the site's pages of codes.
+"""The codes of errors, and the facts about each; read by `netdra explain-code` and by the site's pages of codes.
 
 The codes of places in the code come from codes.json, which `make docs` writes (`testbed.codes`). Three families are
 numbers of others: error codes of CNI plugins, answers of the API server, error numbers of the kernel.
@@ -54,8 +54,8 @@ class Example(msgspec.Struct, frozen=True):
     said: str
 
 
-class Code(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is known of a code.
+class ErrorCode(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The facts about a code.
 
     Attributes:
         code: `ND` and four digits; the first is its family.
@@ -77,29 +77,29 @@ class Code(msgspec.Struct, frozen=True, omit_defaults=True):
         return next(title for digit, title in FAMILIES.items() if self.code[2] == digit)
 
 
-class Codes(msgspec.Struct, frozen=True):
+class ErrorCodes(msgspec.Struct, frozen=True):
     """The file: codes of the code in their order, and those that were in former versions."""
 
-    codes: tuple[Code, ...] = ()
+    codes: tuple[ErrorCode, ...] = ()
     retired: tuple[str, ...] = ()
 
 
-def read() -> Codes:
+def read() -> ErrorCodes:
     """The codes of the code."""
-    return msgspec.json.decode(FILE.read_bytes(), type=Codes)
+    return msgspec.json.decode(FILE.read_bytes(), type=ErrorCodes)
 
 
-def find(code: str) -> Code | None:
-    """What is known of a code; of each error number of the kernel and answer of the API server something is."""
+def find(code: str) -> ErrorCode | None:
+    """The facts about a code, for every error number of the kernel and every status of the API server; None for others."""
     number = int(code[3:])
     if code.startswith("ND9") and errno_name(number) == str(number):
-        return Code(code, texts=(f"error number {number} of the kernel (include/linux/errno.h)",))
+        return ErrorCode(code, texts=(f"error number {number} of the kernel (include/linux/errno.h)",))
     if code.startswith("ND8") and number >= 400 and number not in {status.value for status in HTTPStatus}:
-        return Code(code, texts=(f"status {number} of the API server, or of a proxy before it",))
+        return ErrorCode(code, texts=(f"status {number} of the API server, or of a proxy before it",))
     return every().get(code)
 
 
-def every() -> dict[str, Code]:
+def every() -> dict[str, ErrorCode]:
     """All codes that can be explained, in their order."""
     return {code.code: code for code in (*read().codes, *_of_plugins(), *_of_api_server(), *_of_kernel())}
 
@@ -110,22 +110,26 @@ def spelled(text: str) -> str:
     return f"ND{found[1]}" if found else ""
 
 
-def _of_plugins() -> list[Code]:
-    own = [Code(f"ND7{at:03}", texts=(_PLUGIN_FAULTS[kind],)) for at, kind in enumerate(KINDS, 1)]
-    shared = [Code(f"ND7{100 + number:03}", texts=(f"code {number}: {text}",)) for number, text in MEANINGS.items()]
+def _of_plugins() -> list[ErrorCode]:
+    own = [ErrorCode(f"ND7{at:03}", texts=(_PLUGIN_FAULTS[kind],)) for at, kind in enumerate(KINDS, 1)]
+    shared = [
+        ErrorCode(f"ND7{100 + number:03}", texts=(f"code {number}: {text}",)) for number, text in MEANINGS.items()
+    ]
     return [*own, *shared]
 
 
-def _of_api_server() -> list[Code]:
+def _of_api_server() -> list[ErrorCode]:
     said = [
-        Code(f"ND8{status.value}", texts=(f"{status.value} {status.phrase}",)) for status in HTTPStatus if status >= 400
+        ErrorCode(f"ND8{status.value}", texts=(f"{status.value} {status.phrase}",))
+        for status in HTTPStatus
+        if status >= 400
     ]
-    return [Code("ND8000", texts=("the API server did not answer",)), *said]
+    return [ErrorCode("ND8000", texts=("the API server did not answer",)), *said]
 
 
-def _of_kernel() -> list[Code]:
+def _of_kernel() -> list[ErrorCode]:
     return [
-        Code(
+        ErrorCode(
             f"ND9{number:03}",
             texts=(f"{errno_name(number)}: {os.strerror(number)}",),
             hints=(HINTS[number],) if number in HINTS else (),

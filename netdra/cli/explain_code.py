@@ -43,7 +43,7 @@ def command(wanted: tuple[str, ...], output: str) -> None:
         terminal.print_table(("CODE", "CAUSE"), [(code.code, code.texts[0] if code.texts else "") for code in chosen])
 
 
-def _found(text: str) -> codes.Code:
+def _found(text: str) -> codes.ErrorCode:
     """The code that a text names.
 
     Raises:
@@ -61,7 +61,7 @@ def _found(text: str) -> codes.Code:
     raise InvalidInputError(what, hint=hint, code="ND4099")
 
 
-def _explained(code: codes.Code) -> Iterator[str]:
+def _explained(code: codes.ErrorCode) -> Iterator[str]:
     yield f"{code.code}: {code.family}"
     yield from _section("Cause", code.texts or ("it is in the text before the code",))
     yield from _section("Next step", code.hints)

@@ -34,7 +34,7 @@ def without_code(text: str) -> str:
 
 
 def code_of(text: str) -> str:
-    """The first code in a text of netdra, e.g. of an event or a condition: `ND1042`; "" if there is none."""
+    """The first code in a text of netdra, e.g. of an event or a condition: `ND1042`; "" without one."""
     found = _CODE.search(text)
     return found[0][2:-1] if found else ""
 

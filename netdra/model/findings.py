@@ -53,7 +53,7 @@ class Finding(msgspec.Struct, frozen=True):
 
     @property
     def coded(self) -> str:
-        """What is wrong, with its code, for readers that show the next step apart."""
+        """The cause with its code, for readers that show the next step apart."""
         return with_code(self.what, self.code)
 
     @property

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 import netdra
-from netdra.cli.codes import FILE, Codes, every, read
+from netdra.cli.codes import FILE, ErrorCodes, every, read
 from netdra.model.errors import NetdraError
 from testbed.codes import collected, free, written
 from testbed.codes_pages import TITLES, coded_parts, page_of_codes
@@ -33,7 +33,7 @@ def errors() -> Iterator[type[NetdraError]]:
 
 
 def coded() -> frozenset[str]:
-    """What takes a code: the errors, and the functions that make findings."""
+    """The names of everything with a code: errors, and the functions that make findings."""
     taking = {kind.__name__ for kind in errors() if "code" in inspect.signature(kind).parameters}
     return frozenset({*taking, "Finding", "about", "wrong"}) - WITHOUT
 
@@ -67,7 +67,7 @@ def _has_text(node: ast.Call) -> bool:
 
 def test_a_code_of_two_places_is_refused(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
     known = read()
-    gone = Codes(codes=known.codes, retired=(known.codes[0].code,))
+    gone = ErrorCodes(codes=known.codes, retired=(known.codes[0].code,))
     with pytest.raises(ValueError, match=re.escape(f"{known.codes[0].code}: retired, and in the code again")):
         collected(gone)
 
@@ -75,7 +75,7 @@ def test_a_code_of_two_places_is_refused(tmp_path: object, monkeypatch: pytest.M
 def test_a_code_that_is_gone_stays_retired_and_is_not_given_again() -> None:
     known = read()
     last = known.codes[-1]
-    former = Codes(codes=(*known.codes, type(last)(f"{last.code[:3]}998", file="gone.py")))
+    former = ErrorCodes(codes=(*known.codes, type(last)(f"{last.code[:3]}998", file="gone.py")))
     now = collected(former)
     assert now.retired == (f"{last.code[:3]}998",)
     assert free(last.code[2], now) == f"{last.code[:3]}999"
