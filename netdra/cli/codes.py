@@ -73,7 +73,7 @@ class ErrorCode(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def family(self) -> str:
-        """What errors of the family are about."""
+        """The subject of the family."""
         return next(title for digit, title in FAMILIES.items() if self.code[2] == digit)
 
 
@@ -90,7 +90,7 @@ def read() -> ErrorCodes:
 
 
 def find(code: str) -> ErrorCode | None:
-    """The facts about a code, for every error number of the kernel and every status of the API server; None for others."""
+    """The facts about a code, also for each error number of the kernel and each status; None for an unknown one."""
     number = int(code[3:])
     if code.startswith("ND9") and errno_name(number) == str(number):
         return ErrorCode(code, texts=(f"error number {number} of the kernel (include/linux/errno.h)",))

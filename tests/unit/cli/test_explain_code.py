@@ -23,7 +23,7 @@ def explained(*arguments: str) -> Result:
     return CliRunner().invoke(command, list(arguments))
 
 
-@pytest.mark.parametrize("written", ["ND1285", "nd1287", "1287", "(ND1287)"])
+@pytest.mark.parametrize("written", ["ND1285", "nd1285", "1285", "(ND1285)"])
 def test_a_code_is_explained_with_cause_next_step_and_example(written: str) -> None:
     shown = explained(written).output
     assert shown.startswith("ND1285: an object or its values\n")
