@@ -9,8 +9,10 @@ from typing import Any
 
 from testbed import yaml
 
-_LINE = re.compile(r"\d+: (?:warning: )?(?P<text>.*?)(?: \[(?P<path>[^\]\[ ]+(?:\[\d+\][^ ]*)*)\])?\Z", re.DOTALL)
-_BETWEEN = re.compile(r'(?P<line>\d+): .*; write "---" on a line between the two objects\Z')
+_CODE = r"(?: \(ND\d{4}\))?\Z"
+_PLACE = r"(?: \[(?P<path>[^\]\[ ]+(?:\[\d+\][^ ]*)*)\])?"
+_LINE = re.compile(rf"\d+: (?:warning: )?(?P<text>.*?){_PLACE}{_CODE}", re.DOTALL)
+_BETWEEN = re.compile(rf'(?P<line>\d+): .*; write "---" on a line between the two objects{_CODE}')
 _NAMED = re.compile(r'(?P<kind>[A-Z]\w+) "(?P<name>[^"]*)"')
 _PART = re.compile(r"\[(\d+)\]|\.?([^.\[]+)")
 _WORD = re.compile(r"[\w./-]+")
@@ -470,7 +472,7 @@ _RULES: tuple[tuple[re.Pattern[str], Callable[[Value, Place, re.Match[str]], boo
 
 
 def hints(said: list[str]) -> Iterator[str]:
-    """The texts of lines, without place."""
+    """The texts of lines, without place and code."""
     for line in said:
         parts = _LINE.match(line)
         yield parts["text"] if parts is not None else line

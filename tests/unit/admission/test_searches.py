@@ -100,7 +100,7 @@ class TestTopologies:
         assert what == (
             'NetworkTopology "rails", requests rail0 … rail7: if a request cannot be allocated on '
             f"{'node n0' if named else 'a node'}, kube-scheduler visits up to 36,650,387,584 devices, and about "
-            "2,000,000 fit into its timeout of 10 s: the pod stays Pending although other nodes are free"
+            "2,000,000 fit into its timeout of 10 s: the pod stays Pending although other nodes are free (ND1560)"
         )
         assert (
             step == 'NetworkTopology "rails": offer the VFs together (pooledVFs in their policy), in few lanes (ND1560)'
@@ -212,7 +212,7 @@ class TestClaims:
         (warning,) = verdict_on(request_of(new), narrowed(request_of(new), known)).warnings
         assert warning == (
             f'{kind} "c", request "rail0": 3 devices are requested, but only 2 match on any node, and a request cannot '
-            "get the same shared device twice; divide the pooled VFs into more lanes, or use several requests"
+            "get the same shared device twice; divide the pooled VFs into more lanes, or use several requests (ND1559)"
         )
         single = reporting(scene(VFS, interfaces=card(8, 16)))
         long = claim_for(8, kind=kind, capacity={"requests": {f"{names.DRIVER}/bandwidth": "1000"}})
@@ -282,7 +282,7 @@ def test_the_figure_is_that_of_the_node_s_slices(pfs: int, vfs: int, lanes: int,
     expected = [
         text
         for finding in real.findings(f'NetworkTopology "rails", requests {listed}', "node n0")
-        for text in (finding.what, f'NetworkTopology "rails": {finding.hint}')
+        for text in (f"{finding.what} (ND1560)", f'NetworkTopology "rails": {finding.hint} (ND1560)')
     ]
     assert [*warned(new, reporting(made), offered)] == expected
 

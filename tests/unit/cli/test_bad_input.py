@@ -152,7 +152,7 @@ def test_validate_continues_after_a_file_that_is_no_text(tmp_path: Path) -> None
     done = netdra("validate", str(tmp_path))
     assert done.returncode == 1
     first, second = done.stdout.splitlines()
-    assert first == f"{tmp_path}/a.yaml: byte 0 is not valid UTF-8; files must contain YAML or JSON in UTF-8"
+    assert first == f"{tmp_path}/a.yaml: byte 0 is not valid UTF-8; files must contain YAML or JSON in UTF-8 (ND4027)"
     assert second.startswith(f"{tmp_path}/b.yaml:")
 
 
@@ -171,7 +171,7 @@ def test_graph_reports_the_kinds_found_instead_of_a_topology() -> None:
     assert done.returncode == 2
     assert done.stderr.endswith(
         "NetworkTopology not found; the input contains DeviceExposurePolicy; "
-        "add a PATH with such an object, or use --cluster\n"
+        "add a PATH with such an object, or use --cluster (ND4035)\n"
     )
 
 
@@ -228,7 +228,7 @@ def test_gc_reports_that_no_plugin_supports_it(tmp_path: Path) -> None:
     [
         (
             ["--node-name", "B d"],
-            'netdra: --node-name "B d" is not a valid node name; a node\'s name is a DNS subdomain\n',
+            'netdra: --node-name "B d" is not a valid node name; a node\'s name is a DNS subdomain (ND4033)\n',
         ),
         (
             ["--node-name", "a", "--sysfs-root", "/nope"],
@@ -326,7 +326,7 @@ def test_a_closed_stdout_is_reported(arguments: list[str]) -> None:
     done = closed("1>", *arguments)
     assert done.returncode == 3
     assert done.stderr.endswith(
-        "netdra: the output cannot be written: standard output is closed; redirect it to a file or a pipe\n"
+        "netdra: the output cannot be written: standard output is closed; redirect it to a file or a pipe (ND4056)\n"
     )
 
 
@@ -453,19 +453,20 @@ def test_ctrl_c_has_an_exit_code_of_its_own(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    ("plugin", "code", "message"),
+    ("plugin", "code", "message", "cause"),
     [
         (
             "netdra-no-such-plugin",
             2,
             'exec plugin "netdra-no-such-plugin": it cannot be run: No such file or directory',
+            "ND3082",
         ),
-        ("/bin/true", 2, 'exec plugin "/bin/true": it must print an ExecCredential, but printed nothing'),
-        ("/bin/false", 4, 'exec plugin "/bin/false": it failed with 1'),
+        ("/bin/true", 2, 'exec plugin "/bin/true": it must print an ExecCredential, but printed nothing', "ND3082"),
+        ("/bin/false", 4, 'exec plugin "/bin/false": it failed with 1', "ND8000"),
     ],
 )
 def test_a_failed_exec_login_is_reported_with_its_install_hint(
-    tmp_path: Path, plugin: str, code: int, message: str
+    tmp_path: Path, plugin: str, code: int, message: str, cause: str
 ) -> None:
     login = {"apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never", "installHint": "get it at X"}
     config = {
@@ -477,4 +478,4 @@ def test_a_failed_exec_login_is_reported_with_its_install_hint(
     (tmp_path / "config").write_text(json.dumps(config))
     done = netdra("plan", "--cluster", "--policies", str(WORKER_1 / "policies"), f"--kubeconfig={tmp_path}/config")
     assert done.returncode == code
-    assert f'netdra: kubeconfig, context "a": {message}; get it at X\n' == done.stderr
+    assert f'netdra: kubeconfig, context "a": {message}; get it at X ({cause})\n' == done.stderr

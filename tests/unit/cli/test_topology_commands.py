@@ -91,7 +91,7 @@ def test_warnings_are_those_of_the_webhook_and_errors_if_strict(run: Run, tmp_pa
     code, out, err = run("validate", str(file))
     assert (
         f'{file}:56: warning: NetworkTopology "bonded-vlan-topology", step "tune-vlan100": no CNIPluginSchema '
-        'describes plugin "tunning"; its config is not validated; did you mean "tuning"? [spec.steps[5].type]'
+        'describes plugin "tunning"; its config is not validated; did you mean "tuning"? [spec.steps[5].type] (ND1257)'
     ) in out.splitlines()
     assert (code, err) == (0, "netdra: 1 object checked, no problems, 4 warnings\n")
     code, out, err = run("validate", str(file), "--strict")
@@ -121,7 +121,7 @@ def test_an_unknown_class_and_api_version_are_reported_with_a_suggestion(run: Ru
     assert code == 1
     assert out == (
         f'{file}:1: NetworkTopology does not exist in apiVersion "network.dra.io/v1alpha1"; '
-        'did you mean "networking.dra.io/v1alpha1"? [apiVersion]\n'
+        'did you mean "networking.dra.io/v1alpha1"? [apiVersion] (ND4037)\n'
     )
 
 
@@ -161,10 +161,10 @@ def test_names_and_types_in_selectors_are_checked(run: Run, tmp_path: Path) -> N
     first, second = (line for line in out.splitlines() if not line.startswith(" "))
     assert first == (
         f'{file}:7: DeviceExposurePolicy "p": CEL expression is wrong at line 1, column 37: interfaces do not have an '
-        'attribute "ifNmae" of domain dra.networking; did you mean "ifName"? [spec.selector.cel]'
+        'attribute "ifNmae" of domain dra.networking; did you mean "ifName"? [spec.selector.cel] (ND1248)'
     )
     assert second.startswith(f'{file}:17: NetworkTopology "t", step "vf0": selector.cel: CEL expression is wrong at')
-    assert second.endswith("write 0 without quotes [spec.steps[0].selector.cel]")
+    assert second.endswith("write 0 without quotes [spec.steps[0].selector.cel] (ND1170)")
     assert (code, err) == (1, "netdra: 2 objects checked, 2 problems\n")
 
 
@@ -183,8 +183,8 @@ def test_each_problem_is_reported_with_its_file_and_line(run: Run, tmp_path: Pat
         '48: NetworkTopology "bonded-vlan-topology" requires root step requests [vf0, vf1], but',
         '52: ResourceClaimTemplate "half": CEL expression does not compile',
     ]
-    assert told[1].endswith(' Did you mean "vlanId"? [spec.steps[1].config.vlanID]')
-    assert told[6].endswith(" provides requests [vf0]. Missing: [vf1] [spec.spec.devices.requests]")
+    assert told[1].endswith(' Did you mean "vlanId"? [spec.steps[1].config.vlanID] (ND1035)')
+    assert told[6].endswith(" provides requests [vf0]. Missing: [vf1] [spec.spec.devices.requests] (ND1024)")
     assert [line.startswith(f"{file}:{begin}") for line, begin in zip(told, begins, strict=True)] == [True] * 8
     assert code == 1
     assert err.startswith("netdra: 11 objects checked, 8 problems")
@@ -232,6 +232,7 @@ def test_problems_are_data_too(run: Run, tmp_path: Path, output: str) -> None:
         'parameter "vlanID".',
         "hint": 'Did you mean "vlanId"?',
         "path": "spec.steps[1].config.vlanID",
+        "code": "ND1035",
     }
 
 
@@ -307,7 +308,7 @@ def test_a_file_that_cannot_be_read_is_bad_usage(run: Run, tmp_path: Path) -> No
     for command in ("validate", "graph", "render"):
         code, out, err = run(command, str(tmp_path / "none.yaml"))
         assert (code, out) == (2, "")
-        assert err == f"netdra: {tmp_path / 'none.yaml'}: No such file or directory; {hint}\n"
+        assert err == f"netdra: {tmp_path / 'none.yaml'}: No such file or directory; {hint} (ND4025)\n"
 
 
 def test_graph_draws_each_topology_under_its_name(run: Run) -> None:

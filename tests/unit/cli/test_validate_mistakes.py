@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from netdra.model.errors import without_code
 from testbed import yaml
 from tests import draws, edits, validation
 
@@ -17,7 +18,7 @@ FILES = {path.stem: yaml.safe_load(path.read_text()) for path in sorted(FOLDER.g
 WRITTEN = {name: written for name, written in FILES.items() if isinstance(written, dict)}
 MISTAKES = [(name, written, mistake) for name, written in WRITTEN.items() for mistake in written["mistakes"]]
 OBJECTS = [(name, each) for name, written in WRITTEN.items() for each in written.get("objects", {})]
-PLACE = re.compile(r"\d+: (warning: )?.+", re.DOTALL)
+PLACE = re.compile(r"\d+: (warning: )?.+ \(ND\d{4}\)", re.DOTALL)
 
 
 @pytest.mark.parametrize(("name", "of"), OBJECTS)
@@ -36,9 +37,9 @@ def test_every_mistake_is_reported_at_a_line_and_names_its_reporter() -> None:
     for name, _, mistake in MISTAKES:
         assert mistake["by"] in {"apiserver", "webhook", "prepare", "validate"}, mistake
         assert mistake["says"], mistake
-        assert all(PLACE.match(line) for line in mistake["says"]), mistake
+        assert all(PLACE.fullmatch(line) for line in mistake["says"]), mistake
         # Only a text that is not YAML, or no object, has no place in one.
-        placed = all(line.endswith("]") for line in mistake["says"])
+        placed = all(without_code(line).endswith("]") for line in mistake["says"])
         assert placed or "text" in mistake or "not YAML" in mistake["says"][0], (name, mistake)
 
 
@@ -52,7 +53,10 @@ def test_an_object_does_not_keep_others_from_being_checked(tmp_path: Path) -> No
         code, said = validation.lines(tmp_path, f"{text}---\n{WRONG}")
         line = text.count("\n") + 5
         assert code == 1, what
-        assert f'{line}: NetworkTopology "w": expected at least 1 entry, found 0 [spec.steps]' in said, (what, said)
+        assert f'{line}: NetworkTopology "w": expected at least 1 entry, found 0 [spec.steps] (ND1537)' in said, (
+            what,
+            said,
+        )
 
 
 BROKEN = ["a: [1\n", 'a: "b\n', "a: 1\na: 2\n", "\ta: 1\n", "a: {{ b }}\n", "{a: 1\n", "- 1\n b: c\n"]

@@ -130,7 +130,7 @@ def test_all_workload_kinds_that_create_pods_are_checked(tmp_path: Path, kind: s
     (line,) = said(tmp_path, kind_of(POD.replace("TemplateName: lan", "TemplateName: lam"), kind))
     place = "spec.jobTemplate.spec.template.spec" if kind == "CronJob" else "spec.template.spec"
     assert f'{kind} "web", claim "net": ResourceClaimTemplate "lam" not found' in line
-    assert line.endswith(f"[{place}.resourceClaims[0].resourceClaimTemplateName]")
+    assert line.endswith(f"[{place}.resourceClaims[0].resourceClaimTemplateName] (ND1224)")
 
 
 NESTED = {
@@ -191,7 +191,7 @@ def test_two_pods_that_name_a_claim_whose_device_goes_into_one(tmp_path: Path) -
         '5: Pod "second", claim "net": Pod "web" also uses ResourceClaim "one", but step "nic" of '
         'NetworkTopology "lan" '
         "moves the device into one pod; create one claim per pod: resourceClaimTemplateName "
-        "[spec.resourceClaims[0].resourceClaimName]"
+        "[spec.resourceClaims[0].resourceClaimName] (ND1215)"
     )
 
 

@@ -69,17 +69,17 @@ def test_attributes_that_other_policies_add_are_published_beside_the_chosen_fact
 
 
 @pytest.mark.parametrize(
-    ("name", "text"),
+    ("name", "text", "code"),
     [
-        ("vender", '"vender" is not a known fact; did you mean "vendor"?'),
-        ("ifName", '"ifName" is always published; remove it'),
-        ("supportedCNIs", '"supportedCNIs" is always published; remove it'),
-        ("ipv4", '"ipv4" is an optional fact; move it to additionalFacts'),
+        ("vender", '"vender" is not a known fact; did you mean "vendor"?', "ND1397"),
+        ("ifName", '"ifName" is always published; remove it', "ND1396"),
+        ("supportedCNIs", '"supportedCNIs" is always published; remove it', "ND1396"),
+        ("ipv4", '"ipv4" is an optional fact; move it to additionalFacts', "ND1395"),
     ],
 )
-def test_another_name_is_refused_with_the_next_step(name: str, text: str) -> None:
+def test_another_name_is_refused_with_the_next_step(name: str, text: str, code: str) -> None:
     (error,) = check(every(facts=[name]))
-    assert error.text_at_path == f"{text} [spec.exposure.facts[0]]"
+    assert error.text_at_path == f"{text} [spec.exposure.facts[0]] ({code})"
 
 
 @pytest.mark.parametrize("name", CHOSEN)

@@ -43,7 +43,7 @@ def span(least: Any, most: Any = None, step: Any = None) -> dict[str, Any]:
 def test_a_shared_device_with_a_plugin_that_moves_it_into_the_pod_is_reported(name: str) -> None:
     (text,) = told(of({"seats": some(4)}, {"name": name}))
     assert text.startswith(f'plugin "{name}" moves the device into the pod')
-    assert text.endswith("set exclusive: true [spec.exposure.supportedCNIPlugins[0]]")
+    assert text.endswith("set exclusive: true [spec.exposure.supportedCNIPlugins[0]] (ND1472)")
     assert told(of({"seats": some(4)}, {"name": "macvlan"}, {"name": name, "exclusive": True})) == []
 
 
@@ -87,9 +87,9 @@ def test_capacity_that_can_be_fully_allocated_is_not_reported(capacity: dict[str
 
 
 def test_missing_plugins_and_an_allowed_host_uplink_are_reported() -> None:
-    assert [text.rpartition(" ")[2] for text in told(policy("p", "true", allowHostUplink=True))] == [
-        "[spec.exposure.supportedCNIPlugins]",
-        "[spec.exposure.allowHostUplink]",
+    assert [text.rsplit(" ", 2)[1:] for text in told(policy("p", "true", allowHostUplink=True))] == [
+        ["[spec.exposure.supportedCNIPlugins]", "(ND1461)"],
+        ["[spec.exposure.allowHostUplink]", "(ND1463)"],
     ]
 
 
@@ -106,7 +106,7 @@ def test_missing_plugins_and_an_allowed_host_uplink_are_reported() -> None:
 )
 def test_a_plugin_name_similar_to_a_known_plugin_is_reported(name: str, meant: str) -> None:
     place = "[spec.exposure.supportedCNIPlugins[0]]"
-    said = f'no CNIPluginSchema describes plugin "{name}"; did you mean "{meant}"? {place}'
+    said = f'no CNIPluginSchema describes plugin "{name}"; did you mean "{meant}"? {place} (ND1471)'
     made = of({}, {"name": name})
     found = [finding.text_at_path for finding in misspelt_plugins(made, shipped.types())]
     assert found == ([said] if meant else [])
@@ -116,7 +116,7 @@ def test_a_plugin_name_similar_to_a_known_plugin_is_reported(name: str, meant: s
 def test_a_policy_with_the_same_rank_as_another_policy_is_reported() -> None:
     (text,) = told(exclusive("p", "true "), exclusive("a", "true"), exclusive("b", "false"), exclude("c", "true"))
     same = 'the policy has the same selector, priority and suffix as "a"'
-    assert text == f'{same}, so only "a" is used; change one of them [spec]'
+    assert text == f'{same}, so only "a" is used; change one of them [spec] (ND1476)'
 
 
 def test_capacity_reported_as_unreachable_is_reached_by_no_combination_of_claims() -> None:

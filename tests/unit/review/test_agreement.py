@@ -19,7 +19,7 @@ from netdra.admission.messages import AdmissionRequest, Kind, Verdict
 from netdra.admission.requests import verdict_on
 from netdra.cli.validate import command as validate
 from netdra.model import crd_check, documents
-from netdra.model.errors import sentence
+from netdra.model.errors import sentence, with_code
 from netdra.review.world import World
 from netdra.rules.workloads import IN_FILES
 from tests.unit.rules.test_any_value import SOUND, shapes
@@ -65,7 +65,7 @@ def validated(value: dict[str, Any], folder: Path) -> dict[str, set[str]]:
         if "path" in problem and value["kind"] not in NAMING_PLACES:
             first, *rest = text.splitlines()
             text = "\n".join([f"{first} [{problem['path']}]", *rest])
-        found[problem.get("severity", "error")].add(text)
+        found[problem.get("severity", "error")].add(with_code(text, problem.get("code", "")))
     return found
 
 

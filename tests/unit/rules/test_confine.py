@@ -272,7 +272,7 @@ def test_only_plugins_of_the_default_list_are_run_by_default() -> None:
         'plugin "loopback" is not allowed: it does not have a CNIPluginSchema; create a '
         "CNIPluginSchema for it, or set the "
         "chart's value node.allowPlugins to [default, loopback] "
-        "(netdra node --allow-plugin default --allow-plugin loopback)"
+        "(netdra node --allow-plugin default --allow-plugin loopback) (ND1160)"
     )
     assert told(root("loopback", {}), permits=Permits(), own=(schema("loopback"),)) == []
     (text,) = told(root("macvlan", {}), permits=Permits())

@@ -58,7 +58,7 @@ def test_an_mtu_above_that_of_the_interface_under_it_is_found(topology: Topology
     (finding,) = check_plans([plan])
     assert finding.text == (
         'NetworkTopology "net", step "t": mtu 9000 exceeds the 1500 of "bond0", the interface below it; '
-        'raise the MTU of "bond0" in an earlier step, or on the node'
+        'raise the MTU of "bond0" in an earlier step, or on the node (ND1112)'
     )
     assert finding.path == ("steps", 4, "config", "mtu")
 

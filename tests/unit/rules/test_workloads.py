@@ -33,14 +33,14 @@ def test_a_name_that_no_object_can_have_is_reported_once_and_not_searched(field:
     (text,) = found(**named)
     assert text == (
         f'Pod "web", claim "net": {field} "Lan" is not valid; a name is up to 253 of a-z, 0-9, - and ., letters or '
-        f"digits at both ends [spec.resourceClaims[0].{field}]"
+        f"digits at both ends [spec.resourceClaims[0].{field}] (ND1219)"
     )
 
 
 @pytest.mark.parametrize("named", [{}, {"resource_claim_name": "a", "resource_claim_template_name": "b"}])
 def test_an_entry_without_a_single_object_is_reported_once_and_not_searched(named: dict[str, str]) -> None:
     (text,) = found(**named)
-    assert text.endswith("set resourceClaimName or resourceClaimTemplateName [spec.resourceClaims[0]]")
+    assert text.endswith("set resourceClaimName or resourceClaimTemplateName [spec.resourceClaims[0]] (ND1216)")
 
 
 def test_an_object_that_does_not_exist_is_reported() -> None:

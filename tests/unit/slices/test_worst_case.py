@@ -251,7 +251,7 @@ class TestKnownCases:
             'ResourceClaim "c": if a request cannot be allocated on node n1, kube-scheduler visits up to '
             "38,941,036,808 devices, and about 2,000,000 fit into its timeout of 10 s: the pod stays "
             "Pending although other nodes are free; offer the VFs together (pooledVFs in their "
-            "policy), in few lanes"
+            "policy), in few lanes (ND1560)"
         )
 
 
@@ -269,7 +269,7 @@ class TestMoreThanThereAre:
             f'ResourceClaim "c", request "net": {count} devices are requested, but only {lanes} {matches} on any node, '
             "and a request cannot get the same shared device twice; divide the pooled VFs into more "
             "lanes, or use several "
-            "requests"
+            "requests (ND1559)"
         )
         refused(allocator, asked)
         assert len(devices(allocator, claim("d", request("net", vf(), count=count - 1)))) == count - 1

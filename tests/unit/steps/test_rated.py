@@ -121,7 +121,7 @@ def test_a_config_above_the_allocation_or_without_limit_is_refused_and_named(bin
     keys = ("min_tx_rate", "max_tx_rate") if binary else ("minTxRate", "maxTxRate")
     assert findings(plan(step("vf", "sriov", "net1", asked(101, 102, keys), device=vf(100), binary=binary))) == [
         f'NetworkTopology "t", step "vf": {key} {rate} exceeds the 100 Mbit/s of bandwidth that the claim was '
-        "allocated; remove it: the VF gets 100 Mbit/s; or request more bandwidth in the claim"
+        "allocated; remove it: the VF gets 100 Mbit/s; or request more bandwidth in the claim (ND1186)"
         for key, rate in zip(keys, (101, 102), strict=True)
     ]
     (text,) = findings(plan(step("vf", "sriov", "net1", {keys[1]: 0}, device=vf(100), binary=binary)))

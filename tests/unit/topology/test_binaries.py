@@ -348,7 +348,7 @@ def test_a_program_receives_the_device_of_a_preceding_step_if_exactly_one_exists
     assert unbound(one).steps[-1].if_name == "net1"
     two = "- {name: vf0, type: sriov}\n- {name: vf1, type: sriov}\n"
     (finding,) = check_topology(topology(two + rdma % ("vf0, vf1", "")))
-    assert finding.text.endswith('CNIPluginSchema "rdma-binary" requires parameter "deviceID".')
+    assert finding.text.endswith('CNIPluginSchema "rdma-binary" requires parameter "deviceID". (ND1037)')
     said = topology(two + rdma % ("vf0, vf1", ", config: {deviceID: '{{ vf1.pciAddress }}'}"))
     assert check_topology(said) == ()
     assert unbound(said).steps[-1].config == {"deviceID": "{{ vf1.pciAddress }}"}
