@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import io
 import json
 import re
+import tokenize
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +20,7 @@ from testbed import yaml
 
 FOLDER = Path("tests/promises")
 PROVEN = FOLDER / "proven.json"
+_WHOLE_COMMENT = re.compile(r"^\s*#.*$", re.MULTILINE)
 _CODE = re.compile(r',?\s*\bcode=(?:"ND\d{4}"|[\w.\[\]]+\.code)')
 _LEVELS = {
     "tests/unit/": "unit",
@@ -148,8 +151,8 @@ def mutated(edits: Sequence[Edit], root: Path) -> Mapping[str, str]:
 def digest(promise: Promise, root: Path) -> str:
     """A digest of the mutation, of the test's function, and of the functions that the mutation changes.
 
-    Unrelated changes of the same files leave it as it is; so do changes of the test's fixtures and helpers, of the
-    code's format, and of the codes of errors.
+    Unrelated changes of the same files leave it as it is; so do changes of the test's fixtures and helpers, and of the
+    code's format, comments, docstrings and codes of errors.
 
     Raises:
         MutationError: the mutation does not fit, or the test does not exist.
@@ -233,7 +236,7 @@ def _surroundings(edit: Edit, text: str) -> str:
     """The source of the functions, or of the other statements, that an edit touches; all of a file of another kind."""
     begin, end = edit.place(text)
     if not edit.file.endswith(".py"):
-        return text
+        return _WHOLE_COMMENT.sub("", text)
     return _source(list(_touched(ast.parse(text).body, begin + 1, end)), text)
 
 
@@ -245,9 +248,22 @@ def _touched(body: Sequence[ast.stmt], first: int, last: int) -> Iterator[ast.st
             yield from within or [node]
 
 
-def _source(nodes: Sequence[ast.stmt], text: str) -> str:
-    """The lines of statements, with their decorators."""
+def _without_comments(text: str) -> list[str]:
+    """The lines of a module without its comments."""
     lines = text.splitlines()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            lines[token.start[0] - 1] = lines[token.start[0] - 1][: token.start[1]]
+    return lines
+
+
+def _source(nodes: Sequence[ast.stmt], text: str) -> str:
+    """The lines of statements with their decorators, without comments and docstrings."""
+    lines = _without_comments(text)
+    for node in (each for top in nodes for each in ast.walk(top)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and ast.get_docstring(node):
+            first, last = node.body[0].lineno, node.body[0].end_lineno or node.body[0].lineno
+            lines[first - 1 : last] = [""] * (last - first + 1)
     firsts = [min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", ()))]) for node in nodes]
     return "\n".join(
         line for first, node in zip(firsts, nodes, strict=True) for line in lines[first - 1 : node.end_lineno]
