@@ -151,7 +151,7 @@ class _Spawned:
         self._pid = pid
         try:
             self._child = _owned(closing, os.pidfd_open(pid))
-        except OSError:  # without a descriptor it cannot be waited for, and must not go on unseen
+        except OSError:  # without a descriptor it cannot be waited for, and must not stay unseen
             os.killpg(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             raise

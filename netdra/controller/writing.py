@@ -109,7 +109,7 @@ def drift(regarding: ObjectReference, classes: Sequence[str]) -> Occurrence:
 
 
 def _is_warning(condition: Condition) -> bool:
-    is_unbound = (condition.type, condition.status) == ("Bound", "False")  # whatever Neutron's reason is
+    is_unbound = (condition.type, condition.status) == ("Bound", "False")  # for every reason of Neutron
     return is_unbound or (condition.type, condition.reason) in _WARNINGS
 
 
@@ -281,7 +281,7 @@ async def write(client: Client, planned: ClassWrites) -> ClassesWritten:
                     await send(DEVICE_CLASSES, entry)
                 log.info('wrote DeviceClass "%s"', entry.metadata.name)
             except AlreadyExistsError:
-                continue  # the store will have it soon, and the topology is looked at again
+                continue  # the store will have it soon, and the topology is processed again
             except RefusedError as problem:
                 refused.append(problem.what)
             except UndoneError as problem:

@@ -356,7 +356,7 @@ class Socket:
         interrupted = False
         while True:
             for kind, flags, number, body in messages(self._receive(doing)):
-                if number != sequence:  # the rest of a reply that was given up
+                if number != sequence:  # the rest of a reply that was abandoned
                     continue
                 interrupted = interrupted or bool(flags & _NLM_F_DUMP_INTR)
                 if kind not in (_NLMSG_ERROR, _NLMSG_DONE):

@@ -26,7 +26,7 @@ REPEAT_SECONDS = 60.0
 MAX_TEXT = 8192
 
 _KEY = "netdra_fields"
-# What these say of every header and every byte is of no use to who asks for each request.
+# These log every header and every byte, which is useless for each request.
 _INNARDS = ("hpack",)
 _QUIET = ("aiohttp", "asyncio", "grpclib")
 _SECRETS = (

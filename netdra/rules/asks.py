@@ -144,7 +144,7 @@ def _bandwidth(called: str, amount: str, place: Path) -> Iterator[_Judged]:
     try:
         mbits = quantity.parse(amount)
     except InvalidInputError:
-        return  # the API server says so
+        return  # the API server reports it
     if mbits > MOST_MBITS:
         what = f', request "{called}": bandwidth {amount} is {quantity.render(mbits)} Mbit/s'
         yield Finding(what, f'write it in Mbit/s, e.g. "{int(mbits / BITS_PER_MBIT) or 1}"', place), False

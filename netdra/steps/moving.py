@@ -272,7 +272,7 @@ def as_it_is(name: str, site: Site, pci_address: str = "") -> CNIInterface:
 
 def _without_alt_names(moved: Moved, site: Site) -> int:
     """The index of a device that was seen on the host a moment ago; its alternative names are off."""
-    # With none to take off, its name and its MAC are enough to recognise it, and the link need not be read anew.
+    # Without one to remove, its name and its MAC are enough to recognise it, and the link need not be read again.
     if not moved.alt_names and unlocked.mac_of(site.host, moved.name) == moved.mac:
         index = unlocked.index_of(site.host, moved.name)
         if index:
@@ -313,7 +313,7 @@ def _move_out(moved: Moved, pod: PodSpace, site: Site) -> Link | None:
         # One that stays does not matter, unless the host has it, too: then the move is refused.
         with suppress(KernelError):
             link.delete_alt_names(pod.sock, there.index, there.alt_names)
-    # Up at once, if it need not be down for what is to be restored. The pod's BPF programs must be off before.
+    # Up at once, unless a setting that is to be restored needs it down. The pod's BPF programs must be detached before.
     same = (there.mtu, there.address, there.permanent_address) == (moved.mtu, moved.mac, moved.device.permanent_mac)
     same = same and not moved.master and (moved.settings is None or settings.may_be_up(moved.settings, there))
     up = True if same and moved.up and not bpf.are_loaded() else None
@@ -330,4 +330,4 @@ def _move_out(moved: Moved, pod: PodSpace, site: Site) -> Link | None:
     except KernelError:
         if up is None or link.find(pod.sock, there.index) is not None:
             raise
-        return link.get(site.host, moved.name)  # it went and could not be brought up: `restore` tells why
+        return link.get(site.host, moved.name)  # it was moved and could not be brought up: `restore` reports the reason

@@ -18,7 +18,7 @@ from netdra.kernel.link import Link
 from netdra.steps import functions, netdevs, restoring
 from netdra.steps.contract import Attempts, Order, Site
 
-_PATIENCE = 4.0  # seconds: drivers of VFs look for their link every two (igbvf_watchdog_task)
+_PATIENCE = 4.0  # seconds: drivers of VFs check their link every two (igbvf_watchdog_task)
 _EVERY = 0.1
 
 

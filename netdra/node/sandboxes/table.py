@@ -181,7 +181,7 @@ class Table:
         self._released: set[str] = set()
         self._lock = threading.Lock()
 
-    # What the runtime says.
+    # Reports of the runtime.
 
     def update_from_list(
         self, listed: Collection[Sandbox], running: Sequence[Sandbox], left: Mapping[str, Sandbox]
