@@ -64,7 +64,7 @@ class ClientConfig(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class WebhookEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One entry of a configuration."""
+    """The fields of a webhook that the keeper reads in a configuration; the others are left as they are."""
 
     name: str
     client_config: ClientConfig = ClientConfig()

@@ -53,7 +53,7 @@ class Child(Protocol):
     """A running program; its descriptor is readable when it has ended."""
 
     def fileno(self) -> int:
-        """The descriptor."""
+        """For `select`: a pidfd, or the socket on which the confined starter reports the end."""
 
     def finish(self, *, broken: bool) -> int:
         """End what must be ended, above all if a bound is broken; the exit status, or minus the signal that ended it.

@@ -132,19 +132,19 @@ def _occurrence(regarding: ObjectReference, condition: Condition, *, warning: bo
 
 
 class StatusWithConditions(Protocol):
-    """A status with conditions."""
+    """The part of a status that the controller compares before and after a write."""
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """Its conditions."""
+        """One condition for each type, as Kubernetes requires."""
 
 
 class WithMetadata(Protocol):
-    """An object with metadata."""
+    """An object that an event can be about: its name, namespace and uid are in the metadata."""
 
     @property
     def metadata(self) -> ObjectMeta:
-        """Its metadata."""
+        """As the API server sent it."""
 
 
 class WithStatus(WithMetadata, Protocol):

@@ -247,7 +247,7 @@ def function(facts: MachineFacts, address: str) -> Interface:
 
 
 def host_uplinks(facts: MachineFacts) -> Uplinks:
-    """The uplinks of a machine."""
+    """The links of default routes and all links above and below them, and which of these only policy rules use."""
     every = _carrying(facts, facts.default_links)
     if facts.default_links == facts.links_for_all:
         return Uplinks(every, frozenset())

@@ -181,7 +181,7 @@ class Book:
         return [entry for entry in self._entries.values() if entry.count > entry.written]
 
     def drop(self, entry: PendingEvent) -> None:
-        """Drop an entry."""
+        """Forget an event that cannot be written, and count its unwritten occurrences as dropped."""
         self.dropped += entry.count - entry.written
         if self._entries.pop(entry.occurrence, None) is not None:
             regarding = entry.occurrence.regarding

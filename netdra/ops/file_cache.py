@@ -33,7 +33,7 @@ class Changes(Protocol):
         """The names of the files that have changed since the last call; None if any may have."""
 
     def close(self) -> None:
-        """End it."""
+        """Close the kernel's watch; its descriptor is not readable from then on."""
 
 
 @dataclass

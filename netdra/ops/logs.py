@@ -119,7 +119,7 @@ class Json(logging.Formatter):
     """The same as an object: time, level, logger, message, the fields, and exception."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
+        """A JSON object on one line, without secrets of a known form."""
         cleaned = {
             name: clean(value) if isinstance(value, str) else value for name, value in _fields_of(record).items()
         }
@@ -145,7 +145,7 @@ class Repeats(logging.Filter):
         self._seen: dict[tuple[str, int, str], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether it is logged."""
+        """Whether the record is logged; a repeated warning or error within `seconds` is counted instead."""
         if record.levelno < logging.WARNING:
             return True
         now, key = self._clock(), (record.name, record.levelno, f"{record.getMessage()} {_fields_of(record)}")

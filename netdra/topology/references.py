@@ -90,7 +90,7 @@ class Reference(msgspec.Struct, frozen=True):
 
     @property
     def is_list(self) -> bool:
-        """Whether its value is a list."""
+        """Whether the field of a result is a list: `interfaces` or `deviceNodes`."""
         return self.field in _LISTS and self.is_of_result
 
     @property

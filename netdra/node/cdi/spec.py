@@ -88,7 +88,7 @@ class Mount(Wire, frozen=True):
 
 
 class ContainerEdits(Wire, frozen=True):
-    """The edits of a container."""
+    """`containerEdits` of the CDI specification: what the runtime adds to each container with the device."""
 
     env: tuple[str, ...] = ()
     device_nodes: tuple[DeviceNode, ...] = ()

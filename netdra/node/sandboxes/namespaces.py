@@ -178,7 +178,7 @@ class Namespaces:
         return tuple(sandbox for sandbox, _ in self._look_for_lost())
 
     def close(self) -> None:
-        """Release all."""
+        """Close the descriptors of all namespaces: the kernel then ends those that no path or process keeps."""
         for sandbox in tuple(self._held):
             self.release(sandbox)
 

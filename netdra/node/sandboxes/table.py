@@ -384,7 +384,7 @@ class Table:
         return record.plugins if record is not None else frozenset()
 
     def phase(self, sandbox: str) -> Phase:
-        """The phase of a sandbox."""
+        """The phase of a sandbox; `EXPECTED` for one that the table does not know."""
         record = self._records.get(sandbox)
         return record.phase if record is not None else Phase.EXPECTED
 
