@@ -187,6 +187,7 @@ class PodLinkMonitor(_EventSocket):
                     raise EventsLostError("the socket's buffer overflowed with events of links") from None
                 raise from_os_error(problem, "cannot read events of links") from None
             if sender[0] == 0:
+                # An event of the own namespace has no ID (net/netlink/af_netlink.c, netlink_cmsg_listen_all_nsid()).
                 changed.update(
                     to_i32(data) for level, kind, data in ancillary if (level, kind) == (_SOL_NETLINK, _LISTEN_ALL_NSID)
                 )

@@ -85,6 +85,7 @@ def move_in(
     # A device that is to take another MAC stays down for that.
     up = None if new_mac else True
     new_index = moved.pod_index or None
+    # The device arrives down, without addresses and routes: the kernel closes it first (dev_change_net_namespace()).
     link.change(site.host, index, netns_fd=pod.namespace.fd, new_index=new_index, name=moved.pod_name, mtu=mtu, up=up)
     if new_mac:
         functions.set_mac(pod.sock, moved.pod_name, new_mac)
@@ -280,6 +281,7 @@ def _without_alt_names(moved: Moved, site: Site) -> int:
     netdev = identity.find(site.host, site.sysfs, moved.device, moved.name)
     if netdev is None:
         raise KernelMissingError(errno.ENODEV, f'device "{moved.name}" has just gone from the host')
+    # Alternative names move along, and the kernel refuses a move to where one is taken (EEXIST).
     if netdev.alt_names:
         link.delete_alt_names(site.host, netdev.index, netdev.alt_names)
     return netdev.index

@@ -65,6 +65,7 @@ def repair(order: Order, site: Site) -> tuple[str, ...]:
         for netdev in link.dump(pod.sock)
         if netdev.is_up
     ]
+    # The kernel then drops routes over routers, and IPv6 addresses without keep_addr_on_down; IPv4 addresses stay.
     link.change(pod.sock, dead.netdev.index, up=False)
     link.change(pod.sock, dead.netdev.index, up=True)
     revived = _has_link(dead, site)

@@ -103,6 +103,7 @@ def device_metadata(prepared: PreparedClaim, request: str, outcomes: Sequence[De
 
 def _encode(metadata: DeviceMetadata) -> bytes:
     """The content of a metadata file: the metadata in each version."""
+    # The newest version comes first: readers take the first one that they know.
     return b"".join(
         spec.encode(msgspec.structs.replace(metadata, api_version=version)) for version in METADATA_VERSIONS
     )

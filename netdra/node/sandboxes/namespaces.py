@@ -65,6 +65,7 @@ class _Held:
             status = os.stat(self.path)  # noqa: PTH116
         except OSError as problem:
             return is_missing(problem)
+        # No other namespace can have the number while this one is held.
         return (status.st_dev, status.st_ino) != self.file
 
 

@@ -251,6 +251,8 @@ class StatusWriter:
         devices = msgspec.Raw(msgspec.json.encode([*others, *wanted]))
         status = {**stored.status, _DEVICES: devices}
         with counted(STATUS_WRITES):
+            # Not a patch: if a claim's parameters were written with blanks, the API server (1.37) writes them without
+            # on a patch, takes that for a change of the allocation, and rejects it.
             await self.client.replace(
                 STORED_CLAIMS, msgspec.structs.replace(stored, status=status), subresource="status"
             )
