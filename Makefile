@@ -167,7 +167,7 @@ recordings:
 system system-runtimes:
 	@$(PYTHON) -m testbed system --for $(if $(filter system,$@),tests,runtimes)
 
-lock: $(DEV) ## Pin the dependencies anew, with hashes and without any registry's address
+lock: $(DEV) ## Pin the dependencies again, with hashes and without any registry's address
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 \
 	  --extra build --upgrade pyproject.toml -o requirements.lock
@@ -187,7 +187,7 @@ lock: $(DEV) ## Pin the dependencies anew, with hashes and without any registry'
 clean: ## Remove what these commands made in the checkout (built test components stay in the cache)
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-# Debian splits ensurepip off Python; as root it can be had, otherwise the error says which package is missing.
+# Debian ships ensurepip in a package of its own; root can install it, otherwise the error names the missing package.
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit("netdra needs Python >= 3.11, this is " + sys.version) if sys.version_info < (3, 11) else None'
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || $(PYTHON) -m testbed system

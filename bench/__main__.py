@@ -104,7 +104,7 @@ def _arguments() -> argparse.Namespace:
         try:
             _kept(arguments.compare)
         except (OSError, msgspec.DecodeError) as problem:
-            parser.error(f"--compare {arguments.compare}: {problem}; {KEPT} of an earlier run is meant")
+            parser.error(f"--compare {arguments.compare}: {problem}; use {KEPT} of an earlier run")
     return arguments
 
 

@@ -150,5 +150,5 @@ async def _measure(url: str, printed: float, memory: partial[float]) -> list[Fig
         Figure("the list of devices, filtered", listed, "s", LONGER, f"of {20 * NODES} devices"),
         Figure("memory after it", after_list, "MiB", MORE),
         Figure("what-if on all nodes", what_if, "s", 0.0, f"{18 * NODES} devices change"),
-        Figure("memory after what-if", memory(), "MiB", MORE),
+        Figure("memory after a tried policy", memory(), "MiB", MORE),
     ]

@@ -72,7 +72,7 @@ ACCOUNT = "system:serviceaccount:netdra:netdra-node"
 GROUPS = ("system:serviceaccounts", "system:serviceaccounts:netdra", "system:authenticated")
 """All nodes are one user, as their daemons are, and the API server lets no user have all of its time."""
 SERVERS = {"API server": "kube-apiserver", "etcd": "etcd", "kwok": "kwok", "controller": CONTROLLER}
-# All that kwok is told to do: a node that is not Ready becomes so, and its lease is renewed.
+# kwok's whole task: it makes a node Ready, and renews its lease.
 STAGE = """
 apiVersion: kwok.x-k8s.io/v1alpha1
 kind: Stage
@@ -266,7 +266,7 @@ def _note(used: Mapping[str, float]) -> str:
 
 def _written(before: Mapping[str, float], after: Mapping[str, float]) -> str:
     statuses, put_off = (after[name] - before[name] for name in (STATUSES, PUT_OFF))
-    return f"and {statuses:.0f} of statuses; {put_off:.0f} requests were told to come again"
+    return f"and {statuses:.0f} of statuses; {put_off:.0f} requests were answered with 429"
 
 
 def cpu_seconds(pid: int | None) -> float:

@@ -140,7 +140,7 @@ def _measure(scene: _Scene) -> dict[str, Measured]:
     for size in SIZES:
         made = grow(scene.sock, made, size)
         for driver in DRIVERS:
-            # Who does not publish so many does not publish more.
+            # A driver that does not publish this number does not publish more.
             if all(one.published >= one.size for one in many[driver.title]):
                 many[driver.title].append(_many(driver, scene, size))
     return {name: Measured(bursts[name], events[name], quiet[name], many[name]) for name in bursts}
@@ -202,7 +202,7 @@ def _many(driver: Driver, scene: _Scene, size: int) -> Many:
         done = None
         count = -1
         seen.wait(bool, STUCK_TIMEOUT)
-        # What has stopped to grow is all that there will be.
+        # If the number no longer grows, the driver publishes no more.
         while done is None and len(seen.interfaces()) > count:
             count = len(seen.interfaces())
             done = seen.wait(lambda names: len(names) >= size, STUCK_TIMEOUT)

@@ -67,7 +67,7 @@ _KINDS = {
 
 def run() -> Iterator[Figure]:
     """The figures of each kind of load, and of an idle socket."""
-    gc.freeze()  # as `netdra.ops.process` does: what is imported is not looked through in the middle of a hook
+    gc.freeze()  # as `netdra.ops.process` does: a hook is not interrupted to collect imported objects
     idle = asyncio.run(_measured(""))
     yield Figure("hooks beside an idle registry, p99", 1000 * _p99(idle), "ms", 0.0, _note(idle))
     for name, kind in _KINDS.items():

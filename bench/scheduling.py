@@ -63,8 +63,8 @@ class Mode(NamedTuple):
 
 
 MODES: Mapping[str, Mode] = {
-    # Limits of what is reached: 28 attributes and counters cost more than one attribute, and the scheduler's search
-    # does not end (decision D56).
+    # Limits of the reachable ratios: 28 attributes and counters cost more than one attribute, and the scheduler's
+    # search does not end (decision D56).
     "one device per VF": Mode({}, ratio=3.0, bound=0.0, beside=0.0),
     "pooled VFs": Mode({"pooledVFs": {"lanes": 1}}, ratio=1.1, bound=1.0, beside=0.5),
 }

@@ -42,7 +42,7 @@ class Watched:
     def wait(self, condition: Condition, timeout: float) -> float | None:
         """The moment (of `time.perf_counter`) at which a condition holds of the interfaces; None if it does not."""
         with self._changed:
-            # Asked after each event: all names gathered anew each time would cost more than what is timed.
+            # Called after each event: collecting all names each time would cost more than the measured work.
             held = self._changed.wait_for(lambda: condition(self._found.keys()), timeout)
             return self._at if held else None
 

@@ -384,7 +384,7 @@ def _check_programs() -> None:
     if missing:
         raise ImageError(f"{' and '.join(missing)} not installed: {_SYSTEM}")
     if os.geteuid() != 0:
-        raise ImageError("making a base of packages needs root; docs/image.md tells how to build on a public base")
+        raise ImageError("making a base of packages needs root; docs/image.md describes the build on a public base")
 
 
 def _buildah(*arguments: str) -> str:

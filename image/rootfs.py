@@ -30,7 +30,7 @@ USER = 65532
 """Nobody's number on a node; what distroless images call nonroot."""
 SBOM = "usr/share/sbom/netdra.cdx.json"
 
-# Of Python's library: what tests, draws, edits or installs, and what would bring a library for nothing.
+# Left out of Python's library: modules that test, draw, edit or install, and modules that need a further library.
 _LEFT_OUT = re.compile(
     r"^(test|idlelib|tkinter|turtledemo|ensurepip|lib2to3|pydoc_data|distutils|site-packages|dist-packages|sqlite3|curses"
     r"|dbm|venv|config-.*|turtle\.py|sitecustomize\.py|lib-dynload/(_test|xx|_xx|_ctypes_test|_tkinter|_sqlite3|_g?dbm"

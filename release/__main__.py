@@ -46,7 +46,7 @@ def main() -> int:
     )
     commands.add_parser("signers", help="print the file of allowed signers: the keys of release/home.toml")
     commands.add_parser("date", help="date the unreleased section of the changelog, for the version of the sources")
-    commands.add_parser("home", help="print who makes releases, and what release/home.toml lacks")
+    commands.add_parser("home", help="print the people who make releases, and the missing values of release/home.toml")
     commands.add_parser("insights", help=f"write {insights.FILE}")
     known = commands.add_parser("advisories", help="find known vulnerabilities of the dependencies, offline")
     known.add_argument("database", type=Path, help="a folder or a zip of advisories in OSV's format")

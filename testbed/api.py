@@ -325,7 +325,7 @@ def _send(
 ) -> http.client.HTTPResponse:
     target = f"{path}?{urlencode(query)}" if query else path
     # Without blanks, as Kubernetes' own clients write: a claim's opaque parameters are kept byte by byte, and a patch
-    # of its status writes them anew in this form, which the server takes for a change of the allocation.
+    # of its status writes them again in this form, which the server treats as a change of the allocation.
     content = None if body is None else json.dumps(body, separators=(",", ":")).encode()
     headers = {"Content-Type": content_type, "Accept": "application/json", "User-Agent": FIELD_MANAGER}
     connection.request(method, target, content, headers)

@@ -128,7 +128,7 @@ def _build_module(wanted: Component, module: Path, output: Path) -> None:
     output.mkdir()
     requires = "".join(f"require {line}\n" for line in wanted.requires)
     replaces = [*wanted.replaces, *_staging_replaces(wanted)]
-    # With a Go version that prunes module graphs, only what is compiled has to be fetched and verified.
+    # With a Go version that prunes module graphs, only compiled modules have to be fetched and verified.
     head = f"module testbed/{wanted.name}\n\ngo {GO_TEXT}.0\n\n"
     (module / "go.mod").write_text(head + requires + "".join(f"replace {line}\n" for line in replaces))
     # A main package cannot be imported by code that is compiled, only by a file that a build tag leaves out.
@@ -213,7 +213,7 @@ def go_program() -> str:
     needed = f"the test bed is built with Go {GO_TEXT} or newer (Kubernetes {KUBERNETES_VERSION} needs it)"
     go = shutil.which("go", path=f"{os.environ.get('PATH', '')}:{GO_FOLDER}")
     if go is None:
-        raise BuildError(f"{needed}, and there is no 'go' on PATH nor in {GO_FOLDER}")
+        raise BuildError(f"{needed}, and 'go' is neither on PATH nor in {GO_FOLDER}")
     printed = subprocess.run(
         (go, "env", "GOVERSION", "GOTOOLCHAIN"), capture_output=True, text=True, check=False
     ).stdout

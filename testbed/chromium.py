@@ -60,7 +60,7 @@ class Chromium:
         """Start it, and open an empty page."""
         to_read, self._to = os.pipe()
         self._from, to_write = os.pipe()
-        # The browser reads its file descriptor 3 and writes 4, and bash alone puts them there whatever ours are.
+        # The browser reads its file descriptor 3 and writes 4, and only bash can assign these numbers in the child.
         command = f'exec "$@" 3<&{to_read} 4>&{to_write}'
         self._child = subprocess.Popen(
             ["bash", "-c", command, "bash", "chromium", *_FLAGS, f"--user-data-dir={self._folder}", "about:blank"],

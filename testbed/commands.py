@@ -102,7 +102,7 @@ def apiserver(wiring: Wiring) -> list[str]:
     return [
         *_served("kube-apiserver", wiring, wiring.apiserver),
         f"--etcd-servers={settings.url(wiring.etcd, 'http')}",
-        # Nobody reaches it through the `kubernetes` service here, and a loopback address may not be published there.
+        # It is not reachable through the `kubernetes` service here, and a loopback address may not be published there.
         f"--advertise-address={settings.address}",
         "--endpoint-reconciler-type=none",
         "--authorization-mode=Node,RBAC",
@@ -120,7 +120,7 @@ def apiserver(wiring: Wiring) -> list[str]:
         f"--kubelet-client-certificate={wiring.kubelet_client.certificate}",
         f"--kubelet-client-key={wiring.kubelet_client.key}",
         *([f"--runtime-config={runtime}"] if runtime else []),
-        # With nobody to make service accounts, the plugin that asks for them would refuse every pod.
+        # Nothing creates service accounts here, so the plugin that requires them would refuse every pod.
         *([] if settings.controller_manager else ["--disable-admission-plugins=ServiceAccount"]),
         *settings.arguments.get("kube-apiserver", ()),
     ]
@@ -143,7 +143,7 @@ def controller_manager(wiring: Wiring, port: int, kubeconfig: Path) -> list[str]
         "--use-service-account-credentials",
         f"--root-ca-file={wiring.authority}",
         f"--service-account-private-key-file={wiring.service_accounts}",
-        # Nodes that are only API objects have nobody to renew their leases: let them stay Ready.
+        # Nodes that are only API objects have no kubelet to renew their leases: let them stay Ready.
         "--node-monitor-grace-period=24h",
         *wiring.settings.arguments.get("kube-controller-manager", ()),
     ]

@@ -273,7 +273,7 @@ COMPONENTS: tuple[Component, ...] = (
         requires=("tags.cncf.io/container-device-interface v0.7.2",),
         source="cdi_cache.go",
     ),
-    # What makes Go code of protos/registry.proto, for a provider in Go.
+    # The compiler of protos/registry.proto to Go, for a provider in Go.
     Component(
         name="protoc-gen-go",
         version="v1.36.12",

@@ -95,7 +95,7 @@ class Driver:
         )
         variables = {
             "PYTHONPATH": str(_PACKAGE_PARENT),
-            "PYTHONFAULTHANDLER": "1",  # a crash of the interpreter says where, in the log
+            "PYTHONFAULTHANDLER": "1",  # a crash of the interpreter prints its place, in the log
             FAULT_VARIABLE: fault,
         }
         self._fault = fault
@@ -133,11 +133,11 @@ class Driver:
 
     def wait_end(self) -> None:
         """Wait until it has died by itself."""
-        until(lambda: self.process.pid is None, "the driver to come to its fault point", seconds=_WITHIN)
+        until(lambda: self.process.pid is None, "the driver to reach its fault point", seconds=_WITHIN)
 
     def wait_stop(self) -> None:
         """Wait until it hangs by itself; `process.resume` lets it continue."""
-        until(self.process.is_stopped, "the driver to come to its fault point", seconds=_WITHIN)
+        until(self.process.is_stopped, "the driver to reach its fault point", seconds=_WITHIN)
 
     def is_ready(self) -> bool:
         """Whether it reports that it is ready."""

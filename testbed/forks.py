@@ -158,7 +158,7 @@ def main() -> None:
         for module in pkgutil.walk_packages(found.__path__, f"{found.__name__}."):
             importlib.import_module(module.name)
     gc.freeze()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the processes that enter nodes
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no parent waits for the processes that enter nodes
     for line in sys.stdin.buffer:
         reader, writer = os.pipe()
         if os.fork() == 0:

@@ -22,7 +22,7 @@ from testbed.suite.results import Outcome, Report
 KEPT = Path("build/runtimes.json")
 LOGS = Path("build/runtimes")
 PAGE = Path("docs/nri.md")
-BEGIN, END = "<!-- What `make test-runtimes` found; written by it. -->", "<!-- The end of what it found. -->"
+BEGIN, END = "<!-- The results of `make test-runtimes`; written by it. -->", "<!-- The end of the results. -->"
 
 _PODS, _SANDBOXES = "tests/cluster/pods", "tests/cluster/sandboxes"
 GROUPS: Mapping[str, Sequence[str]] = {

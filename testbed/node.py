@@ -261,7 +261,7 @@ def make_cgroups(name: str) -> list[Path]:
         group.mkdir(exist_ok=True)
         groups.append(group)
         for file in ("cpuset.cpus", "cpuset.mems"):
-            # Version 1 lets nobody into a new group before both are set.
+            # Version 1 admits no process into a new group before both are set.
             if kind == "cgroup" and (group / file).exists():
                 (group / file).write_text((group.parent / file).read_text())
     return groups

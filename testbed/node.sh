@@ -1,7 +1,7 @@
 #!/bin/sh
 # The first process of a node of `testbed.node`, in namespaces of its own: gives the node its own /run, /var/lib and
-# /var/log and, if it is beside others, its own view of the kernel and an uplink; then buries whatever the node's
-# programs leave behind.
+# /var/log and, if it is beside others, its own view of the kernel and an uplink; then reaps all processes that the
+# node's programs leave behind.
 set -e
 folder=$1 place=$2
 
@@ -22,7 +22,7 @@ own_view() {
   done </proc/self/cgroup
 }
 
-# What the node is wired to is a namespace too, so that its end of the wire is nobody's interface.
+# The other end of the node's link is in a namespace too, so that it is not an interface of the machine.
 own_network() {
   ip link set lo up
   ip netns add outside

@@ -24,7 +24,7 @@ MOST = 30.0
 _GLANCE_SECONDS = 0.15
 _CALIBRATION_SECONDS = 10.0
 
-# A process of its own: in ours the interpreter's lock would make what is measured part of the measure. A unit is some
+# A process of its own: in ours, the interpreter's lock would make the measured work part of the measure. A unit is some
 # arithmetic and a process that begins and ends; the pauses keep the probe itself below a tenth of a core. It ends with
 # its input, so also with us, and does one unit more: even the shortest block is between two of them.
 _PROBE = """
@@ -110,7 +110,7 @@ def measured() -> Iterator[Pace]:
             pace.seconds = time.monotonic() - begun
             probe.stdin.close()
             told = probe.stdout.read()
-            # One that was killed has told nothing, or not all.
+            # A killed one has reported nothing, or not all.
             if probe.wait() == 0:
                 pace.units = [(float(begun), float(ended)) for begun, ended in map(str.split, told.splitlines())]
 

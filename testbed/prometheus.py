@@ -24,7 +24,7 @@ from testbed.system import APT
 PACKAGE = "prometheus"
 PORT = 9090
 _PREFIX = "debian-prometheus-"
-# At its start it looks for an address of the host's name, and on a node waits ten seconds for a name server.
+# At its start it resolves the host's name, and on a node waits ten seconds for a name server.
 _CALLED_LOCALHOST = ("unshare", "--uts", "sh", "-c", 'hostname localhost && exec "$@"', "sh")
 
 

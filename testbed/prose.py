@@ -1,18 +1,21 @@
 """Checks the English of netdra with Vale and the style in styles/Netdra: `python -m testbed.prose`, in `make lint`.
 
 Vale reads the pages as they are. Texts inside other files are copied to a temporary folder first, one paragraph each:
-the messages of the code (`testbed.messages`), docstrings, the descriptions of the CustomResourceDefinitions, and the
-entries of CHANGELOG.md.
+the messages of the code (`testbed.messages`), docstrings, comments, the descriptions of the CustomResourceDefinitions
+and of the charts' values, and the entries of CHANGELOG.md. Comments of tests and their data are not checked.
 """
 
 from __future__ import annotations
 
 import ast
+import io
+import itertools
 import json
 import re
 import subprocess
 import sys
 import tempfile
+import tokenize
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,12 +23,25 @@ from typing import Any
 
 from testbed import yaml
 from testbed.build import BuildError, program
-from testbed.messages import ROOT, messages
+from testbed.messages import ROOT, Reader, messages
 
-GENERATED = ("fields.md", "messages.md")
-"""Their texts are checked where they are written."""
+ELSEWHERE = ("docs/fields.md", "docs/messages.md", "CHANGELOG.md")
+"""Pages whose texts are checked where they are written, or entry by entry."""
 SOURCES = ("netdra", "testbed", "tests", "bench", "image", "release")
 """The folders with docstrings."""
+TOOLS = ("testbed", "bench", "image", "release")
+"""The folders with messages of the project's own tools."""
+_NOT_OURS = ("build", "dist")
+_COMMENTED = (".yaml", ".yml", ".tpl", ".toml", ".sh", "Makefile", "Containerfile", ".py")
+"""How the names of files with comments end."""
+_GENERATED = ("_pb2.py", "charts/netdra/values.yaml", "charts/cni-plugins/values.yaml")
+_COMMENT = re.compile(r"^\s*#+(?!!) ?(.*)$")
+_OF_TOOLS = re.compile(r"noqa\b|type:|pragma:|fmt:|mypy:|yaml-language-server:")
+"""A comment for a program."""
+_HELP = re.compile(r"^[\w-]+:.*?## (.*)$", re.MULTILINE)
+"""The help of a target in the Makefile."""
+_NO_ENGLISH = re.compile(r'[\[=(] ?"|\{\{|:x:')
+"""A text of a tool in another language: CEL, TOML, a Corefile, /etc/passwd."""
 _NAMED = re.compile(r"^( +)(\w+):", re.MULTILINE)
 """An argument or attribute in a docstring."""
 _VALUE = re.compile(r"\{[^{}]*\}")
@@ -60,9 +76,15 @@ class Remark:
 
 
 def pages() -> list[Path]:
-    """The pages that are checked as they are."""
-    found = {*(ROOT / "docs").glob("*.md"), *(ROOT / "charts").glob("*/README.md"), ROOT / "README.md"}
-    return sorted(path for path in found if path.name not in GENERATED)
+    """The pages that are checked as they are: every Markdown file of the repository."""
+    return [path for path in _files(".md") if str(path.relative_to(ROOT)) not in ELSEWHERE]
+
+
+def _files(*endings: str) -> list[Path]:
+    """The repository's files whose names end so. Folders of tools are not searched."""
+    tops = (path for path in ROOT.iterdir() if path.name == ".github" or not path.name.startswith("."))
+    below = (top.rglob("*") if top.is_dir() else (top,) for top in tops if top.name not in _NOT_OURS)
+    return sorted(path for path in itertools.chain(*below) if path.name.endswith(endings) and path.is_file())
 
 
 def texts() -> Iterator[Text]:
@@ -71,12 +93,69 @@ def texts() -> Iterator[Text]:
         yield Text(f"netdra/{message.path}", message.function, _VALUE.sub("{}", message.text))
     for folder in SOURCES:
         for path in sorted((ROOT / folder).rglob("*.py")):
-            yield from _docstrings(ast.parse(path.read_text(encoding="utf-8")), str(path.relative_to(ROOT)))
+            yield from _docstrings(ast.parse(_read(path)), str(path.relative_to(ROOT)))
     for path in sorted((ROOT / "charts" / "netdra" / "files" / "crds").glob("*.yaml")):
-        yield from _descriptions(yaml.safe_load(path.read_text(encoding="utf-8")), str(path.relative_to(ROOT)), "")
+        yield from _descriptions(yaml.safe_load(_read(path)), str(path.relative_to(ROOT)), "")
+    for path in sorted((ROOT / "charts").glob("*/values.schema.json")):
+        yield from _descriptions(json.loads(_read(path)), str(path.relative_to(ROOT)), "")
     for path in sorted((ROOT / "charts").glob("*/templates/NOTES.txt")):
-        yield Text(str(path.relative_to(ROOT)), "", _VALUE.sub("", path.read_text(encoding="utf-8")))
-    yield from _entries((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
+        yield Text(str(path.relative_to(ROOT)), "", _VALUE.sub("", _read(path)))
+    yield from _entries(_read(ROOT / "CHANGELOG.md"))
+    yield from (Text("Makefile", "help", text) for text in _HELP.findall(_read(ROOT / "Makefile")))
+    yield from _of_tools()
+    yield from _all_comments()
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def _of_tools() -> Iterator[Text]:
+    """The messages of the project's own tools."""
+    for path in (path for folder in TOOLS for path in sorted((ROOT / folder).rglob("*.py"))):
+        for message in Reader(str(path.relative_to(ROOT))).read(ast.parse(_read(path))):
+            if not _NO_ENGLISH.search(message.text):
+                yield Text(message.path, message.function, _VALUE.sub("{}", message.text))
+
+
+def _all_comments() -> Iterator[Text]:
+    """The comments of all files but those of tests, and generated ones."""
+    for path in _files(*_COMMENTED):
+        file = str(path.relative_to(ROOT))
+        if not file.startswith("tests/") and not file.endswith(_GENERATED):
+            yield from comments(_read(path), file)
+
+
+def comments(text: str, file: str) -> Iterator[Text]:
+    """The comments of a file, with their first lines: consecutive ones are one text, one after code is a text alone."""
+    found: list[str] = []
+    first = 0
+    for line, comment, is_alone in _python_comments(text) if file.endswith(".py") else _plain_comments(text):
+        if found and (line != first + len(found) or not is_alone or not comment):
+            yield Text(file, f"line {first}", " ".join(found))
+            found = []
+        if comment and is_alone:
+            first = first if found else line
+            found.append(comment)
+        elif comment:
+            yield Text(file, f"line {line}", comment)
+    if found:
+        yield Text(file, f"line {first}", " ".join(found))
+
+
+def _plain_comments(text: str) -> Iterator[tuple[int, str, bool]]:
+    """Comments on lines of their own: the line's number, the comment, and True."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if match := _COMMENT.match(line):
+            yield number, match[1].strip(), True
+
+
+def _python_comments(text: str) -> Iterator[tuple[int, str, bool]]:
+    """Comments of Python for people: the line's number, the comment, and whether the line has no code."""
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        comment = token.string.lstrip("#").strip()
+        if token.type == tokenize.COMMENT and not _OF_TOOLS.match(comment):
+            yield token.start[0], comment, not token.line[: token.start[1]].strip()
 
 
 def _docstrings(tree: ast.Module, file: str) -> Iterator[Text]:

@@ -60,7 +60,7 @@ class Recorder:
         (self._state / f"{verb}.json").write_text(json.dumps(answer))
         self.does(verb, f'cat "$state/{verb}.json"')
 
-    def fails(self, verb: str, code: int = 7, message: str = "told to fail", details: str = "") -> None:
+    def fails(self, verb: str, code: int = 7, message: str = "configured to fail", details: str = "") -> None:
         """Fail at each call of a verb, as the protocol asks."""
         (self._state / f"{verb}.json").write_text(json.dumps({"code": code, "msg": message, "details": details}))
         self.does(verb, f'cat "$state/{verb}.json"; exit 1')

@@ -113,7 +113,7 @@ def settings(socket: Path) -> Settings:
     server = (
         f"--egress-selector-config-file={file}",
         "--enable-aggregator-routing=true",
-        "--kubelet-preferred-address-types=InternalIP",  # nobody resolves the node's name
+        "--kubelet-preferred-address-types=InternalIP",  # the node's name cannot be resolved
     )
     return Settings(hosts=(SERVICE,), arguments={"kube-apiserver": server})
 
@@ -133,7 +133,7 @@ def opened(plane: ControlPlane, api: Api, node: Node, socket: Path, image: Path)
         ProcessError: something did not become ready.
     """
     with ExitStack() as undo:
-        # What a runtime mounts on the node has to show in containers that were there before (HostToContainer).
+        # A mount of a runtime on the node must be visible in containers that started before it (HostToContainer).
         node.run("mount", "--make-rshared", "/")
         node.run("ip", "address", "add", f"{SERVICE}/32", "dev", "lo")
         containerd = Containerd(node, hook_seconds=_HOOK_SECONDS)

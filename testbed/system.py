@@ -30,14 +30,14 @@ PROGRAMS = {
     "qemu-aarch64-static": "qemu-user-static",
     "cc": "gcc",
 }
-# What other runtimes than containerd need.
+# Needed by other runtimes than containerd.
 PROGRAMS_OF_RUNTIMES = {"conmon": "conmon"}
-# What the cluster tests open the console with.
+# The browser of the cluster tests for the console.
 PROGRAMS_OF_BROWSER = {"chromium": "chromium"}
 _C_LIBRARY = Path("/usr/include/stdlib.h")
 APT = "apt"
 """The lock of those who install packages: apt itself does not wait for others that read its lists anew."""
-# What Go checks the module proxy's certificate with.
+# The authorities with which Go checks the module proxy's certificate.
 AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")
 
 
@@ -73,7 +73,7 @@ def ensure_watches() -> None:
         return
     try:
         _INSTANCES.write_text(str(_ENOUGH_INSTANCES), encoding="ascii")
-    except OSError as problem:  # in a container, it is its host's to say
+    except OSError as problem:  # in a container, its host decides
         print(
             f"testbed: {_INSTANCES} is {has} and cannot be set here ({problem.strerror}); kubelets and runtimes of the "
             f"cluster tests may find 'too many open files': on the host, set fs.inotify.max_user_instances to "

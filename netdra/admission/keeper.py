@@ -64,7 +64,7 @@ class ClientConfig(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class WebhookEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One entry of a configuration."""
+    """The fields of a webhook that the keeper reads in a configuration; the others are left as they are."""
 
     name: str
     client_config: ClientConfig = ClientConfig()
@@ -169,7 +169,7 @@ class Keeper:
             except ValueError as problem:
                 return await self._repair(stored, str(problem))
             if not certificates.is_for(certificate, self.hosts):
-                # Replicas with other names can go on with it, or the two would replace it in turns.
+                # Replicas with other names can continue with it. Otherwise the two would replace it in turns.
                 hosts = dict.fromkeys((*self.hosts, *certificates.names(certificate)))
                 await self._replace(stored, certificates.make(tuple(hosts), self._now(), certificate))
             elif self._now() >= certificates.renew_at(certificate):

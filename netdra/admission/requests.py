@@ -75,7 +75,8 @@ def verdict_on(request: AdmissionRequest, cluster: World, in_time: Callable[[], 
     judged = _judged(request, cluster, in_time)
     if judged.allowed or request.operation != "UPDATE":
         return judged
-    # As the API server does with its own rules (KEP-4008): what was stored before a rule came can be changed elsewhere.
+    # As the API server does with its own rules (KEP-4008): an object that is older than a rule can be changed
+    # elsewhere.
     stored = replace(request, operation="CREATE", object=request.old_object, old_object=NOTHING)
     before = {*_judged(stored, cluster, in_time).errors}
     new = tuple(error for error in judged.errors if error not in before)

@@ -135,8 +135,8 @@ class Webhook:
             what = f'{request.kind.kind} "{request.name}": cannot determine its users; try again: {problem}'
             return Verdict((what,))
         except NoTurnError:
-            # Claims and classes are let through where the webhook has no time, as where it is away.
-            # Not so the classes that the controller makes: nothing else holds it to its topologies.
+            # Claims and classes are admitted if the webhook has no time, as if it were down. The controller's classes
+            # are not: no other check binds it to its topologies.
             is_free = request.kind.kind in {*CLAIMS, CLASS} and owned_class(request) is None
             return ALLOWED if is_free else busy(request)
 
@@ -260,7 +260,7 @@ class Webhook:
         asking = asyncio.create_task(self._search(request, asked, client))
         self._asking.add(asking)
         asking.add_done_callback(self._asking.discard)
-        # The worker goes on: it would be replaced if the question were cancelled.
+        # The worker continues: it would be replaced if the question were cancelled.
         await asyncio.wait({asking}, timeout=FORESEEING_SECONDS)
         return asking.result().warnings if asking.done() else ()
 

@@ -33,7 +33,7 @@ T = TypeVar("T", bound=KubernetesObject)
 
 
 def objects_file(plural: str) -> str:
-    """The file with the objects of a kind."""
+    """The path within a bundle of the JSON list of a kind, which `plural` names ("pods")."""
     return f"{FOLDER}/{plural}.json"
 
 

@@ -30,7 +30,7 @@ _AS_IT_IS = frozenset({bool, int})
 _PLACE = re.compile(r"ERROR: <input>:(\d+):(\d+): ([^\n]*)")
 _TOO_DEEP = re.compile(r"recursion limit|nest|too deep", re.IGNORECASE)
 
-# What CEL has by itself (language definition, "Standard Definitions"); selectors have no use for the rest of it.
+# CEL's own functions (language definition, "Standard Definitions"); selectors do not use the rest of them.
 _MACROS = frozenset({"all", "exists", "exists_one", "filter", "has", "map"})
 _FUNCTIONS = frozenset({"contains", "endsWith", "in", "matches", "size", "startsWith"})
 _CONVERSIONS = frozenset({"bool", "bytes", "double", "dyn", "int", "string", "type", "uint"})

@@ -202,7 +202,7 @@ class _Guards:
             return _all((before, self._sure_loop(node, variable.text, scope)))
         after = _all(self.sure(argument, scope) for argument in arguments)
         if node.function in _FALLBACKS and after != ALWAYS:
-            # What is to be taken instead is not looked at where there is something.
+            # The fallback is not evaluated if the value exists.
             after = Or((Is(f"{self._text(target)}.hasValue()"), after))
         return _all((before, after))
 

@@ -82,7 +82,7 @@ def attach(
                 preflight(graph, site)
                 # Another process may have begun since: the next round waits for it.
                 with suppress(CheckpointExistsError):
-                    # What programs keep on the disk outlives a power failure: then the checkpoint must, too.
+                    # Data of programs on the disk survives a power failure: then the checkpoint must, too.
                     programs = any(task.runs_programs for task in graph.values())
                     if programs:
                         links = tuple(sorted(other_links.names_in(space)))

@@ -43,8 +43,8 @@ from netdra.steps.early_sysctls import EarlySysctls
 from netdra.steps.settings import StrandedError
 from netdra.steps.source_routing import SourceRouted
 
-_IN_THREADS = ("netdra.cni", "netdra.model.result", "netdra.steps")  # what is decoded beside other steps
-_CONTAINER_UNKNOWN = 3  # the CNI error that says that there is nothing to clean up
+_IN_THREADS = ("netdra.cni", "netdra.model.result", "netdra.steps")  # decoded beside other steps
+_CONTAINER_UNKNOWN = 3  # the CNI error for "nothing to clean up"
 _PROCESSES = "/proc/"  # a path below it may be another process's by now
 
 
@@ -477,7 +477,7 @@ class Executor:
         notes: tuple[str, ...] = ()
         problem: NetdraError | None = None
         early = self._before_del(task, state) if shares.BEFORE_ADD in state.undo else Returned()
-        with suppress(NetdraError):  # DEL is called all the same
+        with suppress(NetdraError):  # DEL is called anyway
             self._host_links.begin(task, self.site.pod)
         try:
             notes = self._delete(task, state.config)
@@ -536,7 +536,7 @@ class Executor:
                 return Returned(
                     notes=(f"its IPAM plugin fails on DEL as on ADD, so it did not allocate a lease: {problem.what}",)
                 )
-            # An IPAM plugin's failure alone says nothing of the device.
+            # An IPAM plugin's failure alone proves nothing about the device.
             stranded = bool(_holds(task, state)) and not isinstance(problem, PluginError)
             given = Returned(tuple(self.site.restored))
             raise NotUndoneError(problem.what, given, stranded=stranded, hung=_hung(problem)) from None
@@ -605,7 +605,7 @@ class Executor:
             if problem.failure.code == _CONTAINER_UNKNOWN:
                 return ()
             if self.site.pod is None and programs.lives_in_the_pod_alone(task.step.type, config):
-                # Some plugins look at the namespace before they release the lease, which is all that is left.
+                # Some plugins check the namespace before they release the lease, and only the lease is left.
                 builtin.release_planned(order_of(task, config, StepResult()), self.site)
                 return (
                     f"its DEL failed, but everything that it created was removed with the namespace: {problem.what}",

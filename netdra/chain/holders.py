@@ -213,7 +213,7 @@ def shares_claim(directory: Path, device: str, header: Header) -> bool:
     try:
         other = checkpoint.load(directory, holder(directory, device)).header
     except (FileNotFoundError, BadCheckpointError, NewerStateError, InvalidInputError):
-        return False  # the sandbox has just given the device up: the other one tries again
+        return False  # the sandbox has just released the device: the other one tries again
     claims = {plan.claim.uid for plan in header.plans}
     is_former = bool(header.pod.uid) and other.pod.uid == header.pod.uid
     return not is_former and any(plan.claim.uid in claims for plan in other.plans)

@@ -108,7 +108,7 @@ def _binary(task: ChainStep, expected: Mapping[str, StepResult], site: Site) -> 
     except NetdraError:
         if not any(find(task.step.config)):
             raise
-        return  # what a reference becomes depends on what a plugin before it makes
+        return  # the value of a reference depends on the result of a plugin before it
     if config is not None:
         network = network_of(task, config)
         request(network, plugin.version, None)

@@ -156,7 +156,7 @@ def check_unused(task: ChainStep, config: Mapping[str, Any], site: Site) -> None
     netdev = allocated.check_unused(step, device, site)
     if netdev is not None or device is not task.step.device or task.step.type not in ON_THE_DEVICE:
         return
-    # A program's DEL may fail for a device that it never had, and then there is nothing to compare it with.
+    # A program's DEL may fail for a device that it never had. Then no record exists to compare with.
     known, at = device.identity, device.pci_address
     if not at and (known is not None or device.if_name):
         raise host_device.not_there(step, device, site)

@@ -268,7 +268,7 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
     @property
     def is_clean(self) -> bool:
-        """Whether all is as it should be."""
+        """Whether each undo is over, no step has drifted, and no problem was found."""
         is_undone = all(step.is_over for step in self.undone)
         return is_undone and not self.problems and not any(step.drift for step in self.steps)
 

@@ -31,7 +31,7 @@ from netdra.steps.contract import Site
 
 BEFORE_ADD, BEFORE_DEL = "sharedBeforeAdd", "sharedBeforeDel"
 """The keys of a binary's undo with its shared device as it was before each call."""
-_COMPARED = "sharedCompared"  # the key that says that it was as before after the last call
+_COMPARED = "sharedCompared"  # the key of the result: unchanged after the last call
 _FOLDER = "changed"
 _WRITE_SECONDS = 1.0
 KEPT_OFF_SECONDS = 600.0

@@ -60,7 +60,7 @@ def command(
     namespace, name = chains.pod_of(pod)
     identity = PodIdentity(sandbox=sandbox or chains.sandbox_of(netns), namespace=namespace, name=name)
     settings = msgspec.structs.replace(settings, device_files=allow_device_files)
-    # What others have on the devices must be known before the pod has them; the daemon has it noted in the background.
+    # Other sandboxes' devices must be known before the pod has them; the daemon records them in the background.
     returned.examine(settings.state, settings.budget)
     try:
         report = attach(check(plans, schemas), identity, netns, settings)

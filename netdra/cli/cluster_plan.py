@@ -271,7 +271,7 @@ class _Node:
             for (pf_name, pooled), count in self._pooled.items()
             for name in lane_names(pf_name, pooled.lanes)[:count]
         }
-        # A VF in a pod may match no policy there, and its claim has it as a part of the device all the same.
+        # A VF in a pod may match no policy there, and is still a part of its claim's device.
         kept = {
             names.label(name + pooled.suffix): (pf_name, pooled.policy)
             for (pf_name, pooled), count in self._pooled.items()

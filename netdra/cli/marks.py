@@ -76,7 +76,8 @@ def read(text: str) -> Iterator[Document | UnreadableDocument]:
         yield from _opened(found)
     else:
         return
-    # The reader cannot go on after a mistake, which may also reach into the documents that follow: each is read alone.
+    # The reader cannot continue after a mistake, which may also reach into the documents that follow: each is read
+    # alone.
     lines = text.splitlines(keepends=True)
     for first, last in _segments(lines, begun):
         for found in _documents("".join(lines[first:last]), first):

@@ -38,7 +38,7 @@ disappear when the operation is retried, and `defect` an error in netdra itself.
 
 
 def page() -> str:
-    """The page."""
+    """The Markdown of docs/metrics.md: a table for each catalogue of `PROCESSES`."""
     catalogues = dict.fromkeys(catalogue for catalogues in PROCESSES.values() for catalogue in catalogues)
     return "\n".join([_HEAD, *(line for catalogue in catalogues for line in _table(catalogue))])
 

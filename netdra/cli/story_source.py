@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class StorySource:
-    """A cluster."""
+    """Reads the objects of a story from a live cluster; `RecordedCluster` reads them from a bundle."""
 
     def __init__(self, access: ClusterAccess) -> None:
         self._access = access

@@ -26,7 +26,7 @@ _SECONDS = 10.0
 
 
 def is_socket(path: Path) -> bool:
-    """Whether a socket is at a path."""
+    """Whether a unix socket is at a path; False also if the path cannot be read."""
     try:
         return stat.S_ISSOCK(path.stat().st_mode)
     except OSError:

@@ -469,7 +469,7 @@ def _by_definition(
     for item in objects:
         for finding in crd_check.findings(item.marked.value):
             places = told[id(item)]
-            entry = finding.path[:-1]  # a parameter of a schema is told of as a whole
+            entry = finding.path[:-1]  # a parameter of a schema is one finding
             known = entry in places and entry[-1:] and isinstance(entry[-1], int)
             if not known and not any(path[: len(finding.path)] == finding.path for path in places):
                 yield item, _about(item, finding)

@@ -78,7 +78,7 @@ class Subject(msgspec.Struct, frozen=True):
         return Subject(self.kind, source.translate(self.place), source.translate(self.name))
 
     def story(self, cluster: ClusterState) -> Story:
-        """Its story."""
+        """The story of the object; a missing object has a story too, with the error as its cause."""
         from netdra.story.subjects import object_story
 
         return object_story(cluster, self.kind, self.place, self.name)

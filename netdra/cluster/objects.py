@@ -109,12 +109,12 @@ class PlacedPodStatus(Wire, frozen=True):
     extended_resource_claim_status: ExtendedClaim | None = None
 
     def condition(self, kind: str) -> StatusCondition | None:
-        """A condition of the pod."""
+        """The condition of a type, such as "PodScheduled"; None if the kubelet and the scheduler wrote none."""
         return next((found for found in self.conditions or () if found.type == kind), None)
 
     @property
     def is_ready(self) -> bool:
-        """Whether the pod is Ready."""
+        """Whether the kubelet reports the condition Ready as True."""
         ready = self.condition("Ready")
         return ready is not None and ready.status == "True"
 
@@ -138,7 +138,7 @@ class PlacedPod(BareObject, frozen=True):
         return f"Pod {self.metadata.namespace}/{self.metadata.name}"
 
     def condition(self, kind: str) -> StatusCondition | None:
-        """A condition of its status."""
+        """The condition of a type, such as "PodScheduled"; None if the kubelet and the scheduler wrote none."""
         return self.status.condition(kind)
 
     @property
@@ -149,7 +149,7 @@ class PlacedPod(BareObject, frozen=True):
 
     @property
     def is_ready(self) -> bool:
-        """Whether it is Ready."""
+        """Whether the kubelet reports its condition Ready as True."""
         return self.status.is_ready
 
     @property
@@ -340,19 +340,19 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     server_time: str = ""
 
     def pod(self, namespace: str, name: str) -> PlacedPod | None:
-        """A pod."""
+        """The pod of this name; None if it is absent or unread (see `unread`). A search through all pods."""
         return next((pod for pod in self.pods if _key(pod) == (namespace, name)), None)
 
     def claim(self, namespace: str, name: str) -> ResourceClaim | None:
-        """A claim."""
+        """The claim of this name, from an index; None if it is absent or unread."""
         return self._claims.get((namespace, name))
 
     def topology(self, name: str) -> NetworkTopology | None:
-        """A topology."""
+        """The topology of this name; None if it is absent or unread."""
         return next((topology for topology in self.topologies if topology.name == name), None)
 
     def node(self, name: str) -> PlacementNode | None:
-        """A node."""
+        """The Node of this name, from an index; None if it is absent or unread."""
         return self._nodes.get(name)
 
     def report(self, node: str) -> NodeNetwork | None:

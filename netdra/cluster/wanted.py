@@ -30,7 +30,7 @@ def wanted_addresses(cluster: ClusterState, claim: ResourceClaim) -> tuple[Wante
 
 
 def pod_network(cluster: ClusterState, name: str) -> PodNetwork | None:
-    """A PodNetwork."""
+    """The PodNetwork of this name; None if it is absent or unread."""
     return next((entry for entry in cluster.networks if entry.name == name), None)
 
 

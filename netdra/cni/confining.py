@@ -66,7 +66,7 @@ def main(control: socket.socket) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     gc.disable()
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 (without pathlib it starts sooner)
-        if int(name) > 2:  # PEP 446 closes others, if nobody made them inheritable
+        if int(name) > 2:  # PEP 446 closes others, unless they were made inheritable
             with suppress(OSError):
                 os.close(int(name))
     for namespace in (_CLONE_NEWNET, _CLONE_NEWIPC):
@@ -138,7 +138,7 @@ def _wait(child: int, status: socket.socket) -> None:
     if ended in {descriptor for descriptor, _ in poll.poll()}:
         _, how = os.waitpid(child, 0)
         status.send(str(os.waitstatus_to_exitcode(how)).encode())
-    # Where this process is not the first one of a namespace, its end ends nobody.
+    # If this process is not the first one of a namespace, its end kills no other process.
     with suppress(OSError):
         os.killpg(child, signal.SIGKILL)
 
@@ -163,7 +163,7 @@ def spawn(
                 setsigdef=_DEFAULT_SIGNALS,
             )
         except OSError as problem:
-            # The binary is just being replaced by a copy over it; that takes milliseconds, and tells no one when done.
+            # The binary is just being overwritten by a copy. That takes milliseconds, and no event reports its end.
             if problem.errno != errno.ETXTBSY or attempt == _BUSY_TRIES - 1:
                 raise
             time.sleep(_BUSY_PAUSE)
@@ -205,7 +205,7 @@ def _copy(file: int, processes: int) -> str:
     written = os.memfd_create("cni-plugin")
     while os.sendfile(written, file, None, _MAX_COPY):
         pass
-    # Nobody may run what is open for writing (ETXTBSY).
+    # A file that is open for writing cannot be executed (ETXTBSY).
     program = os.open(str(written), os.O_RDONLY | os.O_CLOEXEC, dir_fd=processes)
     os.close(written)
     # The interpreter of a script opens it again by its descriptor.

@@ -53,7 +53,7 @@ class Child(Protocol):
     """A running program; its descriptor is readable when it has ended."""
 
     def fileno(self) -> int:
-        """The descriptor."""
+        """For `select`: a pidfd, or the socket on which the confined starter reports the end."""
 
     def finish(self, *, broken: bool) -> int:
         """End what must be ended, above all if a bound is broken; the exit status, or minus the signal that ended it.
@@ -151,7 +151,7 @@ class _Spawned:
         self._pid = pid
         try:
             self._child = _owned(closing, os.pidfd_open(pid))
-        except OSError:  # without a descriptor it cannot be waited for, and must not go on unseen
+        except OSError:  # without a descriptor it cannot be waited for, and must not stay unseen
             os.killpg(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             raise

@@ -83,7 +83,7 @@ def find(
     return ReadyPlugin(binary=binary, where=where, version=common[-1], lock=lock)
 
 
-# (root, path) -> the binary that was asked, and its answer; another binary at the same path is asked anew.
+# (root, path) -> the binary that was called, and its answer; another binary at the same path is called again.
 _answers: dict[tuple[str, str], tuple[Binary, tuple[str, ...]]] = {}
 
 

@@ -22,7 +22,7 @@ STATUS_AND_GC_SINCE = "1.1.0"
 _READABLE_VERSIONS = ("0.3.0", *SUPPORTED_VERSIONS)
 _INTERFACE_FIELDS_BEFORE_1_1 = ("name", "mac", "sandbox")
 _ROUTE_FIELDS_BEFORE_1_1 = ("dst", "gw")
-# What the API server takes in a claim's status (AllocatedDeviceStatus.networkData), and the kernel's longest path.
+# The limits of the API server for a claim's status (AllocatedDeviceStatus.networkData), and the kernel's longest path.
 _LONGEST = {"name": 256, "mac": 128, "sandbox": 4096, "socket_path": 4096, "pci_id": 256}
 
 

@@ -65,7 +65,7 @@ class PlacedDevice(NamedTuple):
 
     @property
     def tone(self) -> str:
-        """Its colour."""
+        """The CSS class of its colour: "bad" if tainted, otherwise by its state."""
         return "bad" if self.is_tainted else TONES.get(self.state, "calm")
 
     @property

@@ -64,10 +64,10 @@ class ClusterSource(Protocol):
         """
 
     async def objects(self, kind: str, place: str, name: str) -> ClusterState:
-        """The objects of the page of an object."""
+        """The objects that the page of one object shows; `place` is its namespace or its node."""
 
     async def read_list(self, kind: str) -> ClusterState:
-        """The objects of a list."""
+        """The objects that the list of a kind shows; `unread` names kinds that the user may not read."""
 
     async def devices(self, node: str, matches: Callable[[DeviceLine], bool]) -> DeviceLines:
         """The devices of a node, or with "" of all, that match."""

@@ -73,7 +73,7 @@ def _short(text: str, most: int = 90) -> str:
 
 
 def node_list(nodes: Sequence[NodeCounts], codes: Codes) -> ObjectList:
-    """All nodes."""
+    """The page "Nodes": a row for each node, with the use of its devices and the cause of a problem."""
     columns = (
         ListColumn("name", "Node"),
         ListColumn("state", "State"),
@@ -145,7 +145,7 @@ def _claim_link(key: str) -> Child:
 
 
 def pod_state(pod: PlacedPod) -> str:
-    """The state of a pod in one word."""
+    """One of "Ended", "Ending", "Running" (all containers run) and "Waiting"."""
     if pod.has_ended:
         return "Ended"
     if pod.metadata.is_ending:
@@ -154,12 +154,12 @@ def pod_state(pod: PlacedPod) -> str:
 
 
 def has_claims(pod: PlacedPod) -> bool:
-    """Whether a pod has claims."""
+    """Whether a pod names a claim, or the scheduler created one for its extended resources."""
     return bool(pod.spec.resource_claims) or pod.status.extended_resource_claim_status is not None
 
 
 def pod_list(cluster: ClusterState, codes: Codes) -> ObjectList:
-    """The pods with claims."""
+    """The page "Pods": a row for each pod that has a claim; others have no network of netdra."""
     columns = (
         ListColumn("name", "Pod"),
         ListColumn("state", "State"),
@@ -194,7 +194,7 @@ def _pod(pod: PlacedPod, now: str, codes: Codes) -> ListRow:
 
 
 def claim_state(claim: ResourceClaim) -> str:
-    """The state of a claim in one word."""
+    """One of "Failing" (a device is not ready), "Pending", "Reserved" and "Allocated"."""
     for status in claim.status.devices:
         conditions = status.conditions if isinstance(status.conditions, list | tuple) else ()
         if any(isinstance(entry, Mapping) and entry.get("status") == "False" for entry in conditions):
@@ -205,7 +205,7 @@ def claim_state(claim: ResourceClaim) -> str:
 
 
 def claim_list(cluster: ClusterState) -> ObjectList:
-    """All claims."""
+    """The page "Claims": a row for each claim that was read, in the order of the cluster's list."""
     columns = (
         ListColumn("name", "Claim"),
         ListColumn("state", "State"),
@@ -243,7 +243,7 @@ def _claim(cluster: ClusterState, claim: ResourceClaim) -> ListRow:
 
 
 def topology_state(topology: NetworkTopology, usage: NetworkTopologyUsageStatus) -> str:
-    """The state of a topology in one word."""
+    """One of "Failing" (a condition is False), "Degraded" (claims fail), "Ready" and "Unchecked" (no condition)."""
     conditions = topology.status.conditions if topology.status is not None else ()
     if any(condition.status == "False" for condition in conditions):
         return "Failing"
@@ -263,7 +263,7 @@ def usage_of(cluster: ClusterState, name: str) -> NetworkTopologyUsageStatus:
 
 
 def topology_list(cluster: ClusterState, codes: Codes) -> ObjectList:
-    """All topologies."""
+    """The page "Topologies": a row for each, with the number of its claims and the cause of a failure."""
     columns = (
         ListColumn("name", "Topology"),
         ListColumn("state", "State"),
@@ -294,7 +294,7 @@ def _topology(cluster: ClusterState, topology: NetworkTopology, codes: Codes) ->
 
 
 def policy_list(cluster: ClusterState, codes: Codes) -> ObjectList:
-    """All policies."""
+    """The page "Policies": a row for each, with the results on its nodes and the cause of a failure."""
     columns = (
         ListColumn("name", "Policy"),
         ListColumn("state", "State"),
@@ -344,7 +344,7 @@ def usage_bar(status: PodNetworkStatus) -> Child:
 
 
 def network_list(cluster: ClusterState, codes: Codes) -> ObjectList:
-    """All PodNetworks."""
+    """The page "Networks": a row for each PodNetwork, with its used and free addresses."""
     columns = (
         ListColumn("name", "Network"),
         ListColumn("state", "State"),

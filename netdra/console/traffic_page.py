@@ -39,7 +39,7 @@ class PodTraffic(NamedTuple):
 
 
 def traffic_page(found: PodTraffic, shown: Shown, life: PageLife) -> bytes:
-    """The page of the traffic."""
+    """The HTML of the page "Traffic", encoded; its rows are those of `traffic_list`."""
     return list_page(traffic_list(found, shown), shown, found.problem, life)
 
 

@@ -77,7 +77,7 @@ def summary(failures: Failures) -> FailingClaims:
 def _failure(device: DeviceReadiness) -> DeviceFailure:
     condition = device.failure
     assert condition is not None  # a WatchedClaim keeps no other devices
-    # A pool that is still in use from an older netdra is called `<node>-<name>`: it does not say where the node's ends.
+    # A pool of an older netdra that is still in use is called `<node>-<name>`: the end of the node's name is unknown.
     node, slash, _ = device.pool.partition("/")
     return DeviceFailure(node if slash else "", condition.message, condition.last_transition_time)
 

@@ -221,7 +221,7 @@ class State:
                 for followed in self._stores():
                     await followed.wait_synced()
                 tasks.create_task(self._queue_summaries())
-                # An older chart's cluster may lack these kinds: topologies get their classes all the same.
+                # A cluster with an older chart may lack these kinds: topologies get their classes anyway.
                 with suppress(TimeoutError):
                     async with asyncio.timeout(REPORTS_SECONDS):
                         await self._wait_summaries()

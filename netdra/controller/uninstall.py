@@ -55,7 +55,7 @@ MAX_CLAIMS = 20
 
 
 class AllocatedDevice(msgspec.Struct, frozen=True, kw_only=True):
-    """An allocated device, and its driver."""
+    """One result of an allocation, of any driver: an uninstall only counts those of netdra's."""
 
     driver: str
     pool: str

@@ -18,14 +18,14 @@ from netdra.workers import process
 
 
 class PolicyTask(msgspec.Struct, frozen=True, tag="policy"):
-    """Review a policy."""
+    """A policy for the worker process, which compiles its untrusted expressions."""
 
     value: DeviceExposurePolicy
     world: World
 
 
 class TopologyTask(msgspec.Struct, frozen=True, tag="topology"):
-    """Review a topology."""
+    """A topology for the worker process, which compiles its untrusted expressions."""
 
     value: NetworkTopology
     world: World

@@ -109,7 +109,7 @@ def drift(regarding: ObjectReference, classes: Sequence[str]) -> Occurrence:
 
 
 def _is_warning(condition: Condition) -> bool:
-    is_unbound = (condition.type, condition.status) == ("Bound", "False")  # whatever Neutron's reason is
+    is_unbound = (condition.type, condition.status) == ("Bound", "False")  # for every reason of Neutron
     return is_unbound or (condition.type, condition.reason) in _WARNINGS
 
 
@@ -132,19 +132,19 @@ def _occurrence(regarding: ObjectReference, condition: Condition, *, warning: bo
 
 
 class StatusWithConditions(Protocol):
-    """A status with conditions."""
+    """The part of a status that the controller compares before and after a write."""
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """Its conditions."""
+        """One condition for each type, as Kubernetes requires."""
 
 
 class WithMetadata(Protocol):
-    """An object with metadata."""
+    """An object that an event can be about: its name, namespace and uid are in the metadata."""
 
     @property
     def metadata(self) -> ObjectMeta:
-        """Its metadata."""
+        """As the API server sent it."""
 
 
 class WithStatus(WithMetadata, Protocol):
@@ -281,7 +281,7 @@ async def write(client: Client, planned: ClassWrites) -> ClassesWritten:
                     await send(DEVICE_CLASSES, entry)
                 log.info('wrote DeviceClass "%s"', entry.metadata.name)
             except AlreadyExistsError:
-                continue  # the store will have it soon, and the topology is looked at again
+                continue  # the store will have it soon, and the topology is processed again
             except RefusedError as problem:
                 refused.append(problem.what)
             except UndoneError as problem:

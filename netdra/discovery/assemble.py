@@ -247,7 +247,7 @@ def function(facts: MachineFacts, address: str) -> Interface:
 
 
 def host_uplinks(facts: MachineFacts) -> Uplinks:
-    """The uplinks of a machine."""
+    """The links of default routes and all links above and below them, and which of these only policy rules use."""
     every = _carrying(facts, facts.default_links)
     if facts.default_links == facts.links_for_all:
         return Uplinks(every, frozenset())
@@ -397,7 +397,7 @@ def reasons(facts: MachineFacts, key: Key) -> dict[str, str]:
         return {**of_pf, **facts.functions[key].unreadable}
     device = facts.devices.get(key, NO_DEVICE)
     merged = {**common, **device.unreadable, **facts.problems.get(key, {})}
-    # Only if all possible uses of a link are known can it be said that the host does not use it.
+    # The host does not use a link only if all possible uses of it are known to be absent.
     programs = merged.pop(PROGRAMS, None)
     unknown = programs or next((merged[field] for field in ("host_uplink", "ipv4", "ipv6") if field in merged), None)
     return merged if unknown is None else {**merged, "host_use": unknown}

@@ -108,7 +108,8 @@ _TEXTS: Mapping[str, _TextOf] = {
     "bus_address": Pseudonyms.bus_address,
     "vendor": _kept("vendor", _IDENTIFIER),
     "product": _kept("product", _IDENTIFIER),
-    # Each kernel module names its driver, so there is no list. MAC addresses and hosts' names do not match the pattern.
+    # Each kernel module names its driver, so a list is not possible. MAC addresses and hosts' names do not match the
+    # pattern.
     "driver": _kept("driver", "[A-Za-z][A-Za-z0-9_]*|(?:pci|uio|vfio|virtio)-(?:net|pci|stub)"),
     "rdma_device": Pseudonyms.rdma_device,
     "rdma_mode": _one_of("rdma-mode", *NETNS_MODES),

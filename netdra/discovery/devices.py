@@ -97,7 +97,7 @@ def _read(sysfs: Sysfs, path: str, netdev: str) -> SysfsDevice:
         if at >= 0 and not parts[-1].startswith("virtio"):
             # A sub-function or a USB adapter: it stands below a PCI device, but is not that device.
             return _on_bus(folder, parts[-1], _below_pci(sysfs, folder, above, port))
-        # A folder that is not there cannot say that its device has no driver.
+        # A missing folder does not prove that its device has no driver.
         gone = None if folder.is_open else Unreadable(_GONE)
         driver = folder.link_name("driver") if gone is None else gone
         if at < 0:

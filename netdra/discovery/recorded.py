@@ -122,7 +122,7 @@ def _read_link(sysfs: Sysfs, facts: MachineFacts, name: str, indexes: dict[str, 
         switch_id=sysfs.text(f"{folder}/phys_switch_id"),
         master=indexes.get(_target(sysfs, folder, "master") or _target(sysfs, folder, "brport/bridge"), 0),
         lower=lower,
-        # Netlink has a VXLAN's lower link among the attributes of its kind, and `Link` looks for it there.
+        # Netlink reports a VXLAN's lower link among the attributes of its kind, where `Link` reads it.
         data=kinds.vxlan(0, lower=lower) if kind == "vxlan" else b"",
     )
     facts.put(link)

@@ -87,7 +87,7 @@ def inventory(node: InventoryNode, facts: MachineFacts) -> Inventory:
 
 
 def interfaces(facts: MachineFacts) -> dict[Key, Interface]:
-    """All interfaces of the facts."""
+    """Link index -> interface, and PCI address -> interface of a function without a netdev."""
     uplinks = assemble.host_uplinks(facts)
     assembled: dict[Key, Interface] = {index: assemble.interface(facts, index, uplinks) for index in facts.links}
     assembled.update((address, assemble.function(facts, address)) for address in facts.functions)

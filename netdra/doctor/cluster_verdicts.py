@@ -275,7 +275,7 @@ def _gates(features: Features, version: tuple[int, ...]) -> Iterator[Diagnosis]:
             "claims get devices without a link or with a problem, and cannot request addresses of PodNetworks",
         ),
     ):
-        # Of a stable feature the gate is on unless somebody has set it, and some day there is none to set.
+        # The gate of a stable feature is on unless an administrator has set it, and a later version removes it.
         is_stable = version >= stable_since
         if on:
             yield _finding(gate, "ok", "on (stable)" if is_stable else "on")
@@ -355,7 +355,7 @@ def _answer(webhook: WebhookFacts, namespace: str) -> Diagnosis:
 def _rights(rights: Mapping[str, tuple[str, ...]], facts: ClusterFacts) -> Iterator[Diagnosis]:
     for process, denied in rights.items():
         options = {option: set(map(str, of)) for option, of in of_options(process).items()}
-        # Of what an installation is without, it has no right at all.
+        # An option that is off in the installation has none of its rights.
         without = [option for option, of in options.items() if of <= set(denied)]
         lacking = tuple(right for right in denied if not any(right in options[option] for option in without))
         if process == "webhook" and set(lacking) == to_keep_a_certificate(facts.name):

@@ -48,7 +48,7 @@ def number(version: str) -> tuple[int, ...]:
 
 
 def worst(findings: Iterable[Diagnosis]) -> Level:
-    """The worst level of all."""
+    """The worst level of the findings; "ok" without any."""
     return max((finding.level for finding in findings), key=LEVELS.index, default="ok")
 
 

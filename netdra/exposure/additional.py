@@ -150,7 +150,7 @@ def united(devices: Iterable[Adding], *, physnets: bool) -> tuple[dict[str, Attr
                     f'additionalAttributes["{name}"] is {_TYPES[type(value)]}, but {_TYPES[kind]} in '
                     f'policy "{giver}": a selector that compares it fails on one of them'
                 )
-    # Where there is no room for all, the physical network comes first: it is the node's, and concerns each device.
+    # If the room is not enough for all, the physical network comes first: it is the node's, and concerns each device.
     in_order = sorted(givers, key=lambda name: (bool(givers[name][0]), name))
     neutral = {name: _NEUTRAL[givers[name][1]] for name in in_order}
     lacking: dict[str, list[str]] = {}

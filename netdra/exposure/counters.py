@@ -91,7 +91,7 @@ def charge(
     charges = _interface(name, personas, totals, sets=MAX_COUNTER_CONSUMPTIONS)
     main = names.label(f"{name}-counters")
     if names.EXCLUSION_SLOTS in totals and protected:
-        # Protected slots are gone from the value, while the whole NIC still takes all of them: it cannot be had.
+        # Protected slots are missing in the value, while the whole NIC still takes all of them: it cannot be allocated.
         charges.sets[main] |= {names.EXCLUSION_SLOTS: slots - protected}
     if names.BANDWIDTH in totals:
         _lend(charges, lenders, main)

@@ -160,7 +160,8 @@ class Foresight:
         if not matched and not mattered:
             return UNCHANGED
         interface = _interface(seen)
-        # A policy means a representor or a file only if it selects by a fact that says so, which its text names.
+        # A policy selects a representor or a file only by a fact that identifies one. The policy's text names that
+        # fact.
         apart = interface.type if interface.type in _SELECTED_BY else ""
         beside = [self._other(name, apart) for name in seen.standings if self._counts(name, seen)]
         before_it = self._before[apart]

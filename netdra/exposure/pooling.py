@@ -121,7 +121,7 @@ def _made_lanes(
     """The lanes of the VFs of each template, and the problems of those that have too little; as of `_grouped`."""
     lanes: list[_Lane] = []
     problems: list[Problem] = []
-    # What claims have of former devices of other names is theirs until they end.
+    # Claims of former devices with other names keep their VFs until they end.
     elsewhere = sum(entry.bandwidth for entry in nic.held if entry.device not in pools)
     for template, vfs in groups:
         link = (template.lends or _part_of_nic(nic, others, vfs)) - elsewhere

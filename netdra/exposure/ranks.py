@@ -90,5 +90,5 @@ def _around(others: list[str], at: int) -> list[str]:
     """The policies affected by a policy that enters or leaves a place between others of its rank."""
     if len(others) <= FEW + 1:
         return others
-    # The first is told of the second; each other one, of the one before it.
+    # The first finding names the second device; each other one, the device before it.
     return others[max(0, at - 1) : at + 1]

@@ -240,8 +240,8 @@ def _rule(policy: DeviceExposurePolicy, node: InventoryNode, errors: tuple[Findi
     spec = policy.spec
     excludes = spec.action == "exclude"
     exposure = spec.exposure or Exposure()
-    # An exclude protects something: as long as it says which devices it means, nothing else in it can unmake that. If
-    # it does not, it hides nothing: a slip of the pen must not empty the cluster (decision D23).
+    # An exclude policy protects devices: as long as it selects them, no other mistake in it disables it. Without a
+    # valid selection it hides nothing: a typo must not empty the cluster (decision D23).
     fatal = check_devices(policy) if excludes else errors
     outcome = _fixed_outcome(policy, node, fatal)
     is_evaluated = outcome == "no-match"

@@ -81,7 +81,7 @@ def decide(reports: Iterable[NodeNetworkReport], present: Iterable[DeviceTaintRu
 
 
 def rule_name(pool: str, device: str) -> str:
-    """The name of the rule of a device."""
+    """The same name for a device each time: a prefix and 64 bits of a digest, since pool and device may be too long."""
     return f"{PREFIX}{hashlib.sha256(f'{pool}/{device}'.encode()).hexdigest()[:16]}"
 
 

@@ -136,7 +136,7 @@ class HealthWatch:
             state = self._states.get((key, rule.name))
             if state is None or state.rule != rule:
                 since = self._known.get((key, device.policy, rule.name))
-                # A rule that was changed begins anew: its fault was one of another threshold.
+                # A changed rule starts from the beginning: its fault belongs to another threshold.
                 state = self._states[key, rule.name] = _State(rule, fault=since)
             _step(state, at, self._value(key, rule, at, samples))
 

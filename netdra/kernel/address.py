@@ -135,6 +135,7 @@ def add(
     if nodad and address.version == 6:
         flags |= uapi.IFA_F_NODAD
     body = _body(index, address, scope) + attribute(uapi.IFA_FLAGS, u32(flags))
+    # The kernel sets no broadcast address by itself for RTM_NEWADDR (seen with 6.18).
     if broadcast is None and isinstance(address, ipaddress.IPv4Interface) and address.network.prefixlen < 31:
         broadcast = str(address.network.broadcast_address)
     if broadcast:
@@ -153,6 +154,8 @@ def delete(sock: Socket, index: int, text: str) -> None:
         KernelError: no such link exists, or the kernel refused.
     """
     body = _body(index, ipaddress.ip_interface(text), 0)
+    # The first IPv4 address of a network takes the later ones along, unless promote_secondaries is set (devinet.c,
+    # __inet_del_ifa()).
     sock.request(uapi.RTM_DELADDR, body, doing=f"cannot delete address {text} of link {index}")
 
 

@@ -36,7 +36,7 @@ _PROG_DETACH, _PROG_GET_NEXT_ID, _PROG_GET_FD_BY_ID, _OBJ_GET_INFO_BY_FD, _PROG_
 _LINK_GET_FD_BY_ID, _LINK_GET_NEXT_ID, _LINK_DETACH = 30, 31, 34
 _LINK_TYPE_XDP = 6
 _OF_LINKS = (3, 6)  # BPF_PROG_TYPE_SCHED_CLS, BPF_PROG_TYPE_XDP
-_FEW_IDS = 2**30  # the kernel begins anew after 2^31 - 1
+_FEW_IDS = 2**30  # the kernel starts again after 2^31 - 1
 _MOST = 64  # programs on one place (BPF_MPROG_MAX in include/linux/bpf_mprog.h)
 
 _IFINFO = struct.Struct("=4xi8x")  # struct ifinfomsg with an index alone
@@ -264,7 +264,7 @@ def _means_none(number: int, place: str) -> bool:
         case errno.ENOSYS:
             return not _HAS_BPF.exists()  # else it is a seccomp profile that hides the call
         case errno.EPERM:
-            # Nobody in a user namespace may attach one: the kernel requires the rights in the initial one.
+            # No process in a user namespace may attach one: the kernel requires the rights in the initial one.
             return not _is_initial_user_namespace()
         case _:
             return False

@@ -70,7 +70,7 @@ def find(sock: Socket, host: Namespace, netns_id: int = -1) -> list[StackedLink]
     without_id = list(_without_id(bodies, netns_id))
     if not candidates:
         return without_id
-    # Asked after the dump, which gives the namespace an id if it has none (rtnl_fill_link_netnsid() in rtnetlink.c).
+    # Read after the dump, which assigns an id to a namespace without one (rtnl_fill_link_netnsid() in rtnetlink.c).
     home = pod_namespaces.id_of(sock, host.fd)
     return without_id + [
         StackedLink(entry.name, entry.index, entry.kind or "other", entry.lower, netns_id)

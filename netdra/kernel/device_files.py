@@ -72,7 +72,7 @@ class DeviceFiles:
                 problem=f"device file {path}{led} is not allowed on this node{self._shown()}", hint=_ALLOW
             )
         try:
-            # The target may be another link by now, which then is no character device.
+            # The target may be another link by now, which is then not a character device.
             seen = os.lstat(real)
         except (FileNotFoundError, NotADirectoryError):
             return DeviceFile(

@@ -206,7 +206,7 @@ def change_features(sock: Socket, index: int, wanted: Mapping[str, bool]) -> Non
     """
     payload = device(index, 0) + _bitset(_FEATURES_WANTED, wanted)
     genetlink.request(sock, FAMILY, _FEATURES_SET, payload, doing=f"cannot set features of link {index}")
-    # Where a driver keeps a feature as it is, the kernel reports success all the same (ethtool-netlink.rst).
+    # If a driver does not change a feature, the kernel still reports success (ethtool-netlink.rst).
     now = features(sock, index)
     unchanged = sorted(name for name, value in wanted.items() if name not in now or now[name].active != value)
     if unchanged:

@@ -24,7 +24,7 @@ class Liveness(msgspec.Struct, frozen=True):
 
     @property
     def is_present(self) -> bool:
-        """Whether it is there."""
+        """Whether the kernel showed the object itself."""
         return self.state == "present"
 
     @property

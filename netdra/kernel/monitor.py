@@ -111,7 +111,8 @@ class _EventSocket:
             except BlockingIOError:
                 return arrived
             except OSError as problem:
-                # The kernel never waits for a reader: an event without room is dropped, and the next read says so once.
+                # The kernel never waits for a reader: an event without room is dropped, and the next read reports it
+                # once (ENOBUFS).
                 if problem.errno == errno.ENOBUFS:
                     raise EventsLostError("the socket's buffer overflowed with kernel events", code="ND2242") from None
                 error = from_os_error(problem, "cannot read events of the kernel")
@@ -188,6 +189,7 @@ class PodLinkMonitor(_EventSocket):
                     ) from None
                 raise from_os_error(problem, "cannot read events of links") from None
             if sender[0] == 0:
+                # An event of the own namespace has no ID (net/netlink/af_netlink.c, netlink_cmsg_listen_all_nsid()).
                 changed.update(
                     to_i32(data) for level, kind, data in ancillary if (level, kind) == (_SOL_NETLINK, _LISTEN_ALL_NSID)
                 )
@@ -216,7 +218,8 @@ class DeviceMonitor(_EventSocket):
 
 def _event(kind: int, flags: int, body: bytes) -> Event | None:
     if kind in (uapi.RTM_NEWLINK, uapi.RTM_DELLINK):
-        # A bridge also sends messages about its ports here, in its own family: leaving a bridge is no end of a link.
+        # A bridge also sends messages about its ports here, in its own family: a port that leaves its bridge is not
+        # deleted.
         if body[0] != socket.AF_UNSPEC:
             return None
         gone = kind == uapi.RTM_DELLINK

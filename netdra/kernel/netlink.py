@@ -59,7 +59,7 @@ u8, u16, u32, u64, i32, be16 = _U8.pack, _U16.pack, _U32.pack, _U64.pack, _I32.p
 
 
 def to_u8(data: bytes) -> int:
-    """A byte."""
+    """The first byte of an attribute, as a number from 0 to 255."""
     return data[0]
 
 
@@ -356,7 +356,7 @@ class Socket:
         interrupted = False
         while True:
             for kind, flags, number, body in messages(self._receive(doing)):
-                if number != sequence:  # the rest of a reply that was given up
+                if number != sequence:  # the rest of a reply that was abandoned
                     continue
                 interrupted = interrupted or bool(flags & _NLM_F_DUMP_INTR)
                 if kind not in (_NLMSG_ERROR, _NLMSG_DONE):

@@ -115,7 +115,7 @@ def virtual_functions(sysfs: Sysfs, address: str, path: str = "") -> dict[int, s
         targets = {int(matched[1]): folder.link_name(matched[0]) for matched in matches}
     unreadable = next((vf for vf in targets.values() if isinstance(vf, Unreadable)), None)
     if unreadable is not None:
-        return unreadable  # nothing else says that there is no such VF
+        return unreadable  # the link itself is the only proof of a VF
     return {number: vf for number, vf in sorted(targets.items()) if isinstance(vf, str) and is_address(vf)}
 
 

@@ -122,6 +122,7 @@ def assigned_id(sock: Socket, descriptor: int) -> int:
     """
     if (number := id_of(sock, descriptor)) >= 0:
         return number
+    # -1 has the kernel choose a free number (net/core/net_namespace.c, rtnl_net_newid()).
     body = _HEADER + attribute(uapi.NETNSA_FD, u32(descriptor)) + attribute(uapi.NETNSA_NSID, i32(-1))
     with suppress(KernelExistsError):  # the kernel has just given it one, for a pair of links
         sock.request(uapi.RTM_NEWNSID, body, doing="cannot give a network namespace an ID")

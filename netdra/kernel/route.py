@@ -183,7 +183,7 @@ class MadeRoute(NamedTuple):
 
     @property
     def is_ipv6(self) -> bool:
-        """Whether it is a route of IPv6."""
+        """Whether the message's family is AF_INET6; the others are IPv4."""
         return self.key[0] == socket.AF_INET6
 
 

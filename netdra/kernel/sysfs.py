@@ -188,15 +188,15 @@ class Folder:
         return self._descriptor >= 0
 
     def read(self, path: str) -> str | Unreadable | None:
-        """As `Sysfs.read`."""
+        """A file below the open folder, as `Sysfs.read`; the reason or None if the folder is not open."""
         return _read(path, self._descriptor) if self._descriptor >= 0 else self._closed
 
     def number(self, path: str, base: int = 10) -> int | Unreadable | None:
-        """As `Sysfs.number`."""
+        """A number in a file below the open folder, with the results of `Sysfs.number`."""
         return _number(self.read(path), base)
 
     def link_name(self, path: str) -> str | Unreadable | None:
-        """As `Sysfs.link_name`."""
+        """The last part of a link's target below the open folder, with the results of `Sysfs.link_name`."""
         return _last_part(_link(path, self._descriptor) if self._descriptor >= 0 else self._closed)
 
     def exists(self, path: str) -> bool:

@@ -141,7 +141,7 @@ class ApiConnection:
         return other
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close the connections of requests and streams, and end the credentials' source; running requests fail."""
         await self._requests.close()
         await self._streams.close()
         await self._auth.close()

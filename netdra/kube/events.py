@@ -181,7 +181,7 @@ class Book:
         return [entry for entry in self._entries.values() if entry.count > entry.written]
 
     def drop(self, entry: PendingEvent) -> None:
-        """Drop an entry."""
+        """Forget an event that cannot be written, and count its unwritten occurrences as dropped."""
         self.dropped += entry.count - entry.written
         if self._entries.pop(entry.occurrence, None) is not None:
             regarding = entry.occurrence.regarding
@@ -236,7 +236,7 @@ class Recorder:
 
     def emit(self, occurrence: Occurrence) -> None:
         """Note an occurrence; it is written soon."""
-        # A name from the kernel may have bytes that are no text, which JSON has no place for.
+        # A name from the kernel may contain bytes that are not text, which JSON cannot represent.
         note = _short(occurrence.note.encode(errors="replace"))
         next_step = _short(occurrence.next_step.encode(errors="replace"))
         short = msgspec.structs.replace(occurrence, note=note, next_step=next_step)
@@ -281,8 +281,8 @@ class Recorder:
             entry.written = count
             EVENTS_WRITTEN.labels("ok").inc()
         except NotFoundError:
-            # The server keeps events for an hour only: a series that goes on after that begins anew, if its namespace
-            # is there.
+            # The server keeps events for an hour only: a longer series starts again with a new event, if its namespace
+            # exists.
             if entry.name:
                 entry.name = ""
                 return AGAIN

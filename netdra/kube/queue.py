@@ -244,7 +244,7 @@ class WorkQueue(Generic[K]):
         try:
             wait = await self._work(key)
         except UndoneError as problem:
-            # Reported when it began. What the key needs meanwhile may be another write, which does not wait.
+            # Reported when it began. The key may need another write meanwhile, which does not wait.
             log.debug("%s: %s", self._name, problem)
             self.add(key, problem.retry_after)
         except TemporaryError as problem:

@@ -24,11 +24,11 @@ from netdra.model.topology import NetworkTopology
 
 
 class KubernetesObject(Protocol):
-    """An object with metadata."""
+    """The least that a type needs to be listed, watched and stored."""
 
     @property
     def metadata(self) -> ObjectMeta:
-        """Its metadata."""
+        """The name, namespace, uid and resourceVersion by which the object is identified."""
 
 
 T = TypeVar("T", bound=KubernetesObject)

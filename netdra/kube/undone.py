@@ -160,7 +160,7 @@ class UndoneWrites:
                 copy that was not up to date.
         """
         last, now = self._last(written), self.clock()
-        # What netdra deletes itself is not undone by another client.
+        # Objects that netdra deletes itself are not undone by another client.
         if opposite := {"POST": "DELETE", "DELETE": "POST"}.get(written.method):
             self._writes.pop((opposite, written.key), None)
         if last is None or last.content != content:

@@ -270,7 +270,7 @@ class ClaimUseAllocation(Wire, frozen=True):
 
 
 class ClaimUseStatus(Wire, frozen=True):
-    """Whether the claim is allocated."""
+    """The allocation of a claim; None until the scheduler has chosen devices."""
 
     allocation: ClaimUseAllocation | None = None
 

@@ -65,7 +65,7 @@ class PodStatus(Wire, frozen=True):
 
 
 class ClusterPod(BareObject, frozen=True):
-    """A Pod."""
+    """The fields of a Pod that claims and their state depend on; the others are dropped when it is decoded."""
 
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()

@@ -101,7 +101,7 @@ def _property(owner: type, field: mi.Field, described: Mapping[str, str]) -> Sch
         return {"type": "string", "description": _TYPE_META[field.name]}
     if field.name not in described:
         raise TypeError(f"{owner.__qualname__}.{field.name}: describe it under Attributes: in the docstring")
-    # Absent and empty mean the same in the model, so only a default that says something is written into objects.
+    # Absent and empty are equal in the model, so only a default with a value is written into objects.
     default = None if field.default is msgspec.NODEFAULT else msgspec.json.decode(msgspec.json.encode(field.default))
     description = " ".join(filter(None, (described[field.name], _default_text(default))))
     return _schema(field.type) | ({"default": default} if default else {}) | {"description": description}

@@ -183,7 +183,7 @@ class PodAddress(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
     @property
     def number(self) -> int:
-        """The address as a number."""
+        """The address as an integer, by which ranges and spans are compared."""
         return int(ip.with_prefix(self.spec.address)[0])
 
     @property

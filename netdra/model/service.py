@@ -59,7 +59,7 @@ class ServiceSpec(Wire, frozen=True):
 
 
 class Service(Wire, frozen=True):
-    """A Service."""
+    """The fields of a Service that its EndpointSlices depend on; the others are dropped when it is decoded."""
 
     metadata: ObjectMeta
     spec: ServiceSpec = ServiceSpec()
@@ -81,7 +81,7 @@ class Service(Wire, frozen=True):
 
 
 class ContainerPort(Wire, frozen=True):
-    """A port of a container."""
+    """A named or numbered port, to which the targetPort of a Service can refer."""
 
     container_port: int
     name: str = ""

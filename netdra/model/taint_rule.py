@@ -20,14 +20,14 @@ class DeviceTaintSelector(Wire, frozen=True):
 
 
 class DeviceTaintRuleSpec(Wire, frozen=True):
-    """The taint and the device."""
+    """A taint for exactly one device: netdra writes no rule that matches several."""
 
     device_selector: DeviceTaintSelector
     taint: DeviceTaint
 
 
 class DeviceTaintRule(Wire, frozen=True, omit_defaults=False):
-    """A rule of netdra."""
+    """A rule as the controller writes it, in `resource.k8s.io/v1`; rules of others are read by another type."""
 
     metadata: ObjectMeta
     spec: DeviceTaintRuleSpec

@@ -47,7 +47,7 @@ class WorkloadResources(Wire, frozen=True):
 
 
 class WorkloadContainer(Wire, frozen=True):
-    """A container."""
+    """The fields of a container by which it takes part in claims: its listed claims, limits and requests."""
 
     name: str = ""
     resources: WorkloadResources | None = None

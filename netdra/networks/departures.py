@@ -88,5 +88,5 @@ class Intervals:
         return max(0.0, min(by_time, seconds - (self._clock() - first)))
 
     def forget(self, name: str) -> None:
-        """Forget an object."""
+        """Drop the begin of an object's interval; an unknown name is not an error."""
         self._first.pop(name, None)

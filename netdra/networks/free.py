@@ -13,7 +13,7 @@ from netdra.networks.ranges import Span
 
 
 class FreeAddresses:
-    """The free addresses of a range."""
+    """The free addresses of a range as spans: memory grows with the assigned addresses, not with the range."""
 
     def __init__(self, spans: Iterable[Span]) -> None:
         """Begin with all of them free.

@@ -149,7 +149,7 @@ def request(network: str, steps: int) -> DeviceRequest:
 
 
 def device_classes(networks: Iterable[PodNetwork]) -> Iterator[DeviceClass]:
-    """The DeviceClasses of networks."""
+    """The DeviceClass of each PodNetwork whose name leaves room for the names of shares."""
     return (device_class(network) for network in networks if names.has_shares(network.name))
 
 

@@ -132,7 +132,7 @@ class HostRoute(msgspec.Struct, frozen=True):
 
 
 class Subnet(msgspec.Struct, frozen=True, kw_only=True):
-    """A subnet."""
+    """A subnet in an answer of Neutron's API v2.0; `gateway_ip` is None if it has no gateway."""
 
     id: str
     network_id: str

@@ -56,7 +56,7 @@ class Cached(Generic[K, V]):
             self._forget_old(now)
             entry = self._entries[key] = _Entry(asyncio.ensure_future(_ask(ask)), now)
         try:
-            # Whoever is cancelled does not end the request that others wait for.
+            # A cancelled caller does not end the request, because others wait for it.
             return await asyncio.shield(entry.answer)
         except BaseException:
             if entry.answer.done() and self._entries.get(key) is entry:

@@ -234,7 +234,7 @@ class Neutron(Networks):
             NeutronError: why not. A port that is made and cannot be bound stays, and is bound by the next call.
         """
         port = None if is_new else next(iter(await self.find(wanted.mark, wanted.claim)), None)
-        # One that is there keeps the network that it was made in, whatever is wanted by now.
+        # An existing port keeps its network, even if the request has changed since.
         network_id = wanted.network if port is None else port.network_id
         if network is None or network.id != network_id:
             network = await self._network("id", network_id)
@@ -245,7 +245,7 @@ class Neutron(Networks):
             await self.check_groups(wanted.security_groups or ())
             port = await self.session.one("POST", "ports", "port", Port, await self._body(wanted))
         elif not port.is_bound or (port.host, port.pci_slot) != (wanted.host, wanted.pci_slot):
-            # The same host again has Neutron look for an agent again; another VF of it is bound anew.
+            # With the same host, Neutron searches an agent again; with another VF of it, the port is bound again.
             body = {"port": {name: wanted.sent["port"][name] for name in ("binding:host_id", "binding:profile")}}
             port = await self.session.one("PUT", f"ports/{port.id}", "port", Port, body)
         check_bound(port, wanted, network)
@@ -302,7 +302,7 @@ class Neutron(Networks):
         if not has_fields:
             await self.session.ask("PUT", f"ports/{port.id}", {"port": fields})
         if not has_tags:
-            # Tags of others stay; those of netdra that say something else go.
+            # Tags of others stay; netdra's tags with other values are removed.
             kept = [tag for tag in port.tags or () if not is_own_tag(tag)]
             await self.session.ask("PUT", f"ports/{port.id}/tags", {"tags": [*kept, *tags]})
         return not (has_fields and has_tags)

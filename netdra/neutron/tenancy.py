@@ -31,7 +31,7 @@ class Owned(Protocol):
 
     @property
     def id(self) -> str:
-        """Its id."""
+        """Its UUID in Neutron."""
 
     @property
     def project_id(self) -> str:

@@ -93,7 +93,7 @@ async def run(client: Client, process: Process, settings: NodeSettings) -> None:
             for name, part in parts.work():
                 begin(name, part)
             parts.add_checks(process.health)
-    except BaseExceptionGroup as problems:  # what is raised in an `except*` is wrapped again before Python 3.11.4
+    except BaseExceptionGroup as problems:  # an exception raised in an `except*` is wrapped again before Python 3.11.4
         known, others = problems.split(NetdraError)
         if known is None or others is not None:
             raise

@@ -14,7 +14,7 @@ from typing import BinaryIO, Literal
 
 from netdra.model.errors import PermanentError
 
-# e_machine of the ELF header (elf.h), by what uname(2) says.
+# e_machine of the ELF header (elf.h), by the machine of uname(2).
 MACHINES = {"x86_64": 62, "aarch64": 183, "riscv64": 243, "ppc64le": 21, "s390x": 22, "armv7l": 40, "i686": 3}
 _ELF = b"\x7fELF"
 _HEAD = 64

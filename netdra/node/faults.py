@@ -20,7 +20,7 @@ def point(name: str) -> None:
     if name != _NAME:
         return
     if _ACT == "hang":
-        # To this thread: a signal to the process may be taken by another thread, later, while this one goes on.
+        # To this thread: another thread may take a signal to the process, later, while this one continues.
         signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
     else:
         os.kill(os.getpid(), signal.SIGKILL)

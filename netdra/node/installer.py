@@ -208,7 +208,7 @@ class PluginKeeper:
         """
         with ExitStack() as closing:
             changes = None
-            with suppress(KernelError):  # the kernel has no watches left: the folder is looked at more often
+            with suppress(KernelError):  # the kernel has no watches left: the folder is checked more often
                 changes = closing.enter_context(FolderChanges())
             poll = select.poll()
             for source in (stop, *([changes.fileno()] if changes is not None else [])):

@@ -171,7 +171,7 @@ class RuntimeConnection:
         if frame.call >= self._next_call:
             raise ProtocolError(f"a response to call {frame.call}, which was never made", code="ND2268")
         answer = self._calls.get(frame.call)
-        # A call that was given up may still be answered.
+        # The peer may still answer a call that was abandoned.
         if answer is None or answer.done():
             return
         try:
@@ -187,7 +187,7 @@ class RuntimeConnection:
 
 
 def _refusal(problem: CallError) -> ttrpc_pb2.Response:
-    # A name from the kernel may have bytes that are no text, which protobuf refuses.
+    # A name from the kernel may contain bytes that are not text, which protobuf refuses.
     text = problem.message[:MOST_TEXT].encode(errors="replace").decode()
     status = ttrpc_pb2.Status(code=problem.code, message=text)
     return ttrpc_pb2.Response(status=status)

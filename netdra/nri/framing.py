@@ -91,7 +91,7 @@ _HEADER = struct.Struct(">IIBB")
 
 
 class FrameKind(IntEnum):
-    """A frame's kind."""
+    """The type byte of a ttrpc header, as far as unary calls need it (containerd/ttrpc, PROTOCOL.md)."""
 
     REQUEST = 1
     RESPONSE = 2

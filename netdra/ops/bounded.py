@@ -150,7 +150,7 @@ class BoundedConnection(asyncio.Protocol):
         return self.handler.eof_received() if self._begun else None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone."""
+        """Called by asyncio, once, when the peer or this side has closed the connection."""
         self.wait(None)
         if self._begun:
             self.handler.connection_lost(exc)

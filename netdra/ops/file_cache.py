@@ -33,7 +33,7 @@ class Changes(Protocol):
         """The names of the files that have changed since the last call; None if any may have."""
 
     def close(self) -> None:
-        """End it."""
+        """Close the kernel's watch; its descriptor is not readable from then on."""
 
 
 @dataclass
@@ -122,7 +122,7 @@ class FileCache(Generic[T]):
             if cached is not None and cached[0] == _state(os.stat(name)):  # noqa: PTH116 (for each file, each time)
                 return cached[1]
             with path.open("rb") as opened:
-                # The status comes before the content: what is appended in between is found the next time.
+                # The status is read before the content: lines that are appended in between are found the next time.
                 state, text = _state(os.fstat(opened.fileno())), opened.read()
         except (FileNotFoundError, IsADirectoryError):
             raise
@@ -205,7 +205,7 @@ class FileCache(Generic[T]):
         except OSError:  # it is gone again, or cannot be read
             return None
         try:
-            # What changes from here on is reported, so it does not matter whether it is listed already.
+            # Changes from here on are reported, so it does not matter whether they are listed already.
             followed.names = set(files.listed(folder))
         except NetdraError:
             followed.close()

@@ -26,7 +26,7 @@ REPEAT_SECONDS = 60.0
 MAX_TEXT = 8192
 
 _KEY = "netdra_fields"
-# What these say of every header and every byte is of no use to who asks for each request.
+# These log every header and every byte, which is useless for each request.
 _INNARDS = ("hpack",)
 _QUIET = ("aiohttp", "asyncio", "grpclib")
 _SECRETS = (
@@ -120,7 +120,7 @@ class Json(logging.Formatter):
     """The same as an object: time, level, logger, message, the fields, and exception."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
+        """A JSON object on one line, without secrets of a known form."""
         cleaned = {
             name: clean(value) if isinstance(value, str) else value for name, value in _fields_of(record).items()
         }
@@ -146,7 +146,7 @@ class Repeats(logging.Filter):
         self._seen: dict[tuple[str, int, str], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether it is logged."""
+        """Whether the record is logged; a repeated warning or error within `seconds` is counted instead."""
         if record.levelno < logging.WARNING:
             return True
         now, key = self._clock(), (record.name, record.levelno, f"{record.getMessage()} {_fields_of(record)}")

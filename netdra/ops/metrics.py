@@ -139,7 +139,7 @@ def series_name(family: Family, values: Sequence[str]) -> str:
 
 
 def _escaped(value: str) -> str:
-    # Interface names may have any byte but "/" and white space; those that are no UTF-8 are escapes already.
+    # Interface names may have any byte but "/" and white space; those that are not UTF-8 are escapes already.
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 

@@ -137,7 +137,7 @@ class Process:
         log.info("%s: ending; a second signal ends at once", number.name)
         loop = asyncio.get_running_loop()
         for ending_signal in (signal.SIGTERM, signal.SIGINT):
-            # By the kernel, not by the event loop: whatever hangs then may be what keeps the loop from turning.
+            # By the kernel, not by the event loop: the loop itself may be blocked then.
             loop.remove_signal_handler(ending_signal)
             signal.signal(ending_signal, signal.SIG_DFL)
         self.stop()

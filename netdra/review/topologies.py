@@ -23,7 +23,8 @@ SHOWN = 5
 def errors(new: NetworkTopology, world: World, old: NetworkTopology | None = None) -> Iterator[Finding]:
     """The errors of a topology; `old` is it as it is, None if it is new."""
     schemas = sound(world)
-    # What rules that are newer than it reject can be corrected while pods have it: they keep their networks (D52).
+    # Rejections by rules that are newer than the topology can be corrected while pods use it: they keep their networks
+    # (D52).
     used = _frozen(new, old, world.users)
     if used is not None and (old is None or not check_topology(old, schemas)):
         yield used

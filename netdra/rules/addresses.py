@@ -181,7 +181,7 @@ def _static(ipam: Mapping[str, Any]) -> Iterator[_Remark]:
         place = ("addresses", at)
         interface = _interface(entry.get("address")) if isinstance(entry, Mapping) else None
         if interface is None:
-            is_whole = False  # a parameter, or told by the schema
+            is_whole = False  # a parameter, or reported by the schema
             continue
         networks.append(interface.network)
         yield from _of_nobody(interface, (*place, "address"))

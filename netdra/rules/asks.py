@@ -152,7 +152,7 @@ def _bandwidth(called: str, amount: str, place: Path) -> Iterator[_Judged]:
     try:
         mbits = quantity.parse(amount)
     except InvalidInputError:
-        return  # the API server says so
+        return  # the API server reports it
     if mbits > MOST_MBITS:
         what = f', request "{called}": bandwidth {amount} is {quantity.render(mbits)} Mbit/s'
         yield (

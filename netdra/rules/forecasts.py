@@ -414,7 +414,7 @@ def _is_reported(reference: Reference, device: PossibleDevice) -> bool:
     if reference.field != "attributes":
         return reference.field == "ifName" and bool(device.planned.if_name)
     value = attributes(device).get(names.qualified(reference.key))
-    # Pooled VFs do not share all attributes, and reports do not tell them from other shared devices.
+    # Pooled VFs do not share all attributes, and reports do not distinguish them from other shared devices.
     return value is not None and not (device.published.allow_multiple_allocations and value in ("", -1))
 
 

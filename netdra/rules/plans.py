@@ -106,7 +106,7 @@ def _of_facts(
     for finding in findings:
         at, place = finding.path[1], finding.path[3:]
         assert isinstance(at, int)
-        # Paths do not tell the plans of one pod apart; as a rule there is one.
+        # The path does not identify one of a pod's plans; as a rule there is one.
         keys = [entries[at] for entries in named if at < len(entries) and entries[at] in steps]
         hints = (references.made_of(references.find_facts(steps[key].config), tuple(place)) for key in keys)
         hint = finding.hint or next(filter(None, hints), "")

@@ -45,7 +45,7 @@ class NamedPlugins:
 
     @property
     def names(self) -> frozenset[str]:
-        """The plugins."""
+        """The plugins that at least one policy names."""
         return frozenset(self._policies)
 
     def update(self, old: DeviceExposurePolicy | None, new: DeviceExposurePolicy | None) -> bool:

@@ -59,7 +59,7 @@ def of_node(node: NodeWithoutStatus) -> Iterator[TakenRange]:
 
 
 def of_services(services: ServiceCIDR) -> Iterator[TakenRange]:
-    """The addresses of Services."""
+    """The CIDRs of a ServiceCIDR, as ranges that a PodNetwork must not overlap."""
     for cidr in services.spec.cidrs:
         yield TakenRange(cidr=cidr, use="services", owner=f'ServiceCIDR "{services.metadata.name}"')
 

@@ -447,7 +447,7 @@ def _arp_targets(targets: object) -> Iterator[Finding]:
             yield Finding(what, "an example is 10.0.0.1", ("config", "arpIpTarget"), code="ND1209")
 
 
-# bond_opts of drivers/net/bonding/bond_options.c, unsuppmodes: the kernel refuses the option whatever its value.
+# bond_opts of drivers/net/bonding/bond_options.c, unsuppmodes: the kernel refuses the option with any value.
 _BALANCERS = ("balance-tlb", "balance-alb")
 _OPTIONS: Mapping[str, tuple[str, ...]] = {
     "lacpRate": ("802.3ad",),
@@ -485,7 +485,7 @@ def _is_above_0(value: Any) -> bool:
 
 def _sriov(step: PlannedStep) -> Iterator[Finding]:
     config = step.config
-    # sriov-cni's LoadConf() (pkg/config/config.go) refuses the two without a vlan whatever they are.
+    # sriov-cni's LoadConf() (pkg/config/config.go) refuses the two without a vlan, with any values.
     strict = step.execution == "Binary" and config.get("vlan") is None
     for key in ("qos", "vlanQoS", "proto", "vlanProto"):
         value = config.get(key)

@@ -73,7 +73,7 @@ class BondParams(Params, frozen=True, kw_only=True):
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The names of the members."""
+        """The names of the members in the order of `links`, where each is a name or an object."""
         return tuple(member if isinstance(member, str) else member.name for member in self.links)
 
     @property

@@ -48,7 +48,7 @@ def check_values(netdev: Link, final: StepResult, site: Site) -> tuple[str, ...]
     """Whether an interface that is in the pod has the MAC, the MTU and the addresses of the final result."""
     sock, if_name = site.inside.sock, netdev.name
     wanted = expected(if_name, final, site)
-    # A bond's members share its MAC and MTU, whatever they were brought in with.
+    # A bond's members share its MAC and MTU, with any former values.
     if wanted is None or netdev.master:
         return ()
     drift: list[str] = []

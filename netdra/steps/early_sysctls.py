@@ -58,6 +58,7 @@ def observe(called: str, if_name: str, wanted: Mapping[str, Any], site: Site) ->
     for key, value in wanted.items():
         written, text = sysctls.path(key), str(int(value)) if isinstance(value, bool) else str(value)
         values[_of(written, if_name)] = text
+        # An interface inherits the defaults when it is made or moved in, and its own file does not exist before.
         if not exists and f"/{OWN_INTERFACE}/" in written:
             defaults[sysctls.default_of(written)] = text
     own = {path for path in values if exists or f"/{if_name}/" not in path}

@@ -205,8 +205,8 @@ def _restore(record: FunctionSettings, now: VF, pf: Link, site: Site) -> tuple[s
     to_set = differing(record.before, now)
     attempts = Attempts()
     if to_set.mac is not None:
-        # Whatever the MAC was, the VF must be able to set its own again, as it must in a bond: the PF forgets its MAC,
-        # and takes the one that the VF then sets. Some drivers refuse to forget; the VF's next user sets its own.
+        # With any MAC, the VF must be able to set its own again, as it must in a bond: the PF forgets its MAC, and
+        # accepts the one that the VF then sets. Some drivers refuse to forget; the VF's next user sets its own.
         try:
             vf.change(site.host, pf.index, VF(index=record.index, mac=_NO_MAC))
         except KernelError as problem:

@@ -85,6 +85,7 @@ def move_in(
     # A device that is to take another MAC stays down for that.
     up = None if new_mac else True
     new_index = moved.pod_index or None
+    # The device arrives down, without addresses and routes: the kernel closes it first (dev_change_net_namespace()).
     link.change(site.host, index, netns_fd=pod.namespace.fd, new_index=new_index, name=moved.pod_name, mtu=mtu, up=up)
     if new_mac:
         functions.set_mac(pod.sock, moved.pod_name, new_mac)
@@ -277,7 +278,7 @@ def as_it_is(name: str, site: Site, pci_address: str = "") -> CNIInterface:
 
 def _without_alt_names(moved: Moved, site: Site) -> int:
     """The index of a device that was seen on the host a moment ago; its alternative names are off."""
-    # With none to take off, its name and its MAC are enough to recognise it, and the link need not be read anew.
+    # Without one to remove, its name and its MAC are enough to recognise it, and the link need not be read again.
     if not moved.alt_names and unlocked.mac_of(site.host, moved.name) == moved.mac:
         index = unlocked.index_of(site.host, moved.name)
         if index:
@@ -285,6 +286,7 @@ def _without_alt_names(moved: Moved, site: Site) -> int:
     netdev = identity.find(site.host, site.sysfs, moved.device, moved.name)
     if netdev is None:
         raise KernelMissingError(errno.ENODEV, f'device "{moved.name}" has just gone from the host')
+    # Alternative names move along, and the kernel refuses a move to where one is taken (EEXIST).
     if netdev.alt_names:
         link.delete_alt_names(site.host, netdev.index, netdev.alt_names)
     return netdev.index
@@ -321,7 +323,7 @@ def _move_out(moved: Moved, pod: PodSpace, site: Site) -> Link | None:
         # One that stays does not matter, unless the host has it, too: then the move is refused.
         with suppress(KernelError):
             link.delete_alt_names(pod.sock, there.index, there.alt_names)
-    # Up at once, if it need not be down for what is to be restored. The pod's BPF programs must be off before.
+    # Up at once, unless a setting that is to be restored needs it down. The pod's BPF programs must be detached before.
     same = (there.mtu, there.address, there.permanent_address) == (moved.mtu, moved.mac, moved.device.permanent_mac)
     same = same and not moved.master and (moved.settings is None or settings.may_be_up(moved.settings, there))
     up = True if same and moved.up and not bpf.are_loaded() else None
@@ -338,4 +340,4 @@ def _move_out(moved: Moved, pod: PodSpace, site: Site) -> Link | None:
     except KernelError:
         if up is None or link.find(pod.sock, there.index) is not None:
             raise
-        return link.get(site.host, moved.name)  # it went and could not be brought up: `restore` tells why
+        return link.get(site.host, moved.name)  # it was moved and could not be brought up: `restore` reports the reason

@@ -128,7 +128,7 @@ def seen(
     device = identity.identity_of(netdev, site.sysfs)
     at = device.pci_address
     routes = _lasting_routes(netdev.index, addresses, has.routes)
-    # Only where somebody configures the device: each of these questions is one more to the kernel.
+    # Only for a configured device: each of these reads is one more request to the kernel.
     is_configured = bool(routes) or any(map(host_use.counts, addresses))
     node = node_configuration.read(netdev, site.host, with_groups=with_settings) if is_configured else None
     known = () if node is None else (neighbour.permanent(body, netdev.index) for body in node.neighbours)

@@ -292,7 +292,7 @@ class _Place:
         self._changes = route_replay.changes(tuple(now), wanted)
         kept = set(wanted)
         if any(last is None and body in kept and self._is_kept_by_kernel(body) for body, last in self._changes):
-            # A route that the kernel keeps itself, or that expires, would be another one if it were added anew.
+            # A route that the kernel adds itself, or that expires, would differ if it were added again.
             self._changes = [(body, True) for body in wanted if body not in now]
         self._partial = [body for body, last in self._changes if last is None and body not in kept]
 

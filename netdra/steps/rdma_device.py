@@ -124,7 +124,7 @@ def _apply(order: Order, params: RdmaParams, record: RdmaMoved, site: Site) -> S
     if record.exclusive:
         with rdma.open_socket() as sock:
             rdma.move(sock, record.rdma_device, site.inside.namespace.fd)
-    # The kernel makes the files of a device that moves anew, each with the lowest number that is free just then
+    # The kernel creates the files of a moved device again, each with the lowest number that is free just then
     # (drivers/infiniband/core/device.c, rdma_dev_change_netns; uverbs_main.c, ib_uverbs_add_one).
     device = StepDevice(
         pci_address=record.address,

@@ -21,7 +21,7 @@ from netdra.steps.contract import Record, Site
 from netdra.steps.settings import StrandedError
 
 _AGAIN = 0.02  # seconds
-_CLEANUP = 2.0  # seconds that the kernel may take to end a dead process's objects, or a driver to make a device anew
+_CLEANUP = 2.0  # seconds for the kernel to end a dead process's objects, or for a driver to create a device again
 
 
 class RdmaState(Record, frozen=True, kw_only=True):

@@ -63,7 +63,7 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_nothing(self) -> bool:
-        """Whether nothing is added."""
+        """Whether the step adds neither a rule nor a neighbour, so that nothing has to be undone."""
         return not self.rules and not self.neighbours
 
 

@@ -472,7 +472,7 @@ def _write_ethtool(group: str) -> _Write:
                 ethtool.change_flags(generic, index, {name: bool(value) for name, value in numbers.items()})
             elif group == "features":
                 on = {name: value in (ethtool.ON, ethtool.REQUESTED) for name, value in numbers.items()}
-                # A feature that is requested need not be active: it is compared with what it was.
+                # A requested feature need not be active: it is compared with its former state.
                 with suppress(InvalidInputError):
                     ethtool.change_features(generic, index, on)
             else:
@@ -513,7 +513,7 @@ TABLE: Mapping[str, _Group] = {
     "coalesce": _Group(lambda name: f"coalescing {name}", _write_ethtool("coalesce"), matters=True),
     "pause": _Group(lambda name: f"pause frames {name}", _write_ethtool("pause"), matters=True),
     "features": _Group(lambda name: f"feature {name}", _write_ethtool("features"), matters=True),
-    # The kernel makes these anew in each namespace: they concern the host alone.
+    # The kernel creates these again in each namespace: they concern the host alone.
     "files": _Group(lambda name: f"sysctl {name}", _write_files, matters=False),
     "ipv4": _Group(lambda name: f"sysctl ipv4/conf/{name}", _write_sysctls("ipv4"), matters=False),
     "ipv6": _Group(lambda name: f"sysctl ipv6/conf/{name}", _write_sysctls("ipv6"), matters=False),

@@ -87,7 +87,7 @@ class VirtualFunction(FunctionSettings, frozen=True, kw_only=True):
 
     @property
     def holds(self) -> tuple[str, ...]:
-        """The VF."""
+        """The VF's PCI address, under which holders are recorded."""
         return (self.address,)
 
 

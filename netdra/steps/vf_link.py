@@ -18,7 +18,7 @@ from netdra.kernel.link import Link
 from netdra.steps import functions, netdevs, restoring
 from netdra.steps.contract import Attempts, Order, Site
 
-_PATIENCE = 4.0  # seconds: drivers of VFs look for their link every two (igbvf_watchdog_task)
+_PATIENCE = 4.0  # seconds: drivers of VFs check their link every two (igbvf_watchdog_task)
 _EVERY = 0.1
 
 
@@ -65,6 +65,7 @@ def repair(order: Order, site: Site) -> tuple[str, ...]:
         for netdev in link.dump(pod.sock)
         if netdev.is_up
     ]
+    # The kernel then drops routes over routers, and IPv6 addresses without keep_addr_on_down; IPv4 addresses stay.
     link.change(pod.sock, dead.netdev.index, up=False)
     link.change(pod.sock, dead.netdev.index, up=True)
     revived = _has_link(dead, site)

@@ -127,6 +127,7 @@ def _apply(order: Order, _: VrfParams, record: InVrf, site: Site) -> StepResult:
     for family in (socket.AF_INET, socket.AF_INET6):
         with suppress(KernelExistsError):
             rule.add_for_vrfs(pod.sock, family)
+    # This sets the interface down and up (cycle_netdev): routes and IPv6 addresses are gone, and are added below.
     link.change(pod.sock, record.if_name, master=vrf.index)
     _restore(record, record.table, pod)
     return order.previous

@@ -29,7 +29,7 @@ _NEXT_OF: Mapping[str, str] = {
 
 
 def claim_story(cluster: ClusterState, namespace: str, name: str) -> Story:
-    """The story of a claim."""
+    """The statements about a claim, in the order of its way; a missing or unread claim is one error."""
     subject = f"ResourceClaim {namespace}/{name}"
     claim = cluster.claim(namespace, name)
     if claim is None:

@@ -46,7 +46,7 @@ _STATES = {
 
 
 def network_story(cluster: ClusterState, name: str) -> Story:
-    """The story of a PodNetwork."""
+    """The statements about a PodNetwork, its ranges and waiting claims; a missing or unread one is one error."""
     subject = f"PodNetwork {name}"
     network = next((entry for entry in cluster.networks if entry.name == name), None)
     if network is None:

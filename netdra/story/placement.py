@@ -99,7 +99,7 @@ def _refusal(
 ) -> Iterator[Statement]:
     """The restriction without which the claims fit; if none exists, what the cluster lacks."""
     if len(plain.nodes) == 1:
-        # The pod is for this node: its own problem says more than the nodes that the pod excludes.
+        # The pod is for this node: its own problem explains more than the nodes that the pod excludes.
         yield from shortage.empty_nodes(cluster, plain.nodes)
     if full := [*addresses.shortages(cluster, question.about, question.claims)]:
         yield from full

@@ -41,7 +41,7 @@ _STEPS: Mapping[str, str] = {
 
 
 def pod_story(cluster: ClusterState, namespace: str, name: str) -> Story:
-    """The story of a pod."""
+    """The statements about a pod, up to the step that it waits for; a missing or unread pod is one error."""
     subject = f"Pod {namespace}/{name}"
     pod = cluster.pod(namespace, name)
     if pod is None:

@@ -16,7 +16,7 @@ _BAD = {"Accepted": "False", "Degraded": "True"}
 
 
 def policy_story(cluster: ClusterState, name: str) -> Story:
-    """The story of a policy."""
+    """The statements about a policy and its rollout; a missing or unread policy is one error."""
     subject = f"DeviceExposurePolicy {name}"
     policy = next((entry for entry in cluster.policies if entry.name == name), None)
     if policy is None:

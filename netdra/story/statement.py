@@ -84,7 +84,7 @@ def story_of(subject: str, state: str, statements: Iterable[Statement], unread: 
 
 
 def done(of: str, text: str, *, time: str = "", reason: str = "", details: Iterable[str] = ()) -> Statement:
-    """A step that is done."""
+    """A statement with severity "ok": a step that has succeeded."""
     return Statement(severity="ok", object=of, text=text, time=time, reason=reason, details=tuple(details))
 
 

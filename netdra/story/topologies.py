@@ -18,7 +18,7 @@ from netdra.topology.classes import class_name, topology_label
 
 
 def topology_story(cluster: ClusterState, name: str) -> Story:
-    """The story of a topology."""
+    """The statements about a topology and its claims; a missing or unread topology is one error."""
     subject = f"NetworkTopology {name}"
     topology = cluster.topology(name)
     if topology is None:

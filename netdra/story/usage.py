@@ -124,7 +124,7 @@ class UseCount(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def node_uses(cluster: ClusterState, nodes: Sequence[str] = ()) -> list[UseCount]:
-    """The use of each node."""
+    """The allocated and free devices of each node with devices; `nodes` limits them, none means all."""
     return _uses(cluster, nodes, lambda found: found.node)
 
 

@@ -169,7 +169,7 @@ def _dependencies(topology: str, steps: Sequence[Step]) -> Iterator[Finding]:
         named: set[str] = set()
         for place, dependency in enumerate(step.depend_on):
             if problem := _edge(step.name, dependency, everyone, named):
-                # A hostile topology has a name a hundred thousand times: its hint is looked for once.
+                # A hostile topology has a name a hundred thousand times: its hint is searched once.
                 if dependency not in hints:
                     hints[dependency] = "" if dependency in everyone else _near(dependency, everyone)
                 hint = hints[dependency]

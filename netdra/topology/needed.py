@@ -54,7 +54,7 @@ class NeededPrograms:
 
     @property
     def names(self) -> frozenset[str]:
-        """All of them."""
+        """The programs that at least one stored topology needs."""
         return frozenset(self._counts)
 
     def put(self, name: str, topology: NetworkTopology | None) -> bool:

@@ -90,7 +90,7 @@ class Reference(msgspec.Struct, frozen=True):
 
     @property
     def is_list(self) -> bool:
-        """Whether its value is a list."""
+        """Whether the field of a result is a list: `interfaces` or `deviceNodes`."""
         return self.field in _LISTS and self.is_of_result
 
     @property
@@ -126,7 +126,7 @@ FIELDS: tuple[str, ...] = (*_FIELDS, "ips[N].address")
 
 
 _LISTS = frozenset({"interfaces", "deviceNodes"})
-# What a field's value looks like, and what it is. Addresses: RFC 5737.
+# A sample of each field's value, and its name. Addresses: RFC 5737.
 _SAMPLES: Mapping[str, tuple[str, str]] = {
     "interfaceName": ("net1", "an interface's name"),
     "mac": ("02:00:00:00:00:01", "a MAC address"),

@@ -20,7 +20,7 @@ MAX_VALUES = 10_000
 MAX_KEY = 256
 MAX_CHARACTERS = 256 * 1024
 
-# Tab and line ends are text; the other controls are in no name, address or sysctl. Surrogates are no Unicode text.
+# Tab and line ends are text; the other controls are in no name, address or sysctl. Surrogates are not Unicode text.
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 _INTEGERS = range(-(2**63), 2**64)
 

@@ -90,7 +90,7 @@ class WorkerPool:
         """
         starting = (self._start() for _ in range(self._count))
         try:
-            # All are waited for: of one that is cut off while its process is being made, the process would be nobody's.
+            # All are waited for: if one were cancelled while its process starts, the process would have no owner.
             started = await asyncio.gather(*starting, return_exceptions=True)
         except BaseException:
             await self._end_all()
@@ -149,7 +149,7 @@ class WorkerPool:
                 self._free.put_nowait(process)
             else:
                 self.on_ready(self._count - len(self._replacing) - 1)
-                # A task of its own, for what asked may be cancelled: without it the pool would be smaller for good.
+                # A task of its own, because the caller may be cancelled: without it the pool would stay smaller.
                 replacing = asyncio.create_task(self._replace(process))
                 self._replacing.add(replacing)
                 replacing.add_done_callback(self._note_replacement)
@@ -205,7 +205,7 @@ class WorkerPool:
         while self.running or self._replacing:
             for process in tuple(self.running):
                 await self._end(process)
-            if self._replacing:  # not cancelled: a process that is just being made would be nobody's
+            if self._replacing:  # not cancelled: a process that just starts would have no owner
                 await asyncio.wait(self._replacing, timeout=AGAIN_SECONDS / 10)
 
 

@@ -217,7 +217,7 @@ class Cloud:
 
     def omit_login(self) -> None:
         """Restart Neutron without authentication, until `restore`."""
-        # Who does not log in has no role, so the policies that go by roles are off, too.
+        # A client without a login has no role, so the policies that depend on roles are off, too.
         changes = {
             "auth_strategy = keystone": "auth_strategy = noauth",
             "enforce_scope = true": "enforce_scope = false",

@@ -68,7 +68,7 @@ def _once(name: str, make: Callable[[Path], None]) -> Path:
 def _install(made: Path) -> None:
     _run("-m", "venv", str(made), python=Path(sys.executable))
     for lock in LOCKS:
-        # What a package without a wheel is built with is in the first lock, too: nothing comes without a hash.
+        # The build requirements of a package without a wheel are in the first lock, too: each download has a hash.
         how = ("-q", "--no-build-isolation", "--use-pep517", "--require-hashes", "-r", str(lock))
         _run("-m", "pip", "install", *how, python=python_of(made))
 

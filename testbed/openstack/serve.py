@@ -165,7 +165,7 @@ def prepare(folder: Path) -> None:
     from neutron.db.migration.models import head
     from sqlalchemy import create_engine
 
-    # Migrations want more than SQLite can do; the models' tables are what they come to.
+    # SQLite does not support all migrations; the models' tables are their result.
     head.get_metadata().create_all(create_engine(f"sqlite:///{folder}/neutron.db"))
 
 

@@ -136,7 +136,7 @@ def _lint(_call: Call) -> Sequence[str]:
 
 def _machine(call: Call) -> Sequence[str]:
     """The SR-IOV machine, booted once, and a second time for the tests after a reboot."""
-    # What pytest would load by itself costs seconds there.
+    # pytest's automatic plugins cost seconds there.
     pytest = ("env", "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1", PYTHON, "-m", "pytest", "-p", "pytest_timeout")
     paths = _with_paths(call.arguments, ("tests/hardware",))
     first = [path for path in paths if not path.startswith(_SECOND_BOOT)]

@@ -18,7 +18,7 @@ from testbed.suite.results import Outcome, Report, Run
 
 FLAKES = Path("build/flakes")
 MOST = 3
-"""More failures than that are no accident."""
+"""More failures than that are not an accident."""
 
 
 def candidates(runs: Sequence[Run]) -> list[Outcome]:

@@ -182,7 +182,7 @@ def _trouble(report: Report, code: int) -> str:
     if skipped:
         return f"{len(skipped)} tests were skipped, {skipped[0].test} first: a level that cannot run is a failure"
     if len(report.outcomes) < report.collected:
-        return f"{report.collected - len(report.outcomes)} of {report.collected} tests have not come to their end"
+        return f"{report.collected - len(report.outcomes)} of {report.collected} tests have not ended"
     if code != 0 and not report.of("failed"):
         return f"it ended with code {code}"
     return ""

@@ -69,7 +69,7 @@ def _cut(text: str) -> str:
 def _reason(text: str) -> str:
     """The first line of pytest's error: the reason is present even if only the end of a run is kept."""
     wrong = [line.removeprefix(_WRONG).strip() for line in text.splitlines() if line.startswith(_WRONG)]
-    return next(filter(None, wrong), "pytest says nothing of why")[:_REASON]
+    return next(filter(None, wrong), "pytest reports no reason")[:_REASON]
 
 
 def _tail(log: Path) -> str:
@@ -82,4 +82,4 @@ def _tail(log: Path) -> str:
 def _flakes(count: int) -> str:
     if not count:
         return ""
-    return f", {count} flaky" + (f": more than {retry.MOST} are no accident" if count > retry.MOST else "")
+    return f", {count} flaky" + (f": more than {retry.MOST} are not an accident" if count > retry.MOST else "")

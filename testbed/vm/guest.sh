@@ -4,7 +4,7 @@
 set -u
 mount --make-rshared /
 exec </dev/null >/dev/vport0p1 2>&1
-# Without a shutdown of every device, which takes seconds; QEMU ends instead of starting anew.
+# Without a shutdown of every device, which takes seconds; QEMU ends instead of a restart.
 stop() { sync; echo b >/proc/sysrq-trigger; }
 die() { echo "machine: $*"; stop; }
 uptime() { cut -d' ' -f1 /proc/uptime; }
@@ -32,7 +32,7 @@ echo "machine: kernel $(uname -r) up after $(uptime) s"
 
 index=0
 for pf in /sys/bus/pci/drivers/igb/0000:*/; do
-  # By their slots, as udev names them: the kernel's names go by who is found first, and differ from boot to boot.
+  # By their slots, as udev names them: the kernel's names follow the order of discovery, and differ from boot to boot.
   ip link set "$(ls "$pf/net")" name "enp3s0f$index" || die "no name for $pf"
   # A VF asks its PF for leave to work, and a PF that is down never answers.
   ip link set "enp3s0f$index" up

@@ -13,17 +13,18 @@ from pathlib import Path
 
 from testbed.vm.ingredients import Ingredients
 
-# From 2816 MiB on QEMU puts a part of it above 4 GiB (hw/i386/pc_q35.c); VFs then wait in vain for their PFs' answers.
+# From 2816 MiB on, QEMU maps a part of it above 4 GiB (hw/i386/pc_q35.c); VFs then never get their PFs' answers.
 MEMORY_PER_NODE_MIB = 1376
 # QEMU's user-mode network (its documentation, "Using the user mode network stack"): what the guest calls OUTSIDE is the
 # loopback of the machine that QEMU runs on.
 OUTSIDE = "10.0.2.2"
 GUEST = "10.0.2.15"
-# What the disk is in the guest, where nothing is mounted from it unless a test asks for it, and where it is then.
+# The disk's name in the guest, where it is mounted only if a test requires it, and its mount point.
 DISK, DISK_FOLDER = "/dev/vda", "/disk"
-# What real processors do fast and this one slowly: strings copied byte by byte (erms, fsrm), page tables of one level
-# more (la57), a check around each copy from and to programs (smap), and what every change of programs saves and
-# restores (pku, mpx). Without them programs take a twelfth less of the processor, and copies of files a quarter of it.
+# Features that are fast on real processors and slow on this one: strings copied byte by byte (erms, fsrm), page tables
+# with one more level (la57), a check around each copy from and to programs (smap), and the state that every change of
+# programs saves and restores (pku, mpx). Without them programs take a twelfth less of the processor, and copies of
+# files a quarter of it.
 CPU = "max,-erms,-fsrm,-la57,-smap,-pku,-mpx"
 UPLINK_MAC, VIRTIO_MAC = "52:54:00:aa:01:00", "52:54:00:aa:01:01"
 # bus number of the PCIe root -> NUMA node; the NIC is the first device on the bus after it
@@ -45,7 +46,7 @@ def command(
         *("-chardev", f"file,id=console,path={_escaped(console)}", "-serial", "chardev:console"),
         *("-chardev", "file,id=output,path=/dev/stdout"),
         *("-device", "virtio-serial-pci", "-device", "virtserialport,chardev=output"),
-        # What the guest has written stays when QEMU is killed, and nobody wants it after a failure of the host.
+        # The guest's writes survive a killed QEMU, and are not needed after a failure of the host.
         *("-drive", f"file={_escaped(disk)},format=raw,if=none,id=disk,cache=unsafe"),
         *("-device", "virtio-blk-pci,drive=disk,romfile="),
         *_share("root", Path("/"), "readonly=on,multidevs=remap"),

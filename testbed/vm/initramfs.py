@@ -13,7 +13,7 @@ from pathlib import Path
 
 from testbed.vm.ingredients import Ingredients, run
 
-# What the root is mounted with, and what the tests need; what else they touch is loaded from the root.
+# The modules to mount the root, and those that the tests need; other ones are loaded from the root.
 MODULES = (
     *("9pnet_virtio", "9p", "overlay", "virtio_net", "virtio_blk", "ext4"),
     *("igb", "igbvf", "vfio-pci", "rdma_rxe", "openvswitch"),

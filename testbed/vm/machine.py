@@ -27,13 +27,14 @@ from testbed.vm.ingredients import Ingredients
 
 BOOT_LIMIT = 240.0
 _GUEST_SCRIPT = Path(__file__).with_name("guest.sh")
-# On a busy host the emulated timer may be too late for the kernel's check of it, which ends in a panic. What protects
-# processes from each other's speculation, and pages from their former owners, costs a twelfth of the processor here.
+# On a busy host the emulated timer may be too late for the kernel's check of it, which ends in a panic. The mitigations
+# of speculation and the initialisation of pages cost a twelfth of the processor here.
 _KERNEL_ARGUMENTS = (
     "console=ttyS0 loglevel=4 panic=-1 no_timer_check mitigations=off init_on_alloc=0 "
     "intel_iommu=on iommu=pt rdinit=/init"
 )
-# What the guest's processes need of the environment outside, since they run the same programs from the same places.
+# The environment variables that the guest's processes need from outside, because they run the same programs from the
+# same places.
 _ENVIRONMENT = (
     "PATH",
     "HOME",

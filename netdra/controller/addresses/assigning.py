@@ -209,7 +209,7 @@ class AddressAssigner:
         pod_addresses.check_allowed(ledger.network, claim.metadata.namespace)
         if not any(
             self._is_own(address, claim) for family in ledger.families for address in ledger.of(entry.owner, family)
-        ):  # what was assigned stays
+        ):  # assigned addresses stay
             pod_addresses.check_new(ledger.network, claim, steps)
         return ledger
 
@@ -235,7 +235,7 @@ class AddressAssigner:
             own, present = [], None
         if present is not None and self._is_own(present, claim) and self.is_in_use(present, claim):
             await self._withdraw(present, own[1:], claim)
-            return None  # whatever the ranges say now
+            return None  # independent of the present ranges
         if present is not None:
             await self._check_left(key, present, claim)
         else:

@@ -34,7 +34,7 @@ class LeaseSource(Protocol):
     """Where leases are read."""
 
     async def read(self, client: Client, network: PodNetwork) -> Iterable[ForeignLease]:
-        """The leases."""
+        """The leases of another IPAM plugin that belong to a PodNetwork."""
 
     def has(self, address: PodAddress) -> bool:
         """Whether an imported lease is from here."""

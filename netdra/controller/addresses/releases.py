@@ -148,7 +148,7 @@ class AddressReleases:
         if claim.status.allocation is None:
             return bool(address.spec.owner.pod)
         if assignments.is_attached(claim, address):
-            return False  # whatever the topology says now: a pod keeps the network that was prepared
+            return False  # independent of the present topology: a pod keeps its prepared network
         wanted = pod_addresses.wanted(claim, self._state.topologies.objects)
         return all((entry.network, entry.owner) != (address.spec.network, address.spec.owner) for entry in wanted)
 

@@ -30,7 +30,7 @@ def difference(port: NeutronPort, now: Port, vf_settings: VfSettings | None = No
         ("VLAN", str(given.vlan), str(now.vlan)),
         ("addresses", _texts(sorted(addresses)), _texts(sorted(there))),
         ("host", spec.host, now.host),
-        # Whoever takes the host off takes the profile off too, and once is enough to say so.
+        # A user that removes the host also removes the profile, and one report is enough.
         ("PCI address", port.pci_address, now.pci_slot or port.pci_address),
         ("device_id", spec.claim.uid, now.device_id),
         ("admin state", _up(is_up=given.link_state != "disable"), _up(is_up=now.admin_state_up)),

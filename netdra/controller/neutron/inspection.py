@@ -115,7 +115,7 @@ class Inspection:
             "qos/policies": await self._revisions_of("qos/policies", "id", set(self._policies.values())),
         }
         changed = {kind: _changed(self._revisions.get(kind, {}), revisions) for kind, revisions in now.items()}
-        # A subnet's network is not known here: all of them are read anew, which is rare.
+        # A subnet's network is not known here: all of them are read again, which is rare.
         stale = networks if changed["subnets"] else networks & changed["networks"]
         self._neutron.drop(stale, changed["qos/policies"])
         concerned = [

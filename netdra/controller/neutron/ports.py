@@ -246,7 +246,7 @@ class NeutronPorts:
                     if not port.metadata.deletion_timestamp:
                         await self._client.delete(NEUTRON_PORTS, port)  # its end has the claim looked at again
                 for name in wanted.keys() - {port.name for port in present}:
-                    # The node of a running pod does not look at its port again.
+                    # The node of a running pod does not read its port again.
                     chosen = self._last_chosen.get(key, {}).get(name)
                     with suppress(AlreadyExistsError):
                         await self._create(key, replace(wanted[name], chosen_vf=chosen))

@@ -48,7 +48,7 @@ DEBOUNCE_SECONDS = 0.5
 
 
 class ClusterPlugins:
-    """The plugins of a cluster, for one term."""
+    """Installs the CNIPlugins of a cluster, for one term of the leader."""
 
     def __init__(
         self,

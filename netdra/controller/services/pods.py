@@ -31,7 +31,7 @@ UNUSED_SECONDS = 600.0
 
 
 class PodSelection(NamedTuple):
-    """The pods of a Service."""
+    """The namespace and the label selector of a Service's pods."""
 
     namespace: str
     selector: LabelSelector

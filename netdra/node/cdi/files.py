@@ -103,6 +103,7 @@ def device_metadata(prepared: PreparedClaim, request: str, outcomes: Sequence[De
 
 def _encode(metadata: DeviceMetadata) -> bytes:
     """The content of a metadata file: the metadata in each version."""
+    # The newest version comes first: readers take the first one that they know.
     return b"".join(
         spec.encode(msgspec.structs.replace(metadata, api_version=version)) for version in METADATA_VERSIONS
     )
@@ -134,8 +135,8 @@ def _described(device: KeptDevice, network: NetworkDeviceData | None) -> Describ
         driver=names.DRIVER,
         pool=device.told.pool,
         name=device.told.device,
-        # A published device may have as many attributes already as the metadata of one can have; what was added last is
-        # what the published device does not say: the chosen VF's own facts, and its port's.
+        # A published device may have as many attributes already as the metadata of one can have. The last attributes
+        # are those that the published device lacks: the chosen VF's own facts, and its port's.
         attributes=dict(attributes[-MAX_ATTRIBUTES_AND_CAPACITIES:]),
         network_data=network,
     )

@@ -88,7 +88,7 @@ class Mount(Wire, frozen=True):
 
 
 class ContainerEdits(Wire, frozen=True):
-    """The edits of a container."""
+    """`containerEdits` of the CDI specification: what the runtime adds to each container with the device."""
 
     env: tuple[str, ...] = ()
     device_nodes: tuple[DeviceNode, ...] = ()
@@ -152,5 +152,6 @@ def _node(path: str, number: tuple[int, int] | None) -> DeviceNode:
 
 
 def _version(devices: Sequence[CDIDevice]) -> str:
+    # Before CDI 0.5.0 the name of a device begins with a letter. The least version is read by the most runtimes.
     digits = any(device.name[:1].isdigit() for device in devices)
     return _LEADING_DIGIT_VERSION if digits else _BASE_VERSION

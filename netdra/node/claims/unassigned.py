@@ -33,7 +33,7 @@ def report(records: Iterable[PreparedClaim], present: Collection[PodAddress]) ->
         key=lambda entry: (entry.network, entry.address),
     )
     released = (order(entry.metadata.resource_version) for entry in present if entry.spec.claim is None)
-    # Of addresses beyond the limit nobody could know that they are still in pods.
+    # For addresses beyond the limit, no reader could know that they are still in pods.
     version = max(released, default=0) if len(missing) <= MAX_UNASSIGNED else 0
     return AddressReport(tuple(missing[:MAX_UNASSIGNED]), version)
 

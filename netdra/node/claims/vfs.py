@@ -54,7 +54,7 @@ class VFChooser:
         try:
             chosen = self._chosen(claim, shares, record)
         except TemporaryError:
-            self.read_again()  # another daemon may have given back a VF
+            self.read_again()  # another daemon may have released a VF
             chosen = self._chosen(claim, shares, record)
         self._reserved[uid] = frozenset(vf.pci_address for vf in chosen.values())
         return chosen

@@ -130,6 +130,7 @@ def answers(path: Path) -> bool:
     """Whether a process listens on a socket."""
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)) as probe:
         outcome = probe.connect_ex(str(path))
+    # EAGAIN is an answer, too: a process listens, and its backlog is full (connect(2)).
     return outcome not in (errno.ECONNREFUSED, errno.ENOENT)
 
 
@@ -180,7 +181,8 @@ async def serving(wanted: Sockets, claims: ClaimServices, health: HealthSource) 
     try:
         yield registration
     finally:
-        # The kubelet takes the socket's removal for the end of the registration.
+        # The kubelet takes the socket's removal for the end of the registration. If no other instance is registered
+        # within 30 s, it deletes the driver's slices (pkg/kubelet/cm/dra/plugin/dra_plugin_manager.go).
         presence.remove_own(wanted.registration, made[wanted.registration])
         await registrar.stop(0)
         healths.close()

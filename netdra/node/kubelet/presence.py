@@ -76,7 +76,7 @@ def _watch(made: Mapping[Path, Identity], changed: asyncio.Event, closing: ExitS
     with ExitStack() as opened:
         folders = []
         for folder in {path.parent for path in made}:
-            with suppress(OSError):  # it is missed when the sockets are looked at
+            with suppress(OSError):  # its absence is noticed when the sockets are checked
                 folders.append(os.open(folder, os.O_PATH | os.O_CLOEXEC))
                 opened.callback(os.close, folders[-1])
         return changes.watch(folders)

@@ -109,6 +109,7 @@ class ClaimServices:
         """The services as the server takes them."""
         handlers = {}
         for version, name in _SERVICES.items():
+            # The messages of v1beta1 have no share ID.
             prepare = self._preparing(with_shares=version == V1)
             handlers[f"/{name}/NodePrepareResources"] = unary(wire.PrepareRequest, wire.PrepareResponse, prepare)
             handlers[f"/{name}/NodeUnprepareResources"] = unary(
@@ -126,6 +127,8 @@ class ClaimServices:
                 listed = [_device(device, with_shares=with_shares) for device in devices or ()]
                 return wire.PreparedClaim(devices=listed, error=error)
 
+            # Failed claims, too: without an entry for each, the kubelet reports "skipped 1 ResourceClaims" and not the
+            # error (pkg/kubelet/cm/dra/manager.go).
             return wire.PrepareResponse(claims=await _all_at_once(request.claims, one))
 
         return prepare

@@ -80,6 +80,8 @@ def runtime(configure: nri_pb2.ConfigureRequest) -> Runtime:
         name=configure.runtime_name,
         version=configure.runtime_version,
         nri_version=configure.NRI_version,
+        # In milliseconds. When they are over, the runtime closes the connection and starts the pod anyway, without the
+        # hook's work (containerd/nri, pkg/adaptation/plugin.go, isFatalError).
         request_timeout=max(configure.request_timeout, 0) / 1000,
     )
 
@@ -91,6 +93,7 @@ def subscription() -> nri_pb2.ConfigureResponse:
 
 def sandbox(pod: nri_pb2.PodSandbox) -> Sandbox:
     """A sandbox; without a network namespace of its own it has no `network` entry, or an entry without a path."""
+    # CRI-O also names a path for a pod on the host's network: a mount of the host's own namespace.
     paths = (namespace.path for namespace in pod.linux.namespaces if namespace.type == "network")
     return Sandbox(id=pod.id, name=pod.name, namespace=pod.namespace, uid=pod.uid, netns=next(paths, ""), pid=pod.pid)
 
@@ -126,6 +129,7 @@ class PluginService:
             "Configure": self._configure,
             "Synchronize": self._synchronize,
             "Shutdown": self._shutdown,
+            # CRI-O 1.36 (NRI 0.11) sends pods' events in this form; newer runtimes call the three methods below.
             "StateChange": self._state_change,
             "RunPodSandbox": self._run,
             "StopPodSandbox": self._stop,
@@ -157,6 +161,8 @@ class PluginService:
 
     async def _synchronize(self, request: RuntimeRequest) -> Message:
         part = nri_pb2.SynchronizeRequest.FromString(request.payload)
+        # Stopped sandboxes are listed, too: by containerd without a path, by CRI-O with that of their former namespace.
+        # The first list of CRI-O 1.36 is empty.
         self._listed += map(running, part.pods)
         if len(self._listed) > MOST_SANDBOXES:
             self._listed = []
@@ -180,6 +186,8 @@ class PluginService:
         return await self._event(nri_pb2.RUN_POD_SANDBOX, _pod(request), request)
 
     async def _stop(self, request: RuntimeRequest) -> Message:
+        # CRI-O has removed the network namespace before this call (server/sandbox_stop_linux.go), containerd has not:
+        # decision D22.
         return await self._event(nri_pb2.STOP_POD_SANDBOX, _pod(request), request)
 
     async def _remove(self, request: RuntimeRequest) -> Message:

@@ -221,7 +221,7 @@ class Interfaces:
         return not self.watcher.sysfs.liveness(f"bus/{bus}/devices/{address}").is_gone
 
     def device_file(self, path: str) -> DeviceFile:
-        """The device file at a path."""
+        """The state of a device file, read now, and remembered for `files_changed`."""
         file = self._seen[path] = self._files.look(path)
         return file
 

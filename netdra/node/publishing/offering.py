@@ -221,7 +221,7 @@ class Offering:
         node = InventoryNode(name=self._node, labels=labels, allocatable=allocatable, physnets=inventory.node.physnets)
         here = Inventory(node=node, interfaces=interfaces)
         pinned = {device.interface.identity: key[0] for key, device in claimed.items()}
-        # Without pooled VFs, the NICs would be made anew for nothing.
+        # Without pooled VFs, the NICs would be created again without a reason.
         pools_vfs = self._exposer.pools_vfs or any(device.facts and device.facts.pooled for device in held_devices)
         held_vfs = [*self._held_vfs(held_devices)] if pools_vfs else []
         parts = self._exposer.pools(here, in_use, pinned, registered, held_vfs)
@@ -406,7 +406,7 @@ class Offering:
 
     def _retained(self, pool: str, slices: Slices, source: _Source) -> Slices:
         troubles = {device.key[1]: "" for device in source.holding} | {
-            # One VF in trouble is no reason not to give the others.
+            # One VF in trouble is not a reason to withhold the others.
             device.key[1]: device.trouble
             for device in source.holding
             if device.trouble and not self._is_pool(device.key)

@@ -88,7 +88,7 @@ class StoredSlice(msgspec.Struct, frozen=True):
     spec: msgspec.Raw
 
     def read(self) -> ResourceSlice:
-        """The slice."""
+        """The slice, decoded again at each call."""
         return ResourceSlice(metadata=self.metadata, spec=_spec.decode(self.spec))
 
 

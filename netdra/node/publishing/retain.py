@@ -158,7 +158,7 @@ def _followed_facts(
     attributes = dict(wanted.attributes)
     capacity = {name: amount for name, amount in published.capacity.items() if not _is_providers(name)}
     if is_pooled(published) and is_pooled(wanted):
-        # Its parts are made with regard to what claims have; the bandwidth is unknown while the PF has no carrier.
+        # Its parts are made with regard to the shares of claims; the bandwidth is unknown while the PF has no carrier.
         capacity |= {name: amount for name, amount in wanted.capacity.items() if not _is_providers(name)}
     for name in filter(_is_providers, (*published.capacity, *wanted.capacity)):
         amount = _at_least(consumed.get(name, Decimal(0)), wanted.capacity.get(name))

@@ -334,7 +334,7 @@ class Publishing:
 
     async def _run_passes(self, interfaces: Interfaces, publisher: Publisher, offering: Offering) -> None:
         """Make a pass, hand on its changes, and wait for the next reason to make one."""
-        # What is published from before a restart stays until it is known whose the ends of pairs are that are there.
+        # Devices from before a restart stay published until the owners of the ends of pairs are known.
         await interfaces.settle()
         while True:
             await self.gate.wait()

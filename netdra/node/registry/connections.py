@@ -331,7 +331,7 @@ class _Calls(H2Protocol):
     @property
     def held(self) -> int:
         """Bytes that its calls use, about: a message of single bytes costs much more than it has."""
-        # grpclib and h2 have no public names for what they keep.
+        # grpclib and h2 have no public names for these fields.
         size = 0
         for number, stream in self.processor.streams.items():
             frames = stream.buffer._unacked.qsize() + len(stream.buffer._acked)  # noqa: SLF001

@@ -58,7 +58,7 @@ class Effect:
         wanted = {f"{registration.provider}/{name}" for name in (*registration.attributes, *registration.capacity)}
         count = len(registration.attributes) + len(registration.capacity)
         room = max(_room(device, registration.provider) for device in called)
-        # What is published of it already has its place.
+        # Attributes and capacities that are published already have their place.
         if count > room and not any(wanted <= {*device.attributes, *device.capacity} for device in called):
             raise RefusedRegistrationError(
                 f'device: "{registration.device}" has room for {max(room, 0)} attributes and capacities, not {count}; '

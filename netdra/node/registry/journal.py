@@ -197,7 +197,7 @@ class RegistrationJournal:
         Raises:
             TemporaryError: the file system does not take them; the file is as it was, or is written again next.
         """
-        assert self._file is not None  # or it is written anew
+        assert self._file is not None  # otherwise the file is written again
         text = self._encoded(lines)
         try:
             files.append(self._file, text)

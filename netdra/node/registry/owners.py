@@ -24,7 +24,7 @@ ANY_ROOT = "uid:0"
 
 
 class ProviderOwners:
-    """The owners of providers' names."""
+    """The owner of each provider's name: a user id or a service account (decision D47)."""
 
     def __init__(self, pinned: Mapping[str, str], is_used: Callable[[str], int]) -> None:
         """Begin without any.

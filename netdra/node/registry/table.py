@@ -429,7 +429,7 @@ class RegistrationTable:
 
 def _check(registration: Registration, ttl: float) -> None:
     """Check the rules for a registration by itself."""
-    # What is not printable also holds the characters that turn the direction of a text around (Unicode, UAX 9).
+    # Unprintable characters include those that change the direction of a text (Unicode, UAX 9).
     if not _DEVICE.match(registration.device) or not registration.device.isprintable():
         raise RefusedRegistrationError(
             f'device: "{ascii(registration.device[:MAX_LABEL])[1:-1]}" is not a valid device or interface name; '

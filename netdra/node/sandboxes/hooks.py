@@ -216,7 +216,7 @@ class Attachments:
     async def _is_for_later(self, sandbox: Sandbox) -> bool:
         """Whether no hook is to wait for the plugins that undo a sandbox, while there are some that do not answer."""
         plugins = self.table.plugins(sandbox.id)
-        if not plugins:  # a former process attached it, or it has none
+        if not plugins:  # a former process attached it, or it has no plugins
             plugins = programs(await self.in_thread(lambda: self.network.plans(sandbox.id), self.threads.looking))
             self.table.set_plugins(sandbox, plugins)
         return bool(plugins) and (self.circuits.is_quiet() or self.circuits.may_hang(plugins))
@@ -231,7 +231,7 @@ class Attachments:
 
     async def aclose(self) -> None:
         """Wait for the work in progress: nothing is left half done."""
-        # No more work is begun that may hang, and what runs is ended: checkpoints have it.
+        # No further work that may hang is started, and running work is ended: checkpoints have it.
         self.threads.undoing.shutdown(wait=False, cancel_futures=True)
         os.eventfd_write(self._stop, 1)
         await self.carriers.aclose()
@@ -357,7 +357,7 @@ class Attachments:
             claims = await self.tracker.claims_of(sandbox, max(0.0, left * LOOKUP_SHARE))
         except TemporaryError as problem:
             if await self.in_thread(lambda: self.network.is_on_hosts(sandbox), self.threads.looking):
-                return  # it is on the host's network: nothing is attached, and there is no CDI specification either
+                return  # it is on the host's network: nothing is attached, and no CDI specification exists
             self.events.report_failure(sandbox, problem)
             raise
         if claims:

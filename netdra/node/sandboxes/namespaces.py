@@ -65,6 +65,7 @@ class _Held:
             status = os.stat(self.path)  # noqa: PTH116
         except OSError as problem:
             return is_missing(problem)
+        # No other namespace can have the number while this one is held.
         return (status.st_dev, status.st_ino) != self.file
 
 
@@ -178,7 +179,7 @@ class Namespaces:
         return tuple(sandbox for sandbox, _ in self._look_for_lost())
 
     def close(self) -> None:
-        """Release all."""
+        """Close the descriptors of all namespaces: the kernel then ends those that no path or process keeps."""
         for sandbox in tuple(self._held):
             self.release(sandbox)
 

@@ -286,7 +286,7 @@ class Recovery:
         if not self._unseen and self.table.stop_withholding():
             self._compare_all()
 
-    # What no pod has any more.
+    # Leftovers of pods that have ended.
 
     async def _look(self, what: str) -> float | None:
         """Inspect everything, or at the sandboxes; and at everything again, before its time if there is trouble."""

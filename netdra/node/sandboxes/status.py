@@ -255,7 +255,7 @@ def _entry(
     pool, device, share = key
     conditions = [_ready([outcome for outcome, _ in uses])]
     if trouble is not None:
-        # No pod is attached otherwise than before, so `Ready` stays.
+        # The attachment of the pods does not change, so `Ready` stays.
         conditions.append(_condition(HEALTHY, "False", trouble.reason, trouble.message))
     elif silent := "; ".join(_silent(uses)):
         conditions.append(_condition(HEALTHY, "False", NO_CARRIER, silent))

@@ -181,7 +181,7 @@ class Table:
         self._released: set[str] = set()
         self._lock = threading.Lock()
 
-    # What the runtime says.
+    # Reports of the runtime.
 
     def update_from_list(
         self, listed: Collection[Sandbox], running: Sequence[Sandbox], left: Mapping[str, Sandbox]
@@ -384,7 +384,7 @@ class Table:
         return record.plugins if record is not None else frozenset()
 
     def phase(self, sandbox: str) -> Phase:
-        """The phase of a sandbox."""
+        """The phase of a sandbox; `EXPECTED` for one that the table does not know."""
         record = self._records.get(sandbox)
         return record.phase if record is not None else Phase.EXPECTED
 

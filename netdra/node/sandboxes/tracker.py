@@ -146,6 +146,7 @@ AT_ONCE = 3  # claims of many pods that come together: else the first pods' hook
 
 def pods_of(node: str) -> Selection:
     """The pods of a node."""
+    # Of the API server: the kubelet's own pods (KEP-4188) lack `resourceClaimStatuses` (decision D81).
     return Selection(field_selector=f"spec.nodeName={node}")
 
 

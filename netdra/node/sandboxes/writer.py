@@ -208,7 +208,7 @@ class StatusWriter:
         try:
             await self._write(claim, tuple(self._outcomes.get(claim.uid, {}).values()))
         except ConflictError:
-            return AGAIN  # another client wrote first, which is no failure
+            return AGAIN  # another client wrote first, which is not a failure
         except NotFoundError:
             self._forget_claim(claim)
         except RefusedError as problem:
@@ -233,7 +233,7 @@ class StatusWriter:
     async def _write(self, claim: ClaimReference, outcomes: Sequence[Outcome]) -> None:
         stored = await self.client.get(STORED_CLAIMS, claim.name, claim.namespace)
         if stored.metadata.uid != claim.uid or _ALLOCATION not in stored.status:
-            self._forget_claim(claim)  # another claim by now, or given back: its devices have no status
+            self._forget_claim(claim)  # another claim, or deallocated: its devices have no status
             return
         if problem := self._unprepared.get(claim.uid):
             allocation = _allocation.decode(stored.status[_ALLOCATION])
@@ -251,6 +251,8 @@ class StatusWriter:
         devices = msgspec.Raw(msgspec.json.encode([*others, *wanted]))
         status = {**stored.status, _DEVICES: devices}
         with counted(STATUS_WRITES):
+            # Not a patch: if a claim's parameters were written with blanks, the API server (1.37) writes them without
+            # on a patch, takes that for a change of the allocation, and rejects it.
             await self.client.replace(
                 STORED_CLAIMS, msgspec.structs.replace(stored, status=status), subresource="status"
             )

@@ -28,7 +28,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class AlikeNodes:
-    """The nodes of an allocator."""
+    """Groups nodes that are equal for a pod's claims, so that one search answers for all of a group."""
 
     def __init__(self, index: SliceIndex, ledger: Ledger) -> None:
         self._index = index

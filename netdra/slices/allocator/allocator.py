@@ -296,7 +296,7 @@ class Allocator:
         return node
 
 
-# Share ids are names made from what they stand for, so that the same input gives the same output.
+# Share ids are names derived from their content, so that the same input results in the same output.
 
 
 def allocated(task: ClaimTask, taken: Sequence[Taken], node: str, version: SchedulerVersion) -> ResourceClaim:

@@ -46,7 +46,7 @@ _SUMMARIES: dict[Kind, str] = {
 }
 
 _TYPE = names.qualified("type")
-# The reasons that say most come first.
+# The most informative reasons come first.
 _ORDER: tuple[Kind, ...] = (
     "capacity", "counters", "in-use", "granted", "taint", "constraint", "error", "selectors", "class", "other-node",
 )  # fmt: skip
@@ -281,7 +281,7 @@ class _View:
         name = capacity.shortage(consumed, candidate.capacity, in_use) or ""
         used = in_use.get(name, Decimal(0))
         text = capacity.describe(consumed[name], candidate.capacity[name], used)
-        # Who has the rest is in the way only of what could be had without them.
+        # Claims that have the rest are only named if the amount would be available without them.
         in_the_way = capacity.shortage(consumed, candidate.capacity, {}) != name
         takers = listed(self._takers(candidate), MAX_NAMES) if in_the_way else ""
         return "capacity", f"{text}: {takers}" if takers else text

@@ -215,7 +215,7 @@ class Trial:
             return DeviceVerdict.NOT_OF_CLASS if failing < wish.of_class else DeviceVerdict.NOT_SELECTED
         if not self._here(candidate):
             return DeviceVerdict.OTHER_NODE
-        # With all devices wanted, a constraint that is broken is an error, and it is looked at before the capacity.
+        # If all devices are wanted, a broken constraint is an error, and it is checked before the capacity.
         if not wish.everything and not self._has_capacity(wish, candidate):
             return DeviceVerdict.NO_CAPACITY
         if self._draws(candidate) and self.short_counter(candidate):

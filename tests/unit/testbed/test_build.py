@@ -47,7 +47,7 @@ def test_the_error_without_go_names_the_version_and_the_searched_places(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(BuildError, match=rf"Go 1\.26 or newer .* no 'go' on PATH nor in {tmp_path}"):
+    with pytest.raises(BuildError, match=rf"Go 1\.26 or newer .* 'go' is neither on PATH nor in {tmp_path}"):
         ensure(ANY)
 
 

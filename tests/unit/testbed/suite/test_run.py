@@ -144,7 +144,7 @@ def test_flaky_tests_of_all_levels_are_counted_together(project: Project) -> Non
     project.test("a", "")
     project.test("b", "")
     assert not summary.passed(runs)
-    assert "4 flaky: more than 3 are no accident" in project.conclusion(runs)
+    assert "4 flaky: more than 3 are not an accident" in project.conclusion(runs)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_flaky_tests_of_all_levels_are_counted_together(project: Project) -> Non
         ("import pytest\n\ndef test_it(): pytest.skip('no root')", "1 tests were skipped"),
         (
             "import os\n\ndef test_it(): os._exit(0)\n\ndef test_other(): pass",
-            "2 of 2 tests have not come to their end",
+            "2 of 2 tests have not ended",
         ),
         ("", "it ended with code 5"),
     ],
