@@ -182,7 +182,7 @@ def test_the_error_names_all_that_a_person_needs(bed: Bed) -> None:
         attach(plans, bed.container, bed.pod.path, bed.settings)
     assert str(caught.value) == (
         f'sandbox {bed.container.sandbox}: NetworkTopology "bonded", step "bad" (fake binary): '
-        "no (code 7: its configuration is invalid): because\n"
+        "no (code 7: its configuration is invalid): because (ND7107)\n"
         "  stderr: panic: oh\n"
         "undone: bad, dev"
     )

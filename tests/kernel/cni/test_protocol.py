@@ -118,8 +118,8 @@ def test_a_plugin_error_is_reported_with_code_details_and_stderr(recorder: Recor
         "stderr": "what I saw",
         "waited": 0.0,
     }
-    assert (
-        str(problem) == 'CNI plugin "fake" ADD: no (code 7: its configuration is invalid): because\nstderr: what I saw'
+    assert str(problem) == (
+        'CNI plugin "fake" ADD: no (code 7: its configuration is invalid): because (ND7107)\nstderr: what I saw'
     )
 
 

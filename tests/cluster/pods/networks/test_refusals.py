@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from netdra.model.errors import without_code
 from testbed.api import Object
 from testbed.node import CommandError
 from testbed.objects import CLAIM, NAMESPACE, POD, manifest
@@ -73,7 +74,7 @@ def test_a_root_step_without_a_request_is_reported_with_the_exact_message(offer:
     offer.workspace.add_claim("ai-gpu-bonded-rdma", request)
     offer.pods.add("ai-training", "ai-gpu-bonded-rdma")
     said = refused(offer, "ai-training", "root step")
-    assert said.endswith(
+    assert without_code(said).endswith(
         'NetworkTopology "ai-bonded-rdma" root step "vf1" has no matching device request in ResourceClaim '
         '"ai-gpu-bonded-rdma". The ResourceClaim must contain a request named "vf1" with deviceClassName '
         '"ai-bonded-rdma-vf1".'
