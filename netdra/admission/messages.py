@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from netdra.model.depth import shallow
+from netdra.model.errors import shortened
 
 NOTHING = msgspec.Raw(b"null")
 REFUSED = 422
@@ -90,9 +91,5 @@ def answer(uid: str, verdict: Verdict) -> bytes:
     if verdict.errors:
         response["status"] = {"code": REFUSED, "message": "\n".join(verdict.errors)}
     if verdict.warnings:
-        response["warnings"] = [_clipped(text) for text in verdict.warnings]
+        response["warnings"] = [shortened(text, MAX_WARNING) for text in verdict.warnings]
     return msgspec.json.encode({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
-
-
-def _clipped(text: str) -> str:
-    return text if len(text) <= MAX_WARNING else f"{text[: MAX_WARNING - 1]}…"

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from netdra.console.frame import note, section, state
 from netdra.console.markup import Child, Markup, PageAddress, element
 from netdra.console.times import ago
-from netdra.model.errors import with_code
+from netdra.model.errors import with_code, without_code
 from netdra.story.statement import Statement, Story
 
 _WORDS = {"ok": "done", "info": "fact", "warning": "warning", "error": "error"}
@@ -115,8 +115,8 @@ def folded(statements: Sequence[Statement], cause: Statement | None) -> list[Fol
 
 
 def _essence(text: str) -> str:
-    """A text without what differs between repetitions: the device, numbers of attempts, identifiers, white space."""
-    plain = re.sub(r'^device "[^"]*" is not attached: ', "", text)
+    """A text without what differs between repetitions: device, code, numbers of attempts, identifiers, white space."""
+    plain = re.sub(r'^device "[^"]*" is not attached: ', "", without_code(text))
     return " ".join(re.sub(r"\b[0-9a-f]{12,}\b|\b\d+(\.\d+)?(ms|s)\b", "", plain).split()).rstrip(".")
 
 

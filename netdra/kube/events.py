@@ -25,7 +25,7 @@ from netdra.kube.metrics import EVENTS_DROPPED, EVENTS_WRITTEN
 from netdra.kube.queue import AGAIN, WorkQueue
 from netdra.kube.resources import Resource
 from netdra.model import names
-from netdra.model.errors import NetdraError, TemporaryError
+from netdra.model.errors import NetdraError, TemporaryError, cut_mark
 from netdra.model.meta import ObjectMeta, micro_time_text
 from netdra.ops.metrics import outcome_of
 
@@ -341,7 +341,9 @@ def _now() -> str:
 
 
 def _short(note: bytes) -> str:
-    """A note that is not longer than the API server takes, with a mark where it was cut."""
+    """A note that is not longer than the API server takes, with a mark where it was cut; it keeps its code."""
+    text = note.decode()
     if len(note) <= MAX_NOTE:
-        return note.decode()
-    return f"{note[: MAX_NOTE - len(_CUT.encode())].decode(errors='ignore')}{_CUT}"
+        return text
+    mark = cut_mark(text, note[: MAX_NOTE - len(_CUT.encode())].decode(errors="ignore"))
+    return f"{note[: MAX_NOTE - len(mark.encode())].decode(errors='ignore')}{mark}"

@@ -39,6 +39,20 @@ def code_of(text: str) -> str:
     return found[0][2:-1] if found else ""
 
 
+def cut_mark(text: str, kept: str) -> str:
+    """The mark at the end of the part of a text that is kept; with the code if that part lacks it."""
+    code = code_of(text)
+    return f"… ({code})" if code and not code_of(kept) else "…"
+
+
+def shortened(text: str, limit: int) -> str:
+    """A text of at most `limit` characters, with a mark where it was cut; a cut text keeps its code."""
+    if len(text) <= limit:
+        return text
+    mark = cut_mark(text, text[: limit - 1])
+    return f"{text[: limit - len(mark)]}{mark}"
+
+
 def sentence(what: str, hint: str) -> str:
     """A cause and the next thing to do as one text, with punctuation between them; the cause alone without a hint."""
     if not hint:

@@ -16,6 +16,7 @@ import msgspec
 from netdra.exposure.facts import is_there
 from netdra.model import names
 from netdra.model.device import Decision, LeftOut, Problem
+from netdra.model.errors import shortened
 from netdra.model.inventory import AttributeValue, Interface, attributes
 from netdra.model.node_network import (
     DEFAULTS,
@@ -121,7 +122,7 @@ def missing_plugins(
             of_policies = listed.get(plugin, Listed())
             yield MissingPlugin(
                 name=plugin,
-                reason=_clipped(why.get(plugin, "")),
+                reason=shortened(why.get(plugin, ""), MAX_TEXT),
                 devices=of_policies.devices,
                 allocated=of_policies.allocated,
                 needed_by_topologies=plugin in lacked,
@@ -350,7 +351,7 @@ def _reason(row: Row) -> str:
         return "the interface is gone, and a claim has its device"
     if row.decision.exposed:
         return "" if row.devices else "none of its devices can be published"
-    return _clipped(row.decision.reason.removeprefix("hidden: "))
+    return shortened(row.decision.reason.removeprefix("hidden: "), MAX_TEXT)
 
 
 def _standings(row: Row) -> dict[str, Standing]:
@@ -423,7 +424,7 @@ def _custom_devices(outcomes: Iterable[RegistrationOutcome]) -> Iterator[CustomD
             name=name,
             desired=len(own),
             applied=sum(not entry.problem for entry in own),
-            problems=tuple(_clipped(text) for text in problems)[:MAX_REFUSALS],
+            problems=tuple(shortened(text, MAX_TEXT) for text in problems)[:MAX_REFUSALS],
         )
 
 
@@ -445,12 +446,8 @@ def _by_cause(problems: Iterable[Problem]) -> Iterator[NodeProblem]:
     for (policy, message), group in ordered:
         seen = sorted({problem.device for problem in group if problem.device}, key=_in_order)
         yield NodeProblem(
-            policy=policy, message=_clipped(message), interfaces=len(seen), example=seen[0] if seen else ""
+            policy=policy, message=shortened(message, MAX_TEXT), interfaces=len(seen), example=seen[0] if seen else ""
         )
-
-
-def _clipped(text: str) -> str:
-    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"
 
 
 def _size(value: object) -> int:

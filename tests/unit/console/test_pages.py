@@ -22,10 +22,12 @@ from netdra.console.routes import route
 from netdra.console.rows import LISTS, codes_of, device_list, node_list
 from netdra.console.search_page import Hit, HitGroup, of_addresses, search_page
 from netdra.console.start_page import ClassChoice, start_page
+from netdra.console.story_page import folded
 from netdra.console.times import age
 from netdra.console.troubles import ClusterExamination, ClusterTrouble, TroubleSubject
 from netdra.model.errors import InvalidInputError
 from netdra.model.meta import time_of, time_text
+from netdra.story.statement import fact, wrong
 from tests.unit.console import gallery, scene
 from tests.unit.console.reading import Page
 from tests.unit.console.scene import GROUPS, HOSTILE, NODE, claim, cluster, event, pod, report, slices, vf
@@ -397,6 +399,13 @@ def test_a_page_states_the_cause_of_a_pod_once() -> None:
     assert "Objects: ResourceClaim shop/api-1-net NetworkTopology storage-lan" in page.words
     boxes = {entry.words.split()[0]: entry.words.split()[-1] for entry in page.all("g")}
     assert boxes == {"rail0": "waiting", "rail1": "waiting", "bond": "waiting", "data": "failed", "backup": "waiting"}
+
+
+def test_an_event_with_the_code_of_the_cause_repeats_it() -> None:
+    cause = wrong("Pod shop/api-1", 'device "p0v1" is not attached: sandbox 5: no VLAN support (ND9095)')
+    event = fact(cause.object, "event NetworkNotAttached (3 times): no VLAN support (ND9095)")
+    (entry,) = folded([cause, event], cause)
+    assert (entry.statement.text, entry.times) == ("NetworkNotAttached: the cause above", 3)
 
 
 @pytest.mark.parametrize(

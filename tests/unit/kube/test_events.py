@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -116,16 +117,31 @@ def test_events_that_stay_unwritten_for_minutes_count_as_dropped() -> None:
     assert book.dropped == 2
 
 
-@given(st.text(st.characters(codec=None), min_size=1), st.integers(1, 2 * MAX_NOTE))
-def test_a_note_has_as_many_bytes_as_the_api_server_takes(text: str, times: int) -> None:
-    async def emitted() -> str:
+def emitted(text: str) -> str:
+    """The note of an event as it is written."""
+
+    async def emit() -> str:
         nobody: Any = None
         recorder = Recorder(nobody, "dra.networking/node", "n")
-        recorder.emit(with_note(text * times))
+        recorder.emit(with_note(text))
         (entry,) = recorder.book.unwritten()
         return entry.occurrence.note
 
-    written = asyncio.run(emitted())
+    return asyncio.run(emit())
+
+
+@pytest.mark.parametrize("length", range(MAX_NOTE // 2 - 12, MAX_NOTE // 2 + 4))
+def test_a_cut_note_keeps_its_code(length: int) -> None:
+    whole = f"{'é' * length} (ND2104)"
+    written = emitted(f"{whole}\nundone: a")
+    assert len(written.encode()) <= MAX_NOTE
+    assert written.count("(ND2104)") == 1
+    assert written.startswith("é" * (MAX_NOTE // 2 - 12))
+
+
+@given(st.text(st.characters(codec=None), min_size=1), st.integers(1, 2 * MAX_NOTE))
+def test_a_note_has_as_many_bytes_as_the_api_server_takes(text: str, times: int) -> None:
+    written = emitted(text * times)
     whole = (text * times).encode(errors="replace").decode()
     assert len(written.encode()) <= MAX_NOTE
     if len(whole.encode()) <= MAX_NOTE:
