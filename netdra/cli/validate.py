@@ -140,7 +140,8 @@ def command(context: click.Context, given: objects.InputOptions, output: str, st
     without PATHs, those of the cluster are validated. Kinds that you cannot read are listed.
 
     The exit code is 1 if there is a problem, and 2 if a file cannot be read. Warnings, which are those of the webhook,
-    do not change it without --strict.
+    do not change it without --strict. It is 3 if no problem was found, but objects of the cluster were not checked
+    because you cannot read their kind; with PATHs only if --strict is set.
     """
     given.check()
     checked = _read_files(given.paths, "" if given.of_cluster else IN_FILES)
@@ -168,7 +169,8 @@ def command(context: click.Context, given: objects.InputOptions, output: str, st
         _print(problems, count, unread)
     else:
         terminal.print_data({"problems": problems, "objects": count} | ({"unread": unread} if unread else {}), output)
-    context.exit(1 if any(problem.severity == "error" for problem in problems) else 0)
+    is_partial = bool(unread) and (strict or not given.paths)
+    context.exit(1 if any(problem.severity == "error" for problem in problems) else 3 if is_partial else 0)
 
 
 _Entry = _Object | _Pods | _Service | _Node

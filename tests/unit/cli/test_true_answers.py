@@ -125,19 +125,29 @@ spec: {ranges: [{cidr: 10.0.0.0/24}]}
 )
 
 
-def of_cluster(monkeypatch: pytest.MonkeyPatch, found: ClusterObjects) -> Result:
+def of_cluster(monkeypatch: pytest.MonkeyPatch, found: ClusterObjects, *arguments: str) -> Result:
     """`netdra validate --cluster` with these objects of a cluster."""
     monkeypatch.setattr(cluster_objects, "read", lambda *_: found)
     monkeypatch.setattr(cluster_objects, "taken", lambda *_: ())
     monkeypatch.setattr(forecasts, "of_cluster", lambda *_: ([], []))
-    return run("validate", "--cluster")
+    return run("validate", "--cluster", *arguments)
 
 
 def test_validate_lists_the_kinds_of_a_cluster_that_it_could_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     refusals: dict[type, str] = {ResourceClaim: "the cluster does not allow you to list resourceclaims"}
     validated = of_cluster(monkeypatch, ClusterObjects({PodNetwork: [NETWORK]}, refusals, "default"))
-    assert validated.exit_code == 0
+    assert validated.exit_code == 3
     assert "1 object checked, no problems; could not be read, and not checked: resourceclaims" in validated.stderr
+
+
+def test_files_are_validated_without_the_kinds_that_could_not_be_read_unless_strict(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    refusals: dict[type, str] = {ResourceClaim: "the cluster does not allow you to list resourceclaims"}
+    found = ClusterObjects({PodNetwork: []}, refusals, "default")
+    network = written(tmp_path, documents.to_yaml(NETWORK))
+    assert of_cluster(monkeypatch, found, network).exit_code == 0
+    assert of_cluster(monkeypatch, found, network, "--strict").exit_code == 3
 
 
 def test_without_rights_to_read_any_kind_of_netdra_nothing_is_validated(monkeypatch: pytest.MonkeyPatch) -> None:
