@@ -107,7 +107,7 @@ def test_a_check_that_is_too_slow_twice_is_an_error_of_the_object() -> None:
             with pytest.raises(WorkersBusyError, match=r"within 0\.2 s"):
                 await checks.errors(exclusive("p", "true"), World())
             (wrong,) = await checks.errors(exclusive("p", "true"), World())
-            assert wrong == "cannot be checked within 0.2 s; make its expressions simpler"
+            assert wrong == "cannot be checked within 0.2 s; make its expressions simpler (ND2288)"
 
     asyncio.run(story())
 
