@@ -96,7 +96,7 @@ def _named(task: ChainStep) -> Iterator[None]:
     except NetdraError as problem:
         if subject not in problem.what:
             kind = next((possible for possible in _KINDS if isinstance(problem, possible)), NetdraError)
-            raise kind(f"{subject}: {problem.what}", hint=problem.hint) from None
+            raise kind(f"{subject}: {problem.what}", hint=problem.hint, code=problem.code) from None
         raise
 
 

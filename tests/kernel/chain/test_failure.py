@@ -236,6 +236,7 @@ def test_errors_known_in_advance_are_rejected_before_any_change(bed: Bed, bad: P
     with pytest.raises(NetdraError) as caught:
         attach(plans, bed.container, bed.pod.path, bed.settings)
     assert not isinstance(caught.value, AttachError)
+    assert f" ({caught.value.code})" in str(caught.value)
     assert first.calls() == []
     assert differences(before, bed.state()) == []
 
