@@ -22,7 +22,7 @@ from netdra.chain.flow import ChainStep, tasks
 from netdra.chain.report import DetachReport, UndoReport, name_of
 from netdra.chain.site import ChainSettings
 from netdra.cni.errors import PluginError
-from netdra.model.errors import NetdraError, PermanentError
+from netdra.model.errors import NetdraError, PermanentError, with_code
 from netdra.ops import files
 from netdra.ops.boot import boot_id
 from netdra.steps.allocated import Returned
@@ -244,7 +244,7 @@ def _undo_one(task: ChainStep, act: Callable[[], Returned]) -> UndoReport:
         return UndoReport(
             **named,
             outcome="failed",
-            message=problem.what,
+            message=with_code(problem.what, problem.code),
             notes=problem.given.notes,
             restored=problem.given.restored,
             stranded=problem.stranded,
@@ -253,7 +253,11 @@ def _undo_one(task: ChainStep, act: Callable[[], Returned]) -> UndoReport:
             seconds=time.monotonic() - started,
         )
     except Exception as problem:  # noqa: BLE001 (whatever it is, the step is not undone, and the others must be)
-        message = problem.what if isinstance(problem, NetdraError) else f"{type(problem).__name__}: {problem}"
+        message = (
+            with_code(problem.what, problem.code)
+            if isinstance(problem, NetdraError)
+            else f"{type(problem).__name__}: {problem}"
+        )
         hung = problem.failure.hung if isinstance(problem, PluginError) else ""
         seconds = time.monotonic() - started
         return UndoReport(**named, outcome="failed", message=message, seconds=seconds, hung=hung)

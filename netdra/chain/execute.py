@@ -147,7 +147,7 @@ class Executor:
             with self._own_sockets() as site:
                 undo(site)
         except NetdraError as problem:
-            raise NotUndoneError(problem.what, given) from None
+            raise NotUndoneError(problem.what, given, code=problem.code) from None
 
     def _early(self, task: ChainStep) -> EarlySysctls | None:
         """The sysctls that a step states, as they are before it runs."""
@@ -191,7 +191,7 @@ class Executor:
         except (KernelError, TemporaryError):
             return given  # they are searched again before the next pod gets the device
         except PermanentError as problem:
-            raise NotUndoneError(problem.what, given, stranded=True) from None
+            raise NotUndoneError(problem.what, given, stranded=True, code=problem.code) from None
         return Returned((*given.restored, *deleted), given.notes)
 
     def give_up(self, key: str) -> None:
@@ -499,7 +499,7 @@ class Executor:
             stranded.append(failed)
         if stranded:
             text = "; ".join(failure.what for failure in (problem, *stranded) if failure is not None)
-            raise NotUndoneError(text, given, stranded=True, hung=_hung(problem)) from None
+            raise NotUndoneError(text, given, stranded=True, hung=_hung(problem), code=stranded[0].code) from None
         if problem is not None and task.step.type in programs.ON_THE_DEVICE and RECORD in state.undo:
             notes = (f"its DEL failed, but its device is unchanged: {problem.what}",)
             programs.forget_device(task, state.config, self.site, self.journal.saved.header.namespace.path)
@@ -512,7 +512,7 @@ class Executor:
         if problem is not None:
             what, refused, hung = problem.what, programs.is_refused(state, problem), _hung(problem)
             if not refused or not {RECORD, shares.BEFORE_ADD} & state.undo.keys():
-                raise NotUndoneError(what, given, refused=refused, hung=hung) from None
+                raise NotUndoneError(what, given, refused=refused, hung=hung, code=problem.code) from None
             notes = (f"its plugin rejects its config on DEL, too; its device is unchanged: {problem.what}",)
         return Returned(given.restored, (*notes, *given.notes))
 
@@ -539,7 +539,9 @@ class Executor:
             # An IPAM plugin's failure alone proves nothing about the device.
             stranded = bool(_holds(task, state)) and not isinstance(problem, PluginError)
             given = Returned(tuple(self.site.restored))
-            raise NotUndoneError(problem.what, given, stranded=stranded, hung=_hung(problem)) from None
+            raise NotUndoneError(
+                problem.what, given, stranded=stranded, hung=_hung(problem), code=problem.code
+            ) from None
 
     def _before_del(self, task: ChainStep, state: StepState) -> Returned:
         """Restore a shared device that an ADD changed before the plugin has it in its hands again on DEL."""
@@ -691,6 +693,7 @@ class NotUndoneError(PermanentError):
         stranded: bool = False,
         refused: bool = False,
         hung: str = "",
+        code: str = "",
     ) -> None:
-        super().__init__(what)
+        super().__init__(what, code=code)
         self.given, self.stranded, self.refused, self.hung = given, stranded, refused, hung

@@ -309,7 +309,8 @@ class AttachError(NetdraError):
     def __init__(self, report: FailedAttachReport) -> None:
         hint = next((failure.hint for failure in report.failures if failure.hint), "")
         code = next((failure.error_code for failure in report.failures if failure.error_code), "")
-        super().__init__(f"sandbox {report.sandbox}: {report}", hint=hint, code=code)
+        super().__init__(f"sandbox {report.sandbox}: {report}", hint=hint)
+        self.code = code
         self.report = report
 
     def __str__(self) -> str:

@@ -17,7 +17,8 @@ UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 nested too deeply, the errors are Python's own."""
 
 
-_CODE = re.compile(r" \(ND\d{4}\)")
+_CODE = re.compile(r" \(ND\d{4}\)(?=[\s;,:.…]|\Z)")
+"""Not in quotes: a value of a user that ends like this does not have a code."""
 
 
 def with_code(text: str, code: str) -> str:

@@ -16,7 +16,15 @@ from netdra.cli.explain_code import command
 from netdra.cni.errors import KINDS, PluginFailure, PluginPermanentError
 from netdra.kernel.errors import kernel_error
 from netdra.kube.errors import Status, api_error
-from netdra.model.errors import NetdraError, PermanentError, code_of, with_code, without_code, without_hint
+from netdra.model.errors import (
+    InvalidInputError,
+    NetdraError,
+    PermanentError,
+    code_of,
+    with_code,
+    without_code,
+    without_hint,
+)
 
 
 def explained(*arguments: str) -> Result:
@@ -88,6 +96,13 @@ def test_a_code_is_put_in_once_and_found_again(what: str, hint: str) -> None:
     assert code_of(str(inner)) == code_of(str(outer)) == inner.code == outer.code == "ND2001"
     assert str(outer).count("(ND2001)") == 1
     assert without_code(with_code("a\nb", "ND2001")) == "a\nb"
+
+
+@given(st.from_regex(r"[a-z ]* \(ND[0-9]{4}\)", fullmatch=True))
+def test_a_value_of_a_user_is_no_code(value: str) -> None:
+    problem = InvalidInputError(f'mode "{value}" is unknown', hint="write another one", code="ND1042")
+    assert problem.code == code_of(str(problem)) == "ND1042"
+    assert f'"{value}"' in without_code(str(problem))
 
 
 def test_the_hint_is_cut_off_and_the_code_stays() -> None:

@@ -145,7 +145,7 @@ def test_files_are_validated_without_the_kinds_that_could_not_be_read_unless_str
 ) -> None:
     refusals: dict[type, str] = {ResourceClaim: "the cluster does not allow you to list resourceclaims"}
     found = ClusterObjects({PodNetwork: []}, refusals, "default")
-    network = written(tmp_path, documents.to_yaml(NETWORK))
+    network = str(written(tmp_path, documents.to_yaml(NETWORK)))
     assert of_cluster(monkeypatch, found, network).exit_code == 0
     assert of_cluster(monkeypatch, found, network, "--strict").exit_code == 3
 
