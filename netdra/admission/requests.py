@@ -19,7 +19,7 @@ from netdra.model import documents
 from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.custom_device import CustomDevice
 from netdra.model.depth import MOST
-from netdra.model.errors import UNREADABLE, InvalidInputError
+from netdra.model.errors import UNREADABLE, InvalidInputError, with_code
 from netdra.model.pod_network import PodNetwork
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
@@ -71,7 +71,7 @@ def verdict_on(request: AdmissionRequest, cluster: World, in_time: Callable[[], 
     if kind not in _KINDS:
         return ALLOWED
     if request.too_deep:
-        return Verdict((f'{kind} "{request.name}": nested more than {MOST} levels deep',))
+        return Verdict((with_code(f'{kind} "{request.name}": nested more than {MOST} levels deep', "ND3101"),))
     judged = _judged(request, cluster, in_time)
     if judged.allowed or request.operation != "UPDATE":
         return judged

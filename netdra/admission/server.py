@@ -38,7 +38,7 @@ from netdra.admission.turns import ClientTurns, NoTurnError
 from netdra.admission.workers import Workers, busy, unchecked
 from netdra.kube.errors import ApiError
 from netdra.model.custom_device import CustomDevice
-from netdra.model.errors import UNREADABLE, InvalidInputError
+from netdra.model.errors import UNREADABLE, InvalidInputError, with_code
 from netdra.model.pod_network import PodNetwork
 from netdra.model.topology import NetworkTopology
 from netdra.ops.bounded import BoundedServer, Certificate, ConnectionLimits
@@ -127,13 +127,13 @@ class Webhook:
                 return await self._of_class(request, client, size)
             if client and self._is_guess(request):
                 what = f'NetworkTopology "{request.name}": its uid is not that of the stored object; try again'
-                return Verdict((what,))
+                return Verdict((with_code(what, "ND3098"),))
             cluster = await self._with_lists(request, client, size)
             async with self._workers.turns.turn(client, size):
                 return await self._by_worker(request, cluster, trusted=trusted)
         except ApiError as problem:
-            what = f'{request.kind.kind} "{request.name}": cannot determine its users; try again: {problem}'
-            return Verdict((what,))
+            unknown = f'{request.kind.kind} "{request.name}": cannot determine its users; try again: {problem}'
+            return Verdict((with_code(unknown, "ND3099"),))
         except NoTurnError:
             # Claims and classes are admitted if the webhook has no time, as if it were down. The controller's classes
             # are not: no other check binds it to its topologies.
@@ -176,9 +176,8 @@ class Webhook:
             try:
                 found = await self._copy.unlike(device_class)
             except ApiError as problem:
-                return Verdict(
-                    (f'DeviceClass "{request.name}": cannot read its NetworkTopology; try again: {problem}',)
-                )
+                what = f'DeviceClass "{request.name}": cannot read its NetworkTopology; try again: {problem}'
+                return Verdict((with_code(what, "ND3100"),))
         return Verdict(tuple(finding.text for finding in found), verdict.warnings)
 
     async def _with_lists(self, request: AdmissionRequest, client: str, size: int) -> World:

@@ -15,6 +15,7 @@ from netdra.admission.messages import AdmissionRequest, Verdict
 from netdra.admission.metrics import DEFECTS, WORKERS_REPLACED
 from netdra.admission.turns import ClientTurns
 from netdra.admission.worker import Task
+from netdra.model.errors import with_code
 from netdra.review.world import World
 from netdra.workers import defects
 from netdra.workers.pool import (
@@ -38,7 +39,8 @@ _verdict = msgspec.json.Decoder(Verdict)
 
 def busy(request: AdmissionRequest) -> Verdict:
     """The refusal of an object when no worker is free in time."""
-    return Verdict((f'{request.kind.kind} "{request.name}": netdra\'s webhook is busy; try again',))
+    what = f'{request.kind.kind} "{request.name}": netdra\'s webhook is busy; try again'
+    return Verdict((with_code(what, "ND3097"),))
 
 
 def unchecked(request: AdmissionRequest, place: str) -> Verdict:
@@ -94,7 +96,7 @@ class Workers:
         except WorkerKilledError as problem:
             WORKERS_REPLACED.labels("killed").inc()
             log.error("%s: %s", named, problem)
-            return Verdict((f"{named}: {problem.what} during validation; try again",))
+            return Verdict((with_code(f"{named}: {problem.what} during validation; try again", problem.code),))
         except (WorkerTimeoutError, WorkerEndedError) as problem:
             WORKERS_REPLACED.labels("late" if isinstance(problem, WorkerTimeoutError) else "broken").inc()
             log.warning("%s: %s", named, problem.what)

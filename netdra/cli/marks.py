@@ -125,7 +125,7 @@ def _documents(text: str, offset: int) -> Iterator[Document | UnreadableDocument
     except InvalidInputError as problem:
         yield UnreadableDocument(1 + offset, problem.what, problem.hint, problem.code)
     except (yaml.YAMLError, ValueError, RecursionError) as problem:
-        yield UnreadableDocument(1 + offset, f"not YAML: {yaml_text.described(problem)}", yaml_text.SYNTAX)
+        yield UnreadableDocument(1 + offset, f"not YAML: {yaml_text.described(problem)}", yaml_text.SYNTAX, "ND4101")
     finally:
         loader.dispose()
 
