@@ -9,14 +9,17 @@ from typing import Any
 
 import pytest
 
-from netdra.model.errors import without_code
+from netdra.cli.codes import find
+from netdra.model.errors import code_of, without_code
 from testbed.api import Object
+from testbed.control_plane import ControlPlane
 from testbed.node import CommandError
 from testbed.objects import CLAIM, NAMESPACE, POD, manifest
 from testbed.pods import is_running
 from testbed.waiting import until
 from tests.cluster.pods.driver import Offer
 from tests.cluster.pods.running import make_topology
+from tests.cluster.pods.test_why import why
 
 PREPARE = "FailedPrepareDynamicResources"
 DRIVER = "dra.networking"
@@ -63,7 +66,9 @@ def deep_json() -> Iterator[None]:
     sys.setrecursionlimit(limit)
 
 
-def test_a_root_step_without_a_request_is_reported_with_the_exact_message(offer: Offer) -> None:
+def test_a_root_step_without_a_request_is_reported_with_the_exact_message_and_its_code(
+    control_plane: ControlPlane, offer: Offer
+) -> None:
     offer.veth("ref0")
     offer.policy("ref0", "ref0", supportedCNIPlugins=[{"name": "sriov", "exclusive": True}])
     offer.wait_published("ref0")
@@ -79,6 +84,11 @@ def test_a_root_step_without_a_request_is_reported_with_the_exact_message(offer:
         '"ai-gpu-bonded-rdma". The ResourceClaim must contain a request named "vf1" with deviceClassName '
         '"ai-bonded-rdma-vf1".'
     )
+    code = find(code_of(said))
+    assert code is not None
+    assert "has no matching device request" in code.texts[0]
+    told = why(control_plane, offer.workspace, "pod", "ai-training", "--output=json")
+    assert json.loads(told.stdout)["cause"]["code"] == code.code
     pod = offer.workspace.api.get(POD, "ai-training", offer.workspace.namespace)
     assert pod["status"]["phase"] == "Pending"
 
