@@ -20,12 +20,12 @@ MODULES = sorted(path for path in ROOT.rglob("*.py") if path.name not in {"__ini
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a module, without its syntax tree, which takes long to make.
+    """A module's properties, without its syntax tree, which takes long to make.
 
     Attributes:
         forwards: whether it only hands on others' objects: imports, and other names for its imports.
         names: those that its statements give, each time.
-        called: those of them that a decorator has registered.
+        called: the names that a decorator has registered.
     """
 
     forwards: bool
@@ -35,7 +35,7 @@ class Facts:
 
 @cache
 def facts(source: str) -> Facts:
-    """What is known of a module."""
+    """A module's properties."""
     tree = ast.parse(source)
     called = (name for node in tree.body if getattr(node, "decorator_list", ()) for name in _names(node))
     return Facts(_forwards(tree), tuple(name for node in tree.body for name in _names(node)), frozenset(called))
