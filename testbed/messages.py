@@ -11,6 +11,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -73,14 +74,15 @@ class Message:
     text: str
 
 
-def messages() -> list[Message]:
+@cache
+def messages() -> tuple[Message, ...]:
     """Each text of the package, by file, in the order of the code."""
     found: list[Message] = []
     for path in sorted(PACKAGE.rglob("*.py")):
         name = path.relative_to(PACKAGE).as_posix()
         if not name.startswith(_NOT_FOR_PEOPLE):
             found += Reader(name).read(ast.parse(path.read_text(encoding="utf-8")))
-    return list(dict.fromkeys(found))
+    return tuple(dict.fromkeys(found))
 
 
 class Reader:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 
@@ -49,6 +50,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if repeats:
         config.hook.pytest_deselected(items=repeats)
         items[:] = [item for item in items if item not in repeats]
+
+
+def pytest_collection_finish() -> None:
+    """Leave modules and collected tests out of garbage collections, which would inspect them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_report_header() -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import gc
 import os
 import signal
 import sys
@@ -148,8 +149,9 @@ async def _run(
     from netdra.kube.metrics import KUBE
     from netdra.ops import server
     from netdra.ops.metrics import INFO, PROCESS
-    from netdra.ops.process import Bounds, Process, return_large_blocks
+    from netdra.ops.process import YOUNG_OBJECTS, Bounds, Process, return_large_blocks
 
+    gc.set_threshold(YOUNG_OBJECTS, *gc.get_threshold()[1:])
     return_large_blocks()
     decoders.build()
     where = server.address(options.health_address)

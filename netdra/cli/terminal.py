@@ -10,7 +10,6 @@ import io
 import itertools
 import os
 import re
-import shutil
 import sys
 import textwrap
 import unicodedata
@@ -121,7 +120,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Co
     are wider, so that an address can still be copied.
     """
     cells = [[printable(cell) for cell in row] + [""] * (len(columns) - len(row)) for row in rows]
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PLAIN_WIDTH
+    width = _columns() if sys.stdout.isatty() else PLAIN_WIDTH
     widths = _widths([list(column) for column in zip(columns, *cells, strict=True)], width)
     aligned = [str.rjust if column in right else str.ljust for column in columns]
     for number, row in enumerate([list(columns), *cells]):
@@ -130,6 +129,12 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Co
             padded = [pad(cell, width - _wide(cell)) for pad, cell, width in zip(aligned, line, widths, strict=True)]
             text = _GAP.join(padded).rstrip()
             click.echo(click.style(text, bold=True) if number == 0 else text)
+
+
+def _columns() -> int:
+    import shutil  # costs the output to a file two milliseconds
+
+    return shutil.get_terminal_size().columns
 
 
 def _widths(columns: Sequence[Sequence[str]], limit: int) -> list[int]:

@@ -1,7 +1,8 @@
 """The work of `make test`: the preparations, the levels, and the order in which they begin.
 
 Read by `testbed.suite.run`. A level names the preparations before it; the order here is that in which levels are
-begun as cores become free, so the level that takes longest and needs least of the machine is first.
+begun as cores become free, so the levels that take longest are first. Most levels wait for a large part of their time:
+they are begun while any part of a core is free, and those that decide when the run ends have more processes than cores.
 """
 
 from __future__ import annotations
@@ -71,8 +72,10 @@ class Level:
         after: the jobs that must have succeeded before.
         cores: how many it can use.
         load: the part of each of them that it uses; it waits for the rest of the time, and others can have it.
+            Measured, as the processor time of a whole run over its duration.
         again: whether a test that fails is run once more, alone: not where nothing depends on the machine.
         alone_with: something that one level at a time can have.
+        first: whether its part of the cores is kept for it while it is prepared, because it decides when the run ends.
         behind: a level that begins before, if it is run at all, because its end decides when the run ends.
         variables: further variables that it is run with.
         folder: where the report and the log are, for a level that empties a folder of its own first.
@@ -85,6 +88,7 @@ class Level:
     load: float = 1.0
     again: bool = False
     alone_with: str = ""
+    first: bool = False
     behind: str = ""
     variables: Mapping[str, str] = field(default_factory=dict)
     folder: Path = field(default=RESULTS)
@@ -187,12 +191,42 @@ LEVELS: Mapping[str, Level] = {
             "hardware",
             _machine,
             after=("bytecode", "components", "hardware-components", "emulator"),
+            load=0.75,
             again=True,
             folder=_HARDWARE,
             alone_with=_CORE,
+            first=True,
         ),
-        Level("lint", _lint, after=("environment", "vale")),
-        Level("unit", _pytest("tests/unit"), after=("environment",), cores=4, again=True),
+        Level(
+            "cluster",
+            _pytest("tests/cluster", beyond=1, but=_OF_PODS),
+            after=("environment", "components", "image", "foreign-image", "browser"),
+            cores=2,
+            load=0.6,
+            again=True,
+            first=True,
+        ),
+        Level("lint", _lint, after=("environment", "vale"), load=0.75),
+        Level("unit", _pytest("tests/unit"), after=("environment",), cores=4, load=0.75, again=True),
+        Level(
+            "machine",
+            _pytest("tests/testbed"),
+            after=("environment", "emulator"),
+            load=0.75,
+            again=True,
+            alone_with=_CORE,
+            behind="hardware",
+        ),
+        Level(
+            "pods",
+            _pytest(*_OF_PODS, beyond=2),
+            after=("environment", "components", "image", "foreign-image"),
+            cores=3,
+            load=0.6,
+            again=True,
+            alone_with=_CORE,
+            behind="hardware",
+        ),
         Level("kernel", _pytest("tests/kernel"), after=("environment", "packages", "cni"), load=0.5, again=True),
         Level(
             "oldest",
@@ -208,31 +242,6 @@ LEVELS: Mapping[str, Level] = {
             after=("environment", "components", "image", "former-image"),
             load=0.5,
             again=True,
-        ),
-        Level(
-            "machine",
-            _pytest("tests/testbed"),
-            after=("environment", "emulator"),
-            again=True,
-            alone_with=_CORE,
-            behind="hardware",
-        ),
-        Level(
-            "cluster",
-            _pytest("tests/cluster", beyond=0, but=_OF_PODS),
-            after=("environment", "components", "image", "foreign-image", "browser"),
-            cores=2,
-            again=True,
-            behind="hardware",
-        ),
-        Level(
-            "pods",
-            _pytest(*_OF_PODS, beyond=1),
-            after=("environment", "components", "image", "foreign-image"),
-            cores=3,
-            again=True,
-            alone_with=_CORE,
-            behind="hardware",
         ),
     )
 }

@@ -5,6 +5,7 @@ Called by `python -m testbed.suite`. A level begins as soon as its preparations 
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -95,12 +96,17 @@ class Suite:
             self._jobs.remove(job)
             self._preparing[job.name] = Command(job.command, RESULTS / f"{job.name}.log", {})
         for level in [each for each in self._levels if self._ready.issuperset(each.after)]:
-            free = self._cores - sum(each.command.cores * each.level.load for each in self._under_way)
+            free = self._free_beside(level)
             taken = {each.level.alone_with for each in self._under_way} - {""}
             waits = level.behind in {each.name for each in self._levels}
-            if free > 0 and not waits and level.alone_with not in taken:
+            if (free > 0 or level.first) and not waits and level.alone_with not in taken:
                 self._levels.remove(level)
-                self._start(level, max(1, min(int(free), level.cores)))
+                self._start(level, level.cores if level.first else max(1, min(math.ceil(free), level.cores)))
+
+    def _free_beside(self, level: Level) -> float:
+        """The cores that neither the levels under way use nor those that come first will use."""
+        used = sum(each.command.cores * each.level.load for each in self._under_way)
+        return self._cores - used - sum(each.cores * each.load for each in self._levels if each.first and each != level)
 
     def _start(self, level: Level, cores: int) -> None:
         level.report.unlink(missing_ok=True)

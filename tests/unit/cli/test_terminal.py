@@ -85,6 +85,18 @@ def test_without_a_terminal_no_library_for_terminals_is_imported(arguments: list
     assert done.stderr.splitlines()[-1] == "False"
 
 
+def test_a_command_on_a_few_files_hardly_collects_garbage() -> None:
+    """It keeps nearly all of its objects until it ends: to inspect them takes a tenth of its time."""
+    arguments = ["plan", "--policies", f"{WORKER_1}/policies", "--inventory", f"{WORKER_1}/inventory.json"]
+    program = (
+        "import atexit, gc, sys; collections = lambda: sum(each['collections'] for each in gc.get_stats());"
+        "before = collections(); atexit.register(lambda: print(collections() - before, file=sys.stderr));"
+        f"sys.argv = {['netdra', *arguments]}; from netdra.__main__ import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert int(done.stderr.splitlines()[-1]) <= 1
+
+
 class _Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True

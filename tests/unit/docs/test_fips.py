@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -13,11 +15,44 @@ PROTECTING = frozenset({"ssl", "hmac", "cryptography"})
 NOT_APPROVED = frozenset({"md5", "sha1", "blake2b", "blake2s", "new"})
 
 
+@dataclass(frozen=True)
+class Module:
+    """A module of netdra.
+
+    Attributes:
+        path: of the file, from the checkout.
+        imported: the first part of each imported module's name.
+        unapproved: the lines that call an algorithm which is not approved, without `usedforsecurity=False`.
+    """
+
+    path: str
+    imported: frozenset[str]
+    unapproved: tuple[int, ...]
+
+
 @cache
-def modules() -> tuple[tuple[str, ast.Module], ...]:
-    """The path of each module of netdra, and its syntax tree."""
-    paths = sorted((ROOT / "netdra").rglob("*.py"))
-    return tuple((str(path.relative_to(ROOT)), ast.parse(path.read_bytes())) for path in paths)
+def modules() -> tuple[Module, ...]:
+    """Each module of netdra; without its syntax tree, which the garbage collector would inspect again and again."""
+    return tuple(map(module, sorted((ROOT / "netdra").rglob("*.py"))))
+
+
+def module(path: Path) -> Module:
+    tree = ast.parse(path.read_bytes())
+    return Module(str(path.relative_to(ROOT)), frozenset(imported(tree)), tuple(unapproved(tree)))
+
+
+def unapproved(tree: ast.Module) -> Iterator[int]:
+    """The lines that call an algorithm which is not approved, without `usedforsecurity=False`."""
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and isinstance(node.func.value, ast.Name)
+            and node.func.value.id == "hashlib"
+            and node.func.attr in NOT_APPROVED
+            and not any(each.arg == "usedforsecurity" for each in node.keywords)
+        ):
+            yield node.lineno
 
 
 def imported(tree: ast.Module) -> set[str]:
@@ -33,28 +68,18 @@ def imported(tree: ast.Module) -> set[str]:
 
 def test_each_module_that_protects_by_cryptography_is_on_the_page() -> None:
     named = tuple(re.findall(r"`(netdra/[\w/.]+)`", PAGE.read_text(encoding="utf-8")))
-    using = {path for path, tree in modules() if imported(tree) & PROTECTING}
+    using = {module.path for module in modules() if module.imported & PROTECTING}
     assert len(using) > 8
     assert sorted(path for path in using if not path.startswith(named)) == []
 
 
 def test_each_path_on_the_page_uses_cryptography() -> None:
     named = re.findall(r"`(netdra/[\w/.]+)`", PAGE.read_text(encoding="utf-8"))
-    using = {path for path, tree in modules() if imported(tree) & (PROTECTING | {"hashlib", "secrets"})}
+    using = {module.path for module in modules() if module.imported & (PROTECTING | {"hashlib", "secrets"})}
     assert [name for name in named if not any(path.startswith(name) for path in using)] == []
 
 
 def test_algorithms_that_are_not_approved_are_not_used_for_security() -> None:
     """Python of a distribution in FIPS mode rejects them without `usedforsecurity=False`."""
-    wrong = [
-        f"{path}:{node.lineno}"
-        for path, tree in modules()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and isinstance(node.func.value, ast.Name)
-        and node.func.value.id == "hashlib"
-        and node.func.attr in NOT_APPROVED
-        and not any(each.arg == "usedforsecurity" for each in node.keywords)
-    ]
+    wrong = [f"{module.path}:{line}" for module in modules() for line in module.unapproved]
     assert wrong == []

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,9 +18,30 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 MODULES = sorted(path for path in ROOT.rglob("*.py") if path.name not in {"__init__.py", "__main__.py"})
 
 
-def forwards(source: str) -> bool:
-    """Whether a module only hands on others' objects: imports, and other names for its imports."""
+@dataclass(frozen=True)
+class Facts:
+    """A module's properties, without its syntax tree, which takes long to make.
+
+    Attributes:
+        forwards: whether it only hands on others' objects: imports, and other names for its imports.
+        names: those that its statements give, each time.
+        called: the names that a decorator has registered.
+    """
+
+    forwards: bool
+    names: tuple[str, ...]
+    called: frozenset[str]
+
+
+@cache
+def facts(source: str) -> Facts:
+    """A module's properties."""
     tree = ast.parse(source)
+    called = (name for node in tree.body if getattr(node, "decorator_list", ()) for name in _names(node))
+    return Facts(_forwards(tree), tuple(name for node in tree.body for name in _names(node)), frozenset(called))
+
+
+def _forwards(tree: ast.Module) -> bool:
     imported = {
         (alias.asname or alias.name).partition(".")[0]
         for node in ast.walk(tree)
@@ -44,13 +67,14 @@ def _hands_on(node: ast.stmt, imported: set[str]) -> bool:
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_module_only_forwards(path: Path) -> None:
-    assert not forwards(path.read_text(encoding="utf-8")), "its users can import what it hands on from where it is"
+    assert not facts(path.read_text(encoding="utf-8")).forwards, (
+        "its users can import what it hands on from where it is"
+    )
 
 
 def taken_twice(source: str) -> list[str]:
     """Names of a module that are assigned a second time, so that the first object is hidden."""
-    given = Counter(name for node in ast.parse(source).body for name in _names(node))
-    return [name for name, times in given.items() if times > 1]
+    return [name for name, times in Counter(facts(source).names).items() if times > 1]
 
 
 def _names(node: ast.stmt) -> list[str]:
@@ -73,9 +97,9 @@ def test_every_module_level_name_is_used_somewhere() -> None:
         f"{path.relative_to(ROOT)}: {name}"
         for path in MODULES
         if not path.name.endswith("_pb2.py")
-        for node in ast.parse(path.read_text(encoding="utf-8")).body
-        for name in _names(node)
-        if words[name] == 1 and not getattr(node, "decorator_list", ())
+        for module in (facts(path.read_text(encoding="utf-8")),)
+        for name in module.names
+        if words[name] == 1 and name not in module.called
     }
     assert alone == set()
 
@@ -94,4 +118,4 @@ def test_a_name_that_is_given_twice_is_seen() -> None:
     ],
 )
 def test_modules_that_only_forward_names_are_recognized(source: str, only_forwards: bool) -> None:
-    assert forwards(source) is only_forwards
+    assert facts(source).forwards is only_forwards

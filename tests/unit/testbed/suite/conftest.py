@@ -49,7 +49,7 @@ class Project:
             self.began.append(name)
             return make(call)
 
-        self.levels[name] = Level(name, noted, after=(), **more)  # type: ignore[arg-type]
+        self.levels[name] = Level(name, noted, **{"after": (), **more})  # type: ignore[arg-type]
 
     def run(self, *arguments: str) -> list[Run]:
         """Run all levels."""

@@ -56,8 +56,8 @@ def test_a_level_is_spread_over_its_cores() -> None:
     assert "-n" not in LEVELS["unit"].make(Call())
     assert " ".join(LEVELS["unit"].make(Call(cores=2, machine=4))).count("-n 2") == 1
     # What waits more than it works has processes for the cores that others use meanwhile.
-    assert " ".join(LEVELS["cluster"].make(Call(cores=1, machine=2))).count("-n 2") == 1
-    assert " ".join(LEVELS["pods"].make(Call(cores=1, machine=2))).count("-n 3") == 1
+    assert " ".join(LEVELS["cluster"].make(Call(cores=1, machine=2))).count("-n 3") == 1
+    assert " ".join(LEVELS["pods"].make(Call(cores=1, machine=2))).count("-n 4") == 1
     assert "-n" not in LEVELS["cluster"].make(Call(["tests/cluster/test_crds.py::test_x"]))
 
 
@@ -70,8 +70,14 @@ def test_tests_of_pods_are_in_their_own_level_and_can_be_named_in_the_other() ->
 
 def test_the_emulated_machine_is_begun_before_all_levels_that_would_have_it_wait() -> None:
     later = {name for name, level in LEVELS.items() if level.behind == "hardware"}
-    assert later == {"machine", "cluster", "pods"}
+    assert later == {"machine", "pods"}
     assert {name for name, level in LEVELS.items() if level.alone_with} <= {"hardware", *later}
+
+
+def test_the_emulated_machine_and_the_tests_of_clusters_leave_two_cores_room_for_one_other_level() -> None:
+    kept = sum(level.cores * level.load for level in LEVELS.values() if level.first)
+    assert {name for name, level in LEVELS.items() if level.first} == {"hardware", "cluster"}
+    assert 2 - min(level.load for level in LEVELS.values()) < kept < 2
 
 
 def test_make_without_recorded_trees_names_the_variable_to_set() -> None:

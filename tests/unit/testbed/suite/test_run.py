@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from testbed.suite import results, retry, summary
+from testbed.suite.levels import Job
 from testbed.suite.times import compared
 from tests.unit.testbed.suite.conftest import Project
 
@@ -91,6 +92,20 @@ def test_a_level_that_mostly_waits_leaves_its_core_to_another_one(
     project.test("d", TOUCHING.format(level="d"), load=1.0, again=False)
     assert summary.passed(project.run())
     assert project.began == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize("load", [1.0, 2.0])
+def test_a_level_that_decides_when_a_run_ends_has_its_core_kept_and_begins_when_none_is_free(
+    project: Project, load: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    preparation = Job("preparation", ("sleep", "1"))
+    monkeypatch.setattr("testbed.suite.run.needed", lambda _: [preparation])
+    project.test("a", TOUCHING.format(level="a") + MEETING.format(others=["long"]), load=load, again=False)
+    project.test("b", "def test_it(): pass", again=False)
+    project.test("long", TOUCHING.format(level="long"), first=True, after=("preparation",), again=False)
+    assert summary.passed(project.run())
+    assert project.began == ["a", "long", "b"]
 
 
 def test_a_test_that_fails_is_shown_with_the_command_that_runs_it_again(project: Project) -> None:
