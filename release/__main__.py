@@ -14,7 +14,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from release import advisories, ages, changelog, folder, home, insights, signatures
+from release import advisories, ages, changelog, folder, home, insights, provenance, signatures
 from release.version import MODULE, ROOT, VersionError, chart_version, checkout_of, is_release, tree_version, version
 
 OUTPUT = ROOT / "build" / "release"
@@ -22,7 +22,7 @@ LOCAL_KEY = ROOT / "build" / "release-key"
 """The key of LOCAL=1, which stays for the next build."""
 PROBLEMS = (
     *(advisories.AdvisoryError, changelog.ChangelogError, folder.ReleaseError, home.HomeError),
-    *(signatures.SignatureError, VersionError),
+    *(provenance.ProvenanceError, signatures.SignatureError, VersionError),
 )
 
 
@@ -44,6 +44,8 @@ def main() -> int:
     verify.add_argument(
         "--signers", type=Path, help="file of allowed signers; by default the keys of release/home.toml"
     )
+    compare = commands.add_parser("compare", help="compare build/release with the files of a release, built elsewhere")
+    compare.add_argument("folder", type=Path, help="the release")
     commands.add_parser("signers", help="print the file of allowed signers: the keys of release/home.toml")
     commands.add_parser("date", help="date the unreleased section of the changelog, for the version of the sources")
     commands.add_parser("home", help="print the people who make releases, and the missing values of release/home.toml")
@@ -67,6 +69,7 @@ def _run(arguments: argparse.Namespace) -> int:
         "build": _build,
         "key": _key,
         "verify": _verify,
+        "compare": _compare,
         "signers": _signers,
         "date": _date,
         "home": _home,
@@ -111,6 +114,16 @@ def _verify(arguments: argparse.Namespace) -> int:
         files = signatures.verify(arguments.folder, signers)
     print(f"{arguments.folder}: {files} files are those that {home.SIGNER} signed")
     return 0
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    subjects = provenance.subjects(arguments.folder)
+    built = {path.name: provenance.digest_of(path) for path in OUTPUT.glob("*")}
+    different = [name for name, digest in subjects.items() if built.get(name) != digest]
+    for name in different:
+        print(f"{name} differs from the file of the release")
+    print(f"{OUTPUT}: {len(subjects) - len(different)} of {len(subjects)} files are those of {arguments.folder}")
+    return 1 if different else 0
 
 
 def _date(_arguments: argparse.Namespace) -> int:

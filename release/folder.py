@@ -6,7 +6,6 @@ all files but the signature are the same whenever they are built.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -104,10 +103,12 @@ def assemble(
     _write(folder / f"netdra-{version}-schemas.yaml", _schemas())
     shutil.copy(ROOT / "requirements-cluster.lock", folder)
     _write(folder / "NOTES.md", _notes(version, digest))
-    subjects = {path.name: _sha256(path) for path in folder.iterdir()} | {IMAGE: digest.removeprefix("sha256:")}
-    inputs = {name: _sha256(ROOT / name) for name in LOCKS}
+    subjects = {path.name: provenance.digest_of(path) for path in folder.iterdir()} | {
+        IMAGE: digest.removeprefix("sha256:")
+    }
+    inputs = {name: provenance.digest_of(ROOT / name) for name in LOCKS}
     statement = provenance.statement(subjects, checkout, version, inputs, os.environ, address)
-    _write(folder / "provenance.json", json.dumps(statement, indent=1) + "\n")
+    _write(folder / provenance.FILE, json.dumps(statement, indent=1) + "\n")
     signatures.write_sums(folder)
 
 
@@ -168,7 +169,3 @@ def _run(*command: str, environment: Mapping[str, str]) -> str:
 
 def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -6,14 +6,23 @@ signed with the other files of the folder.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from release.home import Home
+from release.manifests import IMAGE
 from release.version import Checkout
 
+FILE = "provenance.json"
 BUILD_TYPE = "urn:netdra:make-release:1"
 """`make release`, as docs/releases.md describes it."""
+
+
+class ProvenanceError(Exception):
+    """A statement cannot be read; the text names the file and the reason."""
 
 
 def statement(
@@ -58,3 +67,23 @@ def statement(
             },
         },
     }
+
+
+def subjects(folder: Path) -> dict[str, str]:
+    """The SHA-256 of each file that a release's statement lists; the image is part of its archive.
+
+    Raises:
+        ProvenanceError: the statement is missing or has another form.
+    """
+    path = folder / FILE
+    try:
+        listed = json.loads(path.read_text(encoding="utf-8"))["subject"]
+        found = {str(each["name"]): str(each["digest"]["sha256"]) for each in listed}
+    except (OSError, ValueError, KeyError, TypeError) as problem:
+        raise ProvenanceError(f"{path}: {type(problem).__name__}: {problem}") from None
+    return {name: digest for name, digest in found.items() if name != IMAGE}
+
+
+def digest_of(path: Path) -> str:
+    """The SHA-256 of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()

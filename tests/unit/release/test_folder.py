@@ -18,6 +18,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+import release.__main__
 from netdra.model import kinds
 from release import signatures
 from release.changelog import ChangelogError, dated, section
@@ -155,6 +156,47 @@ def test_the_provenance_names_every_other_file_and_the_commit(unsigned: Path) ->
     assert dependencies[0]["digest"] == {"gitCommit": CHECKOUT.commit}
     lock = {"name": "requirements-cluster.lock", "digest": {"sha256": sha256(ROOT / "requirements-cluster.lock")}}
     assert lock in dependencies
+
+
+def compared(folder: Path, built: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The exit code of `python3 -m release compare`."""
+    monkeypatch.setattr(release.__main__, "OUTPUT", built)
+    monkeypatch.setattr("sys.argv", ["release", "compare", str(folder)])
+    return release.__main__.main()
+
+
+def test_a_build_of_the_same_commit_has_the_files_of_a_release_whoever_signed_it(
+    unsigned: Path, signed: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert compared(signed[0], unsigned, monkeypatch) == 0
+    number = len(json.loads((unsigned / "provenance.json").read_text())["subject"]) - 1
+    assert capsys.readouterr().out == f"{unsigned}: {number} of {number} files are those of {signed[0]}\n"
+
+
+def test_a_changed_and_a_missing_file_of_a_build_are_named(
+    unsigned: Path,
+    signed: tuple[Path, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shutil.copytree(unsigned, tmp_path / "built")
+    (tmp_path / "built" / "install.yaml").write_text("other")
+    (tmp_path / "built" / "NOTES.md").unlink()
+    assert compared(signed[0], tmp_path / "built", monkeypatch) == 1
+    assert [line.partition(" differs")[0] for line in capsys.readouterr().out.splitlines()[:-1]] == [
+        "NOTES.md",
+        "install.yaml",
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"subject": [{}]}', '{"subject": 1}'])
+def test_a_statement_of_another_form_is_an_error(
+    tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "provenance.json").write_text(text)
+    assert compared(tmp_path, tmp_path, monkeypatch) == 1
+    assert f"release: {tmp_path / 'provenance.json'}: " in capsys.readouterr().err
 
 
 def test_it_verifies(signed: tuple[Path, Path]) -> None:
