@@ -16,7 +16,7 @@ PYTEST := $(BIN)/python -m pytest
 # Tests start many processes of netdra. If this is set, as in many images, each process compiles all of its imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test quick lint format test-unit test-kernel test-cluster test-pods test-oldest test-runtimes test-hardware test-machine test-site test-times test-recorded test-upgrade promises mutants explore soak testbed bench image release crds docs site protos lock clean
+.PHONY: help demo test quick lint format test-unit test-kernel test-cluster test-pods test-oldest test-runtimes test-hardware test-machine test-site test-release test-times test-recorded test-upgrade promises mutants explore soak testbed bench image release crds docs site protos lock clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -135,8 +135,13 @@ site: $(SITE)/.ready ## Build the documentation as a site with search, without e
 	@$(SITE)/bin/sphinx-build --fail-on-warning --keep-going --quiet --builder html --conf-dir docs --doctree-dir build/site-doctrees build/site-sources build/site
 
 test-site: $(DEV) site ## Read the site in Chromium, at 1,400 and 420 pixels: nothing cut, searches, no external request; pictures in build/site-pictures (root, apt)
-	@$(PYTHON) -m testbed system
+	@$(PYTHON) -m testbed system --for browser
 	@$(BIN)/python -m testbed.site_check build/site build/site-pictures
+
+test-release: $(DEV) system testbed ## The tasks of a release's readers, with nothing but its folder: verify, install, first pod, upgrade, remove, Argo CD and Flux, read the site; RELEASE=FOLDER (build/release), BEFORE=FOLDER of an earlier one (root, Go, apt)
+	@$(PYTHON) -m testbed system --for browser
+	@$(PYTHON) -m testbed build --for release >/dev/null
+	NETDRA_RELEASE='$(RELEASE)' NETDRA_RELEASE_BEFORE='$(BEFORE)' $(PYTEST) tests/release
 
 $(SITE)/.ready: docs/requirements.lock
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || $(PYTHON) -m testbed system

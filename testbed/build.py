@@ -68,6 +68,18 @@ def program(name: str) -> Path:
     return path
 
 
+def file(component_name: str, name: str) -> Path:
+    """The path of a file of a component that is built.
+
+    Raises:
+        BuildError: the component is not built yet (the text states how).
+    """
+    path = programs_of(component(component_name)) / name
+    if not path.exists():
+        raise BuildError(f"{name} is not there: run 'python3 -m testbed build {component_name}'")
+    return path
+
+
 def component_of(name: str) -> Component:
     """The component that a program is of; of several, the one that the environment names, else the first.
 
@@ -127,7 +139,7 @@ def _build_module(wanted: Component, module: Path, output: Path) -> None:
     module.mkdir()
     output.mkdir()
     requires = "".join(f"require {line}\n" for line in wanted.requires)
-    replaces = [*wanted.replaces, *_staging_replaces(wanted)]
+    replaces = [*wanted.replaces, *_replaces_of_modules(wanted)]
     # With a Go version that prunes module graphs, only compiled modules have to be fetched and verified.
     head = f"module testbed/{wanted.name}\n\ngo {GO_TEXT}.0\n\n"
     (module / "go.mod").write_text(head + requires + "".join(f"replace {line}\n" for line in replaces))
@@ -145,6 +157,7 @@ def _build_module(wanted: Component, module: Path, output: Path) -> None:
     _go(wanted, module, "mod", "tidy", *(("-e",) if wanted.lacks_tests else ()))
     ldflags = " ".join(("-s", "-w", *wanted.ldflags))
     flags = ("-trimpath", "-ldflags", ldflags, "-tags", ",".join(wanted.tags))
+    _copy_files(wanted, module, output)
     for name, folder in wanted.c_programs.items():
         _compile(wanted, module, folder, output / name)
     if all(path.rsplit("/", 1)[1] == name for name, path in wanted.programs.items()):
@@ -176,19 +189,33 @@ def compile_c(target: Path, sources: Iterable[Path], options: Sequence[str]) -> 
         raise BuildError(f"{target.name} does not compile:\n{done.stderr[-4000:]}")
 
 
-def _staging_replaces(wanted: Component) -> Iterator[str]:
-    """Versioned replaces for the modules that a module's own go.mod replaces by a path inside its repository."""
-    if wanted.staging_of is None:
+def _replaces_of_modules(wanted: Component) -> Iterator[str]:
+    """The replaces of a module's own go.mod that hold here: those by a path inside its repository get a version."""
+    path, version = wanted.staging_of or (wanted.requires[0].partition(" ")[0] if wanted.has_replaces else "", "")
+    if not path:
         return
-    path, version = wanted.staging_of
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "go.mod").write_text("module testbed/staging\n")
-        found = json.loads(_go(wanted, Path(folder), "mod", "download", "-json", f"{path}@{wanted.version}"))
+        found = _downloaded(wanted, Path(folder), path, wanted.version)
         upstream = json.loads(_go(wanted, Path(folder), "mod", "edit", "-json", found["GoMod"]))
     for replace in upstream["Replace"]:
-        if replace["New"]["Path"].startswith("./"):
-            old = replace["Old"]["Path"]
-            yield f"{old} => {old} {version}"
+        old, new = replace["Old"]["Path"], replace["New"]
+        if new["Path"].startswith("./"):
+            if version:
+                yield f"{old} => {old} {version}"
+        elif wanted.has_replaces:
+            yield f"{old} => {new['Path']} {new['Version']}"
+
+
+def _copy_files(wanted: Component, module: Path, output: Path) -> None:
+    for name, (path, version, place) in wanted.files.items():
+        shutil.copyfile(Path(_downloaded(wanted, module, path, version)["Dir"]) / place, output / name)
+
+
+def _downloaded(wanted: Component, folder: Path, path: str, version: str) -> dict[str, str]:
+    """What Go tells of a module that it has downloaded, such as its folder."""
+    found: dict[str, str] = json.loads(_go(wanted, folder, "mod", "download", "-json", f"{path}@{version}"))
+    return found
 
 
 def _go(wanted: Component, folder: Path, *arguments: str) -> str:

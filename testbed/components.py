@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-Need = Literal["tests", "runtimes", "hardware", "bench"]
+Need = Literal["tests", "runtimes", "hardware", "release", "bench"]
 NEEDS: dict[Need, str] = {
     "tests": "what `make test` starts",
     "runtimes": "the other container runtimes and versions of Kubernetes that `make test-runtimes` starts",
     "hardware": "CNI plugins for SR-IOV hardware",
+    "release": "Argo CD's packages and Flux' helm-controller, with which `make test-release` installs the chart",
     "bench": "hollow nodes by the hundred, and the driver that the benchmarks run beside netdra",
 }
 
@@ -51,6 +52,8 @@ class Component:
         ldflags: linker flags on top of `-s -w`.
         staging_of: a module whose path replaces in its own go.mod become versioned replaces here
             (Kubernetes publishes its staging modules that way), with the version to give them.
+        has_replaces: whether the versioned replaces of the first required module's own go.mod hold here, too.
+        files: name -> module, version and path of a file that programs need, such as their CustomResourceDefinitions.
         tags: Go's build tags.
         c_programs: program name -> the folder of its C sources in the module of the first of `requires`.
         variable: the environment variable that names another component in place of this one.
@@ -68,6 +71,8 @@ class Component:
     replaces: tuple[str, ...] = ()
     ldflags: tuple[str, ...] = ()
     staging_of: tuple[str, str] | None = None
+    has_replaces: bool = False
+    files: Mapping[str, tuple[str, str, str]] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
     c_programs: Mapping[str, str] = field(default_factory=dict)
     variable: str = ""
@@ -239,6 +244,42 @@ def _sriov_cni() -> Component:
     )
 
 
+def _argo_cd() -> Component:
+    version = "v3.6.1"
+    modules = ("github.com/argoproj/argo-cd/v3", "github.com/argoproj/argo-cd/gitops-engine/v3")
+    return Component(
+        name="argo-cd",
+        version=version,
+        programs={"argo-cd": "./argo-cd"},
+        requires=tuple(f"{module} {version}" for module in modules),
+        has_replaces=True,
+        source="argo_cd.go",
+        needed_by="release",
+        go="1.27.3",
+    )
+
+
+def _flux() -> Component:
+    # The newest version that the module proxy serves. It does not serve github.com/fluxcd/pkg/artifact, which the
+    # source-controller requires ("403 Forbidden: This module version is not available"): of that one only the kinds.
+    module, version = "github.com/fluxcd/helm-controller", "v1.6.4"
+    sources, kinds = ("github.com/fluxcd/source-controller", "v1.9.5"), "config/crd/bases"
+    return Component(
+        name="flux",
+        version=version,
+        programs={"helm-controller": module},
+        requires=(f"{module} {version}",),
+        staging_of=(module, version),
+        has_replaces=True,
+        files={
+            "helmreleases.yaml": (module, version, f"{kinds}/helm.toolkit.fluxcd.io_helmreleases.yaml"),
+            "helmcharts.yaml": (*sources, f"{kinds}/source.toolkit.fluxcd.io_helmcharts.yaml"),
+            "ocirepositories.yaml": (*sources, f"{kinds}/source.toolkit.fluxcd.io_ocirepositories.yaml"),
+        },
+        needed_by="release",
+    )
+
+
 COMPONENTS: tuple[Component, ...] = (
     *map(_kubernetes, KUBERNETES_VERSIONS),
     _kube_proxy(),
@@ -330,6 +371,8 @@ COMPONENTS: tuple[Component, ...] = (
         uses_cgo=True,
     ),
     _sriov_cni(),
+    _argo_cd(),
+    _flux(),
     Component(
         name="dranet",
         version="v1.4.0",

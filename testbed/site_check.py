@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import unquote
 
 from testbed.chromium import Chromium
 
@@ -71,7 +72,7 @@ def _search(browser: Chromium, site: Path, words: str, expected: str, pictures: 
 
 
 def _exists(link: str) -> bool:
-    return Path(link.removeprefix("file://").partition("#")[0]).is_file()
+    return Path(unquote(link.removeprefix("file://").partition("#")[0])).is_file()
 
 
 def main() -> int:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 import shutil
 import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
-from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -20,24 +16,26 @@ from image.__main__ import Built, build, configuration, names, read
 from image.rootfs import SBOM
 from release import home, signatures
 from release.folder import ImageFile, assemble
-from release.layouts import DIGEST_ANNOTATION
-from release.version import ROOT, Checkout, chart_version, image_tag
+from release.version import ROOT, Checkout, image_tag
 from testbed import archives, yaml
 from testbed.build import program
-from testbed.objects import POD
-from testbed.process import Ports, Process, answers
-from testbed.site import VALUES, Site, relay
+from testbed.site import VALUES, Site
 from testbed.workspace import open_workspace
-from tests.cluster.install.trying import first_pod, run_lines
+from tests.cluster.install.releases import (
+    HOST,
+    Release,
+    check_what_runs,
+    open_registry,
+    push_option,
+    wait_until_ready,
+)
+from tests.cluster.install.trying import first_pod
 
 PAGE = ROOT / "docs" / "releases.md"
 EXAMPLE = ROOT / "examples" / "first-pod"
 ACCOUNTS = {"node": "driver", "controller": "operator", "webhook": "admission"}
 """The names that the release's accounts get: admission policies must follow them."""
-NAMED = "0.2.0"
-"""The version that the page's lines name."""
 EPOCH = 1_700_000_000
-PART_OF = "app.kubernetes.io/part-of"
 
 
 @pytest.fixture(scope="module")
@@ -46,23 +44,10 @@ def foreign() -> Built:
     return build(architecture="arm64")
 
 
-@dataclass(frozen=True)
-class Release:
-    """A user's folder, and the version of its files."""
-
-    folder: Path
-    version: str
-
-    def lines(self, title: str, host: str = "registry.example.com") -> list[str]:
-        """The commands of the page below a title, for this version and a registry."""
-        text = PAGE.read_text(encoding="utf-8").partition(f"## {title}\n")[2].partition("```\n")[2].partition("```")[0]
-        chart = chart_version(self.version)
-        text = re.sub(rf"(netdra|cni-plugins)-{NAMED}\.tgz", rf"\1-{chart}.tgz", text)
-        text = text.replace(f"--version {NAMED}", f"--version {chart}").replace(
-            f":{NAMED}", f":{image_tag(self.version)}"
-        )
-        text = text.replace(f"netdra-{NAMED}.", f"netdra-{self.version}.").replace("registry.example.com", host)
-        return text.replace("\\\n", " ").splitlines()
+def lines(release: Release, title: str, host: str = HOST) -> list[str]:
+    """The commands of the page below a title, for a release and a registry."""
+    text = PAGE.read_text(encoding="utf-8").partition(f"## {title}\n")[2].partition("```\n")[2].partition("```")[0]
+    return release.written(text, host).replace("\\\n", " ").splitlines()
 
 
 @pytest.fixture(scope="module")
@@ -81,50 +66,23 @@ def release(image: Built, foreign: Built, tmp_path_factory: pytest.TempPathFacto
 @pytest.fixture(scope="module")
 def registry(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A real registry, which this machine and the node reach under one address."""
-    folder = tmp_path_factory.mktemp("registry")
-    with closing(Ports("127.0.0.1")) as ports:
-        port = ports.take()
-        (folder / "config.yml").write_text(
-            f"version: 0.1\nstorage: {{filesystem: {{rootdirectory: {folder}/data}}}}\n"
-            f"http: {{addr: '127.0.0.1:{port}'}}\n"
-        )
-        command = (str(program("registry")), "serve", str(folder / "config.yml"))
-        ready = answers(f"http://127.0.0.1:{port}/v2/")
-        process = Process("registry", command, folder / "log", ready, {"OTEL_TRACES_EXPORTER": "none"})
-        process.start()
-        try:
-            process.wait_ready()
-            relay(site.node, "registry", str(port), ready=lambda: site.node.listens(port))
-            yield f"127.0.0.1:{port}"
-        finally:
-            process.kill()
-
-
-def user_runs(release: Release, line: str, site: Site | None = None) -> str:
-    """Run a line in the release's folder, and return what it printed."""
-    folders = [str(program(name).parent) for name in ("helm", "kubectl")]
-    home = release.folder.parent / "home"
-    home.mkdir(exist_ok=True)
-    kubeconfig = str(site.plane.kubeconfig()) if site else "/nowhere"
-    environment = {"PATH": ":".join([*folders, os.environ["PATH"]]), "HOME": str(home), "KUBECONFIG": kubeconfig}
-    return run_lines(line, release.folder, environment)
+    with open_registry(site, tmp_path_factory.mktemp("registry")) as host:
+        yield host
 
 
 def test_helm_verifies_the_chart_by_the_pages_line_and_notices_a_change(release: Release, tmp_path: Path) -> None:
-    (line,) = (line for line in release.lines("With cosign, openssl and helm") if line.startswith("helm"))
-    assert "Signed by: netdra" in user_runs(release, line)
+    (line,) = (line for line in lines(release, "With cosign, openssl and helm") if line.startswith("helm"))
+    assert "Signed by: netdra" in release.run(line)
     copy = Release(tmp_path / "release", release.version)
     shutil.copytree(release.folder, copy.folder)
-    chart = copy.folder / f"netdra-{chart_version(release.version)}.tgz"
-    chart.write_bytes(chart.read_bytes() + b" ")
+    copy.chart.write_bytes(copy.chart.read_bytes() + b" ")
     with pytest.raises(AssertionError, match="sha256 sum does not match"):
-        user_runs(copy, line)
+        copy.run(line)
 
 
 def test_the_file_for_kubectl_has_the_objects_that_helm_renders_of_the_packed_chart(release: Release) -> None:
-    chart = f"netdra-{chart_version(release.version)}.tgz"
     options = "--namespace netdra --set namespace.create=true"
-    rendered = yaml.safe_load_all(user_runs(release, f"helm template netdra {chart} {options}"))
+    rendered = yaml.safe_load_all(release.run(f"helm template netdra {release.chart.name} {options}"))
     written = yaml.safe_load_all((release.folder / "install.yaml").read_text(encoding="utf-8"))
     wanted, found = (
         {(each["kind"], each["metadata"]["name"]): each for each in objects if each} for objects in (rendered, written)
@@ -134,55 +92,34 @@ def test_the_file_for_kubectl_has_the_objects_that_helm_renders_of_the_packed_ch
 
 
 def test_it_is_verified_pushed_installed_used_and_removed(site: Site, release: Release, registry: str) -> None:
-    verified = "\n".join(user_runs(release, line) for line in release.lines("Verify a release"))
+    verified = "\n".join(release.run(line) for line in lines(release, "Verify a release"))
     assert 'Good "netdra-release" signature for netdra' in verified
     values = release.folder / "values.json"
     own = {name: {**VALUES.get(name, {}), "serviceAccountName": account} for name, account in ACCOUNTS.items()}
     values.write_text(json.dumps({name: value for name, value in {**VALUES, **own}.items() if name != "image"}))
-    for line in release.lines("Install a release", registry):
-        plain = {"skopeo": "--dest-tls-verify=false", "helm": "--plain-http"}[line.split()[0]]
+    for line in lines(release, "Install a release", registry):
         more = f" --values {values}" if line.startswith("helm install") else ""
-        user_runs(release, f"{line} {plain}{more}", site)
-    check_what_runs(site, release, registry)
+        release.run(f"{line}{push_option(line)}{more}", site)
+    check_what_runs(site, release, f"{registry}/netdra")
     with open_workspace(site.api) as workspace:
         pods = site.pods(workspace.namespace)
         first_pod(site, pods)
         pods.delete_all()
-    user_runs(release, "helm uninstall netdra --namespace netdra --wait", site)
+    release.run("helm uninstall netdra --namespace netdra --wait", site)
     assert not site.api.list("apps/v1/DaemonSet", "netdra")
 
 
 def test_kubectl_alone_installs_the_output_of_helm_template(site: Site, release: Release, registry: str) -> None:
     """After the test above: the image is in the registry."""
-    chart = f"netdra-{chart_version(release.version)}.tgz"
     options = f"--set image.repository={registry}/netdra --values values.json"
     apply = "kubectl apply --server-side -n netdra -f -"
-    user_runs(release, f"helm template netdra {chart} -n netdra {options} | {apply}", site)
-    for workload in ("daemonset/netdra-node", "deployment/netdra-controller", "deployment/netdra-webhook"):
-        site.plane.kubectl("--namespace=netdra", "rollout", "status", workload, "--timeout=120s")
-    check_what_runs(site, release, registry)
-
-
-def check_what_runs(site: Site, release: Release, registry: str) -> None:
-    """All of netdra's pods run the image that the chart names, which is of the release's version."""
-    pods = [each for each in site.api.list(POD, "netdra") if "netdra" in each["metadata"]["labels"].get(PART_OF, "")]
-    assert {each["spec"]["containers"][0]["image"] for each in pods} == {f"{registry}/netdra@{digest_of(release)}"}
-    for workload in ("daemonset/netdra-node", "deployment/netdra-controller", "deployment/netdra-webhook"):
-        said = site.plane.kubectl("--namespace=netdra", "exec", workload, "--", "netdra", "--version")
-        assert said == f"netdra, version {release.version}\n"
-
-
-def digest_of(release: Release) -> str:
-    """The digest of the image that the packed chart names."""
-    with tarfile.open(release.folder / f"netdra-{chart_version(release.version)}.tgz") as archive:
-        text = archive.extractfile("netdra/Chart.yaml").read()  # type: ignore[union-attr]
-    digest: str = yaml.safe_load(text)["annotations"][DIGEST_ANNOTATION]
-    return digest
+    release.run(f"helm template netdra {release.chart.name} -n netdra {options} | {apply}", site)
+    wait_until_ready(site)
+    check_what_runs(site, release, f"{registry}/netdra")
 
 
 def test_an_image_of_the_folder_is_imported_without_a_registry(site: Site, release: Release) -> None:
-    archive = str(release.folder / f"netdra-{release.version}.oci.tar")
-    site.containerd.ctr("--namespace=release", "images", "import", "--local", archive)
+    site.containerd.ctr("--namespace=release", "images", "import", "--local", str(release.archive))
     listed = site.containerd.ctr("--namespace=release", "images", "list", "--quiet").splitlines()
     assert f"localhost/netdra:{image_tag(release.version)}" in listed
 
