@@ -33,7 +33,7 @@ html_permalinks_icon = "#"
 html_static_path = ["_static"]
 html_favicon = "_static/favicon.svg"
 html_css_files = ["site.css"]
-html_js_files = ["tasks.js", "site.js"]
+html_js_files = ["versions.js", "tasks.js", "site.js"]
 templates_path: list[str] = []
 # Blocks of several languages in one fence, and netdra's own output, have no lexer.
 suppress_warnings = ["misc.highlighting_failure"]

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from release import advisories, ages, changelog, folder, home, insights, provenance, signatures
+from release import advisories, ages, changelog, folder, home, insights, provenance, signatures, site
 from release.version import MODULE, ROOT, VersionError, chart_version, checkout_of, is_release, tree_version, version
 
 OUTPUT = ROOT / "build" / "release"
@@ -22,7 +22,7 @@ LOCAL_KEY = ROOT / "build" / "release-key"
 """The key of LOCAL=1, which stays for the next build."""
 PROBLEMS = (
     *(advisories.AdvisoryError, changelog.ChangelogError, folder.ReleaseError, home.HomeError),
-    *(provenance.ProvenanceError, signatures.SignatureError, VersionError),
+    *(provenance.ProvenanceError, signatures.SignatureError, site.SiteError, VersionError),
 )
 
 
@@ -46,6 +46,9 @@ def main() -> int:
     )
     compare = commands.add_parser("compare", help="compare build/release with the files of a release, built elsewhere")
     compare.add_argument("folder", type=Path, help="the release")
+    add = commands.add_parser("site", help="add the site of a release to a folder with the sites of several")
+    add.add_argument("archive", type=Path, help="netdra-VERSION-site.tar.gz")
+    add.add_argument("folder", type=Path, help="is served as a whole, or opened on a disk")
     commands.add_parser("signers", help="print the file of allowed signers: the keys of release/home.toml")
     commands.add_parser("date", help="date the unreleased section of the changelog, for the version of the sources")
     commands.add_parser("home", help="print the people who make releases, and the missing values of release/home.toml")
@@ -70,6 +73,7 @@ def _run(arguments: argparse.Namespace) -> int:
         "key": _key,
         "verify": _verify,
         "compare": _compare,
+        "site": _site,
         "signers": _signers,
         "date": _date,
         "home": _home,
@@ -124,6 +128,11 @@ def _compare(arguments: argparse.Namespace) -> int:
         print(f"{name} differs from the file of the release")
     print(f"{OUTPUT}: {len(subjects) - len(different)} of {len(subjects)} files are those of {arguments.folder}")
     return 1 if different else 0
+
+
+def _site(arguments: argparse.Namespace) -> int:
+    print(f"{arguments.folder}: {', '.join(site.add(arguments.archive, arguments.folder))}")
+    return 0
 
 
 def _date(_arguments: argparse.Namespace) -> int:

@@ -196,7 +196,7 @@ def _replaces_of_modules(wanted: Component) -> Iterator[str]:
         return
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "go.mod").write_text("module testbed/staging\n")
-        found = _downloaded(wanted, Path(folder), path, wanted.version)
+        found = _download(wanted, Path(folder), path, wanted.version)
         upstream = json.loads(_go(wanted, Path(folder), "mod", "edit", "-json", found["GoMod"]))
     for replace in upstream["Replace"]:
         old, new = replace["Old"]["Path"], replace["New"]
@@ -209,11 +209,11 @@ def _replaces_of_modules(wanted: Component) -> Iterator[str]:
 
 def _copy_files(wanted: Component, module: Path, output: Path) -> None:
     for name, (path, version, place) in wanted.files.items():
-        shutil.copyfile(Path(_downloaded(wanted, module, path, version)["Dir"]) / place, output / name)
+        shutil.copyfile(Path(_download(wanted, module, path, version)["Dir"]) / place, output / name)
 
 
-def _downloaded(wanted: Component, folder: Path, path: str, version: str) -> dict[str, str]:
-    """What Go tells of a module that it has downloaded, such as its folder."""
+def _download(wanted: Component, folder: Path, path: str, version: str) -> dict[str, str]:
+    """Download a module, and return the facts that Go prints about it, such as its folder."""
     found: dict[str, str] = json.loads(_go(wanted, folder, "mod", "download", "-json", f"{path}@{version}"))
     return found
 

@@ -1,4 +1,5 @@
-// Copy buttons, labels of narrow tables, and tasks above the results of a search. Nothing is fetched.
+// Copy buttons, labels of narrow tables, tasks above the results of a search, and a list of versions if there are several.
+// Nothing is fetched.
 "use strict";
 
 // A page that was opened as a file must not read other files, which Sphinx's search does for its summaries.
@@ -72,5 +73,24 @@ function showTasks() {
   results.before(box);
 }
 
-function start() { addCopyButtons(); labelCells(); showTasks(); }
+// A version is the name of its site's folder. A page that another version does not have leads to its first page.
+function showVersions() {
+  const versions = window.netdraVersions, place = document.querySelector(".sidebar-brand");
+  if (versions.length < 2 || !place) { return; }
+  const root = new URL(document.documentElement.dataset.content_root, location.href);
+  const own = decodeURIComponent(root.pathname.split("/").at(-2));
+  const page = decodeURIComponent(location.pathname.slice(root.pathname.length)) || "index.html";
+  const list = document.createElement("select");
+  list.className = "versions";
+  list.setAttribute("aria-label", "Version");
+  for (const { version } of versions) { list.append(new Option(version, version, false, version === own)); }
+  list.addEventListener("change", () => {
+    const chosen = versions.find(({ version }) => version === list.value);
+    const target = chosen.pages.includes(page) ? page : "index.html";
+    location.href = new URL(`../${encodeURIComponent(chosen.version)}/${target}`, root);
+  });
+  place.after(list);
+}
+
+function start() { showVersions();  addCopyButtons(); labelCells(); showTasks(); }
 if (document.readyState === "loading") { document.addEventListener("DOMContentLoaded", start); } else { start(); }

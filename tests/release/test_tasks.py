@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from release import site as versions
 from testbed import yaml
 from testbed.api import Object
+from testbed.chromium import Chromium
 from testbed.image import NAME
 from testbed.objects import POD
 from testbed.pods import lives
@@ -33,6 +35,11 @@ FILES = {
     "pod.yaml": "Pod",
 }
 """The files of the tutorial."""
+CHOOSE = """{
+  const list = document.querySelector("select.versions");
+  list.value = "VERSION";
+  list.dispatchEvent(new Event("change"));
+}"""
 DAEMON_SET = "apps/v1/DaemonSet"
 CHANGED = " --set logLevel=debug"
 """What an upgrade to the same version changes, so that the drivers are replaced."""
@@ -143,6 +150,32 @@ def test_the_image_is_imported_on_a_node_without_a_registry_and_runs_with_the_va
 def test_the_site_is_read_without_a_request_and_nothing_is_cut(pages: Pages) -> None:
     assert list(check(pages.folder, PICTURES)) == []
     assert len(list(PICTURES.glob("*.png"))) > 10
+
+
+def test_a_reader_switches_between_versions_of_the_site_on_a_disk(release: Release, tmp_path: Path) -> None:
+    name = f"netdra-{release.version}-site.tar.gz"
+    former = tmp_path / "netdra-0.1.0-site.tar.gz"
+    shutil.copy(release.folder / name, former)
+    public = tmp_path / "public"
+    versions.add(former, public)
+    (public / "0.1.0" / "steps.html").unlink()
+    assert versions.add(release.folder / name, public) == [release.version, "0.1.0"]
+    with Chromium(tmp_path / "profile") as browser:
+        browser.open((public / "index.html").as_uri())
+        browser.wait("document.querySelector('select.versions') !== null")
+        for page, own, chosen, reached in (
+            ("charts/netdra", release.version, "0.1.0", "0.1.0/charts/netdra.html"),
+            ("charts/netdra", "0.1.0", release.version, f"{release.version}/charts/netdra.html"),
+            ("steps", release.version, "0.1.0", "0.1.0/index.html"),
+        ):
+            browser.open((public / own / f"{page}.html").as_uri())
+            assert browser.evaluate("document.querySelectorAll('select.versions option').length") == 2
+            browser.evaluate(CHOOSE.replace("VERSION", chosen))
+            browser.wait(f"decodeURIComponent(location.pathname).endsWith('/public/{reached}')")
+            browser.wait(f"document.querySelector('select.versions')?.value === '{chosen}'")
+        browser.screenshot(PICTURES / "versions.png")
+        assert [url for url in browser.requests if not url.startswith(("file:", "about:", "data:"))] == []
+        assert browser.complaints == []
 
 
 def test_each_schema_of_the_folder_is_for_a_kind_that_its_definitions_have(release: Release) -> None:

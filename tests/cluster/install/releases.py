@@ -1,6 +1,6 @@
-"""A release's folder in tests: the lines of a page for its version, a registry of the user's own, and what runs of it.
+"""A release's folder in tests: the lines of a page for its version, a registry of the user's own, and the running pods.
 
-Used by `test_release.py` for a folder that the test makes, and by `tests/release` for one that `make release` wrote.
+Used by `test_release.py` for a folder of its own, and by `tests/release` for the folder of `make release`.
 """
 
 from __future__ import annotations
