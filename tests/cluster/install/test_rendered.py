@@ -22,6 +22,11 @@ from tests.cluster.install.rendering import CASES, CHART, HOOKS, PEOPLE, Case, n
 from tests.unit.doctor.test_rights import given
 
 GOLDEN = Path(__file__).with_name("golden.yaml")
+CHANGING = re.compile(
+    r"\b(lookup|rand\w+|shuffle|uuidv4|now|ago|gen\w*(?:CA|Cert|Key)\w*|htpasswd|bcrypt|encryptAES|getHostByName|env|expandenv)\b"
+    r"|\.Release\.(Revision|IsInstall|IsUpgrade)"
+)
+"""Functions and values of templates whose result depends on the time, chance or the cluster."""
 CLUSTER_WIDE = (
     *("CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding", "Namespace"),
     *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "ValidatingWebhookConfiguration"),
@@ -48,6 +53,24 @@ def test_the_default_manifests_match_the_golden_file() -> None:
     if os.environ.get("NETDRA_WRITE"):
         GOLDEN.write_text(yaml.safe_dump_all(rendered, sort_keys=False, width=120))
     assert list(yaml.safe_load_all(GOLDEN.read_text())) == rendered
+
+
+@pytest.mark.parametrize("name", ["defaults", "everything"])
+def test_two_renderings_are_equal(name: str) -> None:
+    """For Argo CD and Flux, which render again and again: another text would be a difference for ever."""
+    case = CASES[name]
+    assert helm.template(CHART, case.release, case.namespace, case.values) == case.manifests
+
+
+def test_templates_use_nothing_that_changes_from_one_rendering_to_the_next_but_for_hooks() -> None:
+    found = {
+        f"{path.name}: {match[0]}"
+        for chart in helm.CHARTS.iterdir()
+        for path in (chart / "templates").rglob("*.*")
+        for action in re.findall(r"{{-?(?!\s*/\*)(.*?)}}", path.read_text(), re.DOTALL)
+        if (match := CHANGING.search(re.sub(r'"[^"]*"', '""', action))) is not None
+    }
+    assert found == {"NOTES.txt: lookup", "_names.tpl: lookup"}
 
 
 @cases
