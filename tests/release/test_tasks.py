@@ -35,6 +35,8 @@ FILES = {
     "pod.yaml": "Pod",
 }
 """The files of the tutorial."""
+IMPORTS = {"kind": ("--all-platforms", "--digests"), "k3s": (), "minikube": ()}
+"""The options with which each of the three imports an image by ctr; those of kind are in `kind load image-archive`."""
 CHOOSE = """{
   const list = document.querySelector("select.versions");
   list.value = "VERSION";
@@ -136,12 +138,15 @@ def test_kubectl_installs_the_file_for_it_twice_without_a_difference_and_it_is_r
 def test_the_image_is_imported_on_a_node_without_a_registry_and_runs_with_the_values_for_kind(
     site: Site, release: Release, pages: Pages
 ) -> None:
-    """The node has imported the archive; the values of k3s and minikube differ in the node's folders alone."""
+    """The values of k3s and minikube differ in the node's folders alone."""
     values, lines = (pages.blocks("local-clusters", "kind")[number] for number in (-2, -1))
     (line,) = (line for line in lines.splitlines() if line.startswith("helm"))
     (release.folder / "values.yaml").write_text(values)
     release.run(line, site)
     image = f"localhost/netdra:{yaml.safe_load(values)['image']['tag']}"
+    for namespace, options in IMPORTS.items():
+        site.containerd.ctr(f"--namespace={namespace}", "images", "import", *options, str(release.archive))
+        assert image in site.containerd.ctr(f"--namespace={namespace}", "images", "list", "--quiet").splitlines()
     pods = site.api.list(POD, "netdra")
     assert {each["spec"]["containers"][0]["image"] for each in pods} == {image}
     (release.folder / "values.yaml").unlink()

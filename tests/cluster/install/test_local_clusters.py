@@ -52,9 +52,10 @@ def test_the_configuration_of_kind_names_a_version_that_netdra_supports() -> Non
         assert node["image"] == f"kindest/node:{_VALUES.findall(section('kind'))[0][0]}"
 
 
-def test_a_default_version_that_is_too_old_is_rejected_by_the_chart() -> None:
+def test_the_version_of_kind_that_is_too_old_is_rejected_by_the_chart_and_its_default_is_not() -> None:
     row = next(cells for cells in table() if cells[0] == "Kubernetes by default")
-    (version,) = re.findall(r"[\d.]+\d", row[1])
+    ((default, version),) = re.findall(r"^([\d.]+); kind [\d.]+ has ([\d.]+), which is \*\*too old\*\*$", row[1])
+    assert f"v{default}" == _VALUES.findall(section("kind"))[0][0]
     with pytest.raises(helm.HelmError, match="incompatible with Kubernetes"):
         helm.template(helm.CHARTS / "netdra", "netdra", "netdra", {}, (f"--kube-version={version}",))
 
