@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from testbed import archives
+from testbed.api import Object
 from testbed.gitops import RELEASE, SOURCE, Flux, argo, flux
 from testbed.objects import add_namespace, manifest
 from testbed.site import IMAGE_VALUES, Site
@@ -25,6 +26,7 @@ from tests.cluster.install.releases import WORKLOADS, Release, wait_until_ready
 DEPLOYMENT = "apps/v1/Deployment"
 DAEMON_SET = "apps/v1/DaemonSet"
 EVENT = "v1/Event"
+PLUGIN = "networking.dra.io/v1alpha1/CNIPlugin"
 VALUES = {"image": IMAGE_VALUES}
 """The image is on the node."""
 OTHER = {"spec": {"template": {"spec": {"terminationGracePeriodSeconds": 77}}}}
@@ -107,10 +109,21 @@ def test_flux_installs_the_chart_finds_no_drift_until_there_is_one_and_removes_i
     corrected = site.api.get(DEPLOYMENT, "netdra-controller", "netdra")
     assert corrected["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] != 77
 
+    site.api.create(manifest(PLUGIN, "ovs", spec={"image": "none", "binaryPath": "/ovs", "imagePullPolicy": "Never"}))
+    site.api.wait_for(PLUGIN, "ovs", lambda found: found is not None and "finalizers" in found["metadata"])
     site.api.delete(RELEASE, "netdra", "netdra")
+    site.api.wait_for(RELEASE, "netdra", is_refused, namespace="netdra", timeout=300)
+    assert "still needed by CNIPlugin ovs" in site.plane.kubectl("-n", "netdra", "logs", "job/netdra-uninstall-check")
+    site.api.delete(PLUGIN, "ovs")
     site.api.wait_for(RELEASE, "netdra", lambda found: found is None, namespace="netdra", timeout=300)
     assert site.api.list(DAEMON_SET, "netdra") == []
     assert site.api.list(DEFINITION, labels="app.kubernetes.io/part-of=netdra"), "with them all objects would go"
+
+
+def is_refused(release: Object | None) -> bool:
+    """Whether Flux reports that the release cannot be removed."""
+    conditions = (release or {}).get("status", {}).get("conditions", ())
+    return any((each["type"], each["reason"]) == ("Ready", "UninstallFailed") for each in conditions)
 
 
 def drifts(site: Site) -> list[str]:

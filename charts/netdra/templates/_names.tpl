@@ -61,6 +61,15 @@ else that applies them would run them at once. `helm template` finds no cluster,
 {{- if or (eq $render "always") (and (eq $render "auto") (lookup "v1" "Namespace" "" "kube-system")) -}}true{{- end -}}
 {{- end -}}
 
+{{/* The annotation with which Helm prints the output of a job. Flux' helm-controller (1.6.4) gives Helm nowhere to print it, and Helm
+then panics: neither could such a release be removed, nor one with a job after its installation be installed. */}}
+{{- define "netdra.hookOutput" -}}
+{{- $output := .Values.hooks.output -}}
+{{- if or (eq $output "always") (and (eq $output "auto") (not (.Capabilities.APIVersions.Has "helm.toolkit.fluxcd.io/v2"))) -}}
+helm.sh/hook-output-log-policy: hook-failed,hook-succeeded
+{{- end -}}
+{{- end -}}
+
 {{/* Annotations of objects that outlive the release, because all objects of users go with them: for Helm, Argo CD and Flux. */}}
 {{- define "netdra.kept" -}}
 {{- dict "helm.sh/resource-policy" "keep" "argocd.argoproj.io/sync-options" "Prune=false,Delete=false"

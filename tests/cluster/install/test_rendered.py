@@ -145,6 +145,29 @@ def test_helm_template_without_a_cluster_renders_no_hooks_jobs_or_pods(name: str
     assert never.manifests == Case().manifests
 
 
+FLUX = "--api-versions=helm.toolkit.fluxcd.io/v2"
+
+
+@pytest.mark.parametrize(
+    ("output", "options", "printed"),
+    [
+        ("auto", (), True),
+        ("auto", (FLUX,), False),
+        ("always", (FLUX,), True),
+        ("never", (), False),
+    ],
+)
+def test_helm_prints_the_output_of_jobs_unless_the_cluster_has_flux(
+    output: str, options: tuple[str, ...], printed: bool
+) -> None:
+    """Flux' controller crashes at the annotation: such a release could not be removed."""
+    values = {"hooks": {"render": "always", "output": output}, "presets": {"shared": True}}
+    jobs = of_kind(helm.objects(helm.template(CHART, "netdra", "netdra", values, options)), "Job")
+    assert len(jobs) == 3
+    annotated = ["helm.sh/hook-output-log-policy" in job["metadata"]["annotations"] for job in jobs]
+    assert annotated == [printed] * 3
+
+
 def test_a_preset_without_hooks_is_an_error_that_names_the_command() -> None:
     with pytest.raises(helm.HelmError) as refused:
         Case(values={"presets": {"shared": True}}).objects()
