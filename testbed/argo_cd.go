@@ -225,7 +225,7 @@ func compare(ctx context.Context, app Application, compared sync.ReconciliationR
 			return nil, err
 		}
 		kubectl := &kube.KubectlCmd{Log: logr.Discard(), Tracer: tracing.NopTracer{}}
-		operations, cleanup, err := kubectl.ManageResources(config, cluster.GetOpenAPISchema())
+		operations, cleanup, err := kubectl.ManageResources(config)
 		if err != nil {
 			return nil, err
 		}
