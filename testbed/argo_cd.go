@@ -16,6 +16,7 @@ import (
 	"github.com/argoproj/argo-cd/gitops-engine/v3/pkg/cache"
 	"github.com/argoproj/argo-cd/gitops-engine/v3/pkg/diff"
 	"github.com/argoproj/argo-cd/gitops-engine/v3/pkg/sync"
+	"github.com/argoproj/argo-cd/gitops-engine/v3/pkg/sync/hook"
 	"github.com/argoproj/argo-cd/gitops-engine/v3/pkg/utils/kube"
 	"github.com/argoproj/argo-cd/gitops-engine/v3/pkg/utils/tracing"
 	"github.com/argoproj/argo-cd/v3/common"
@@ -120,8 +121,10 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	for _, hook := range compared.Hooks {
-		report.Hooks = append(report.Hooks, hook.GetKind()+" "+hook.GetName())
+	for _, target := range targets {
+		if hook.IsHook(target) {
+			report.Hooks = append(report.Hooks, target.GetKind()+" "+target.GetName())
+		}
 	}
 	if report.Differences, err = compare(ctx, app, compared, clusterCache); err != nil {
 		return err
@@ -225,7 +228,7 @@ func compare(ctx context.Context, app Application, compared sync.ReconciliationR
 			return nil, err
 		}
 		kubectl := &kube.KubectlCmd{Log: logr.Discard(), Tracer: tracing.NopTracer{}}
-		operations, cleanup, err := kubectl.ManageResources(config)
+		operations, cleanup, err := kubectl.ManageServerSideDiffDryRuns(config)
 		if err != nil {
 			return nil, err
 		}

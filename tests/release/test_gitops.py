@@ -57,10 +57,10 @@ def webhook_has_written(site: Site) -> bool:
 @pytest.mark.parametrize("server_side_diff", [False, True], ids=["three-way", "server-side"])
 def test_argo_cd_finds_the_synchronized_chart_in_sync(site: Site, chart: Path, server_side_diff: bool) -> None:
     add_namespace(site.api, "netdra")
-    options = {"values": json.dumps(VALUES), "serverSideApply": True, "serverSideDiff": server_side_diff}
+    options = {"serverSideApply": True, "serverSideDiff": server_side_diff}
 
-    def application(**fields: Any) -> Mapping[str, Any]:
-        return argo(site.plane, chart, "netdra", "netdra", **options, **fields)
+    def application(values: Mapping[str, Any] = VALUES, **fields: Any) -> Mapping[str, Any]:
+        return argo(site.plane, chart, "netdra", "netdra", values=json.dumps(values), **options, **fields)
 
     first = application(sync=True)
     assert (first["phase"], first["failed"], first["hooks"]) == ("Succeeded", [], []), first["message"]
@@ -73,6 +73,9 @@ def test_argo_cd_finds_the_synchronized_chart_in_sync(site: Site, chart: Path, s
     assert webhook_has_written(site), "a synchronization keeps what the webhook has written"
     site.api.patch(DEPLOYMENT, "netdra-controller", OTHER, namespace="netdra")
     assert named(application()) == ["Deployment netdra-controller"]
+    hooked = application({**VALUES, "hooks": {"render": "always"}})
+    assert {"Job netdra-uninstall-check", "Job netdra-uninstall-clean"} <= set(hooked["hooks"])
+    assert not [each for each in named(hooked) if each.startswith(("Job", "Pod"))], "a sync would run the jobs"
     assert application(sync=True)["differences"] == []
 
 
