@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from netdra.model.scheduler_version import NEWEST_SCHEDULER, OLDEST_SCHEDULER, SchedulerVersion
 from testbed import build
-from testbed.build import BuildError, component, component_of, ensure, named_runtime, program, programs_of
+from testbed.build import BuildError, component, component_of, ensure, file, named_runtime, program, programs_of
 from testbed.components import (
     COMPONENTS,
     CONTAINERD_VERSIONS,
@@ -18,6 +19,7 @@ from testbed.components import (
     KUBERNETES_VERSIONS,
     OLDEST_RUNTIME,
     RUNTIME,
+    Component,
     dra_library,
     minor,
 )
@@ -86,6 +88,59 @@ def test_a_failed_build_leaves_no_programs_and_clears_remains_of_a_killed_one(
 def test_a_program_that_is_not_built_names_the_command_that_builds_it() -> None:
     with pytest.raises(BuildError, match="ctr is not built: run 'python3 -m testbed build containerd'"):
         program("ctr")
+
+
+OTHER = Component(
+    name="other",
+    version="v1.2.0",
+    programs={"other": "example.com/other"},
+    requires=("example.com/other v1.2.0",),
+    staging_of=("example.com/other", "v1.2.0"),
+    has_replaces=True,
+    files={"kinds.yaml": ("example.com/kinds", "v3.0.0", "config/kinds.yaml")},
+)
+FAKE_GO = """#!/bin/sh
+case "$*" in
+  env*) echo go1.26.0 ;;
+  *"mod download"*kinds*) echo '{"Dir": "MODULE"}' ;;
+  *"mod download"*) echo '{"GoMod": "go.mod"}' ;;
+  *"mod edit"*) echo '{"Replace": [
+    {"Old": {"Path": "example.com/other/api"}, "New": {"Path": "./api"}},
+    {"Old": {"Path": "example.com/yaml"}, "New": {"Path": "example.com/fork", "Version": "v9.9.9"}}]}' ;;
+  "mod tidy") cat go.mod >FOLDER/go.mod ;;
+  build*) : ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("wanted", "replaces"),
+    [
+        (
+            OTHER,
+            ["example.com/other/api => example.com/other/api v1.2.0", "example.com/yaml => example.com/fork v9.9.9"],
+        ),
+        (replace(OTHER, staging_of=None), ["example.com/yaml => example.com/fork v9.9.9"]),
+        (replace(OTHER, has_replaces=False), ["example.com/other/api => example.com/other/api v1.2.0"]),
+        (replace(OTHER, staging_of=None, has_replaces=False), []),
+    ],
+)
+def test_replaces_of_a_module_and_files_of_another_are_those_of_its_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: Component, replaces: list[str]
+) -> None:
+    monkeypatch.setenv("PATH", f"{go(tmp_path, 'go1.26.0', 'local')}:/usr/bin:/bin")
+    module = tmp_path / "module"
+    (module / "config").mkdir(parents=True)
+    (module / "config" / "kinds.yaml").write_text("kind: Other\n")
+    (tmp_path / "go").write_text(FAKE_GO.replace("MODULE", str(module)).replace("FOLDER", str(tmp_path)))
+    assert (ensure(wanted) / "kinds.yaml").read_text() == "kind: Other\n"
+    written = (tmp_path / "go.mod").read_text().splitlines()
+    assert [line.removeprefix("replace ") for line in written if line.startswith("replace ")] == replaces
+
+
+def test_a_file_of_a_component_that_is_not_built_names_the_command_that_builds_it() -> None:
+    with pytest.raises(BuildError, match=r"helmcharts\.yaml is not there: run 'python3 -m testbed build flux'"):
+        file("flux", "helmcharts.yaml")
 
 
 def test_names_of_components_and_of_their_programs_are_unique() -> None:
