@@ -103,6 +103,7 @@ def test_helm_installs_it_from_a_registry_a_pod_lives_through_an_upgrade_and_it_
     (line,) = pages.lines("installing", "upgrading")
     line = line.replace("charts/netdra", f"oci://{registry}/charts/netdra {version_option(release)}")
     release.run(f"{line} --plain-http{CHANGED if before == release else ''}", site)
+    wait_until_ready(site)
     check_what_runs(site, release, f"{registry}/netdra")
     assert life_of_first(site) == life
     remove_first_pod(site, release, pages, tmp_path)

@@ -16,6 +16,7 @@ from pathlib import Path
 from release.layouts import DIGEST_ANNOTATION
 from release.version import chart_version, image_tag
 from testbed import yaml
+from testbed.api import Object
 from testbed.build import program
 from testbed.objects import POD
 from testbed.process import Ports, Process, answers
@@ -122,9 +123,21 @@ def wait_until_ready(site: Site, seconds: int = 120) -> None:
 
 
 def check_what_runs(site: Site, release: Release, repository: str) -> None:
-    """All of netdra's pods run the image that the chart names, which is of the release's version."""
-    pods = [each for each in site.api.list(POD, "netdra") if "netdra" in each["metadata"]["labels"].get(_PART_OF, "")]
-    assert {each["spec"]["containers"][0]["image"] for each in pods} == {f"{repository}@{release.digest}"}
+    """All of netdra's pods run the image that the chart names, which is of the release's version.
+
+    Pods that an upgrade has replaced may still end.
+    """
+    pods = [each["spec"] for each in site.api.list(POD, "netdra") if _is_part(each) and not _is_ending(each)]
+    images = {each["containers"][0]["image"] for each in pods}
+    assert images == {f"{repository}@{release.digest}"}, images
     for workload in WORKLOADS:
         printed = site.plane.kubectl("--namespace=netdra", "exec", workload, "--", "netdra", "--version")
         assert printed == f"netdra, version {release.version}\n"
+
+
+def _is_part(pod: Object) -> bool:
+    return "netdra" in pod["metadata"]["labels"].get(_PART_OF, "")
+
+
+def _is_ending(pod: Object) -> bool:
+    return "deletionTimestamp" in pod["metadata"]
