@@ -165,7 +165,7 @@ def compared(folder: Path, built: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     return release.__main__.main()
 
 
-def test_a_build_of_the_same_commit_has_the_files_of_a_release_whoever_signed_it(
+def test_a_build_of_the_same_commit_has_the_files_of_a_release_with_any_signature(
     unsigned: Path, signed: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert compared(signed[0], unsigned, monkeypatch) == 0

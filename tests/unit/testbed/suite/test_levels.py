@@ -12,6 +12,10 @@ from testbed.suite.levels import LEVELS, PREPARATIONS, Call, needed
 ROOT = Path(__file__).parents[4]
 
 
+BEYOND = {"recorded", "release"}
+"""Tests of recorded servers, and of the folder that `make release` wrote."""
+
+
 def commands(*arguments: str) -> list[str]:
     """The commands of the levels of tests."""
     return [" ".join(level.make(Call(arguments))) for level in LEVELS.values()]
@@ -24,7 +28,7 @@ def make(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_tests_of_all_folders_are_in_a_level_but_those_that_need_more_than_the_checkout() -> None:
     folders = {file.relative_to(ROOT / "tests").parts[0] for file in ROOT.glob("tests/**/test_*.py")}
-    assert {name for text in commands() for name in re.findall(r"\btests/(\w+)", text)} == folders - {"recorded"}
+    assert {name for text in commands() for name in re.findall(r"\btests/(\w+)", text)} == folders - BEYOND
 
 
 def test_each_level_is_a_target_of_make() -> None:
