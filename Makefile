@@ -130,8 +130,8 @@ docs: $(DEV) ## Write the pages that are generated from the code (docs/metrics.m
 	@$(BIN)/python -m testbed.fields_page >docs/fields.md
 	@$(BIN)/python -m testbed.chart_page $(dir $(wildcard charts/*/values.schema.json))
 
-site: $(SITE)/.ready ## Build the documentation as a site with search, without external requests: build/site/index.html
-	@$(SITE)/bin/python -m testbed.site_sources build/site-sources
+site: $(SITE)/.ready $(RUNTIME) ## Build the documentation as a site with search, without external requests: build/site/index.html
+	@$(BIN)/python -m testbed.site_sources build/site-sources
 	@$(SITE)/bin/sphinx-build --fail-on-warning --keep-going --quiet --builder html --conf-dir docs --doctree-dir build/site-doctrees build/site-sources build/site
 
 test-site: $(DEV) site ## Read the site in Chromium, at 1,400 and 420 pixels: nothing cut, searches, no external request; pictures in build/site-pictures (root, apt)
