@@ -131,6 +131,7 @@ docs: $(DEV) ## Write the pages that are generated from the code (docs/metrics.m
 	@$(BIN)/python -m testbed.chart_page $(dir $(wildcard charts/*/values.schema.json))
 
 site: $(SITE)/.ready $(RUNTIME) ## Build the documentation as a site with search, without external requests: build/site/index.html
+	@rm -rf build/site build/site-doctrees  # what is left of a former build would be in the search, and in a release
 	@$(BIN)/python -m testbed.site_sources build/site-sources
 	@$(SITE)/bin/sphinx-build --fail-on-warning --keep-going --quiet --builder html --conf-dir docs --doctree-dir build/site-doctrees build/site-sources build/site
 
