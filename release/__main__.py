@@ -230,14 +230,20 @@ def _key_of(built: str, key: Path | None, *, local: bool) -> Path | None:
 def begin(number: str) -> None:
     """Write the next version into the sources and charts, and the present one as that from which upgrades are tested.
 
+    That is the commit of its tag, which a clone without tags has, too.
+
     Raises:
-        VersionError: it is not a version of a release.
+        VersionError: it is not a version of a release, or the present one has no tag.
     """
     if re.fullmatch(r"\d+\.\d+\.\d+", number) is None:
         raise VersionError(f'version "{number}" must be like 0.3.0')
     tree = f"{number}.dev0"
     released = tree_version().partition(".dev")[0]
-    (ROOT / "release" / "previous").write_text(f"v{released}\n", encoding="utf-8")
+    try:
+        commit = _git("rev-list", "--max-count=1", f"v{released}")
+    except subprocess.CalledProcessError:
+        raise VersionError(f"tag v{released} not found: tag the commit of the release first") from None
+    (ROOT / "release" / "previous").write_text(commit, encoding="utf-8")
     _replace(ROOT / MODULE, r'^__version__ = ".*"$', f'__version__ = "{tree}"')
     for path in (ROOT / "charts").glob("*/Chart.yaml"):
         _replace(path, r"^version: .*$", f"version: {chart_version(tree)}")
