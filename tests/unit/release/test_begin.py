@@ -1,4 +1,4 @@
-"""`python -m release begin`: the version after a release, in sources and charts, and the commit that upgrades start from."""
+"""`python -m release begin`: the next version in sources and charts, and the commit that upgrades start from."""
 
 from __future__ import annotations
 
