@@ -367,6 +367,98 @@ def _give(**values: Value) -> Callable[[Value, Place, re.Match[str]], bool]:
     return act
 
 
+def _one_each(value: Value, path: Place, _: re.Match[str]) -> bool:
+    """One device for each request of a claim; other claims have the rest."""
+    for request in holder(value, path)[path[-1]]:
+        request.get("exactly", {}).pop("count", None)
+    return True
+
+
+def _of_another_pf(value: Value, path: Place, _: re.Match[str]) -> bool:
+    selector = value["spec"]["steps"][1]["selector"]
+    selector["cel"] = 'device.attributes["dra.networking"].pfName == "enp9s0"'
+    return "pfName" in str(value)
+
+
+def _configure_all(kind: str, **fields: Value) -> Callable[[Value, Place, re.Match[str]], bool]:
+    """Sets parameters of all steps of a type."""
+
+    def act(value: Value, _path: Place, _found: re.Match[str]) -> bool:
+        steps = [step for step in value["spec"]["steps"] if step["type"] == kind]
+        for step in steps:
+            step["config"].update(fields)
+        return bool(steps)
+
+    return act
+
+
+def _describe_itself(value: Value, path: Place, found: re.Match[str]) -> bool:
+    holder(value, path).update(cniType=found["meant"], execution="Binary")
+    return True
+
+
+def _number_pods(value: Value, _path: Place, _: re.Match[str]) -> bool:
+    value["kind"] = "StatefulSet"
+    return True
+
+
+def _join_network(value: Value, path: Place, _: re.Match[str]) -> bool:
+    _step(value, path)["network"] = "storage"
+    return True
+
+
+def _declare(value: Value, path: Place, _: re.Match[str]) -> bool:
+    named = re.search(r"params\.(\w+)", str(holder(value, path)[path[-1]]))
+    if named is None:
+        return False
+    spec = value["spec"]
+    spec["parameters"] = [*spec.get("parameters", ()), {"name": named[1], "type": "string"}]
+    return True
+
+
+def _give_per_pod(value: Value, path: Place, _: re.Match[str]) -> bool:
+    there = holder(value, path)[path[-1]]
+    parameters = there.get("opaque", {}).get("parameters") if isinstance(there, dict) else None
+    if parameters is None:
+        return False
+    parameters["perPod"] = {"address": ["10.77.0.10/24", "10.77.0.11/24"]}
+    return True
+
+
+def _address_later(value: Value, path: Place, _: re.Match[str]) -> bool:
+    """A step of its own for the addresses of another one."""
+    step = _step(value, path)
+    ipam = step["config"].pop("ipam")
+    value["spec"]["steps"].append(
+        {"name": "addresses", "type": "tuning", "dependOn": [step["name"]], "config": {"ipam": ipam}}
+    )
+    return True
+
+
+def _select_by(condition: str) -> Callable[[Value, Place, re.Match[str]], bool]:
+    """Adds a condition to the step's selector."""
+
+    def act(value: Value, path: Place, _: re.Match[str]) -> bool:
+        selector = _step(value, path)["selector"]
+        selector["cel"] = f"{selector['cel']} && {condition}"
+        return True
+
+    return act
+
+
+def _name_the_key(value: Value, path: Place, _: re.Match[str]) -> bool:
+    config = _step(value, path)["config"]
+    config["name"] = config.pop(next(key for key in config if "{{" in key))
+    return True
+
+
+def _close(value: Value, path: Place, _: re.Match[str]) -> bool:
+    addresses = _step(value, path)["config"].get("ipam", {}).get("addresses", ())
+    for address in addresses:
+        address["address"] = "{{ params.address }}"
+    return bool(addresses)
+
+
 _RULES: tuple[tuple[re.Pattern[str], Callable[[Value, Place, re.Match[str]], bool]], ...] = (
     (re.compile(r'set deviceClassName of request "(?P<name>[^"]+)" to "(?P<meant>[^"]+)"\Z'), _write_class),
     (re.compile(r'rename the request to "(?P<meant>[^"]+)", or remove it\Z'), _rename_request),
@@ -468,6 +560,60 @@ _RULES: tuple[tuple[re.Pattern[str], Callable[[Value, Place, re.Match[str]], boo
     (re.compile(r"; use another address in one of the claims\Z"), _give(address="10.77.0.99/24")),
     (re.compile(r"; use an address between them\Z"), _give(address="10.77.0.99/24")),
     (re.compile(r"; use an address of it\Z"), _give(router="10.77.0.1")),
+    (re.compile(r"; use the router's address\Z"), _give(router="10.77.0.254")),
+    (re.compile(r"; change one of the two\Z"), _set('device.attributes["dra.networking"].ifName == "eno9"')),
+    (re.compile(r"; (?:write several claims|request one device, or [^;]*)\Z"), _one_each),
+    (re.compile(r"; known kinds: (?P<meant>\w+), "), _write),
+    (re.compile(r"; request the classes of its root steps: (?P<meant>[\w-]+)\Z"), _write),
+    (re.compile(r"; list the networks behind this interface, or "), _set("10.9.0.0/16")),
+    (re.compile(r"; request a VF of another PF in one of these steps\Z"), _of_another_pf),
+    (re.compile(r'; set spoofchk: "off" in these steps, or '), _configure_all("sriov", spoofchk="off")),
+    (re.compile(r"; use a name of (?P<meant>\w+), \w+, or a reference: "), _write),
+    (re.compile(r"; add one value per pod; the first is for pod 0\Z"), _set(["10.77.0.10/24", "10.77.0.11/24"])),
+    (re.compile(r"; set cniType to (?P<meant>\w+), and execution: Binary "), _describe_itself),
+    (re.compile(r"\. Add text beside it, or "), _set(lambda text: f"10.0.0.{text}/24")),
+    (re.compile(r'\. Add the prefix length: "'), _set(lambda text: f"{text}/24")),
+    (re.compile(r"\. Use a single reference, to a fact that is "), _set("{{ device.attributes.mtu }}")),
+    (re.compile(r"; use a StatefulSet\Z"), _number_pods),
+    (
+        re.compile(r"; add a link, and its step to dependOn\Z"),
+        _set(["{{ vf0.interfaceName }}", "{{ vf1.interfaceName }}"]),
+    ),
+    (re.compile(r'; raise the MTU of "\w+" in an earlier step, or '), _configure_all("sriov", mtu=9216)),
+    (re.compile(r"; divide the range by first and last\Z"), _add(first="10.77.0.100")),
+    (re.compile(r"; set this VLAN once, in the step or "), _configure(id=200)),
+    (
+        re.compile(r"; add runtimeConfig with portMappings: "),
+        _configure(runtimeConfig={"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}),
+    ),
+    (re.compile(r"; let the step depend on a step of type sriov or host-device\Z"), _set(["roce"])),
+    (re.compile(r"; use (?P<meant>[0-9./]+), with the prefix length of the network, or "), _write),
+    (re.compile(r"; refer to a parameter: "), _set("{{ params.address }}")),
+    (re.compile(r"; write network: NAME beside config\Z"), _join_network),
+    (re.compile(r"; a step can only depend on steps that do not depend on it\Z"), _set(["vf0", "vf1"])),
+    (re.compile(r"; declare it in spec\.parameters\Z"), _declare),
+    (re.compile(r"; refer to the device in its own step, and to "), _set("{{ vf0.mac }}")),
+    (re.compile(r"; write the value, or \{\{ params\.<name> \}\} for "), _set("blue")),
+    (re.compile(r"; the steps' interfaces are [^;]*: name one as "), _set("{{ bond0.interfaceName }}")),
+    (re.compile(r"; use a request of a topology's DeviceClass, or remove the values\Z"), _remove),
+    (re.compile(r"; give it in the claim's spec\.devices\.config, as "), _give_per_pod),
+    (re.compile(r"; docs/claims\.md describes the parameters of a DeviceClass; "), _add(kind="DeviceParameters")),
+    (
+        re.compile(r'; (?:did you mean "|write )(?:e\.g\. )?\{\{ device\.attributes\.'),
+        _configure(name="rail{{ device.attributes.rail }}"),
+    ),
+    (re.compile(r"; write \{\{ step\.field \}\} with a step's name and "), _configure(vlan="{{ params.vlan }}")),
+    (re.compile(r"; write \{\{ step\.field \}\}; a literal \{\{ is not supported\Z"), _close),
+    (re.compile(r'; add a step of type "tuning" with this ipam on its interface\Z'), _address_later),
+    (
+        re.compile(r"; let the step's selector ask for it, or "),
+        _select_by('device.attributes["example.com"].rail == 1'),
+    ),
+    (
+        re.compile(r"; let the step's selector match only devices to which it applies\Z"),
+        _select_by('device.attributes["dra.networking"].vfIndex >= 0'),
+    ),
+    (re.compile(r"; references are resolved in values only\Z"), _name_the_key),
 )
 
 

@@ -140,7 +140,7 @@ def test_it_does_not_learn_how_many_claims_use_a_topology_and_causes_no_list_of_
             answered = guess(uid)
             assert not answered["allowed"]
             assert answered["status"]["message"] == (
-                f'NetworkTopology "{topology}": its uid is not that of the stored object; try again'
+                f'NetworkTopology "{topology}": its uid is not that of the stored object; try again (ND3098)'
             )
 
     reads_nothing(control_plane, answers, "resourceclaims")

@@ -19,9 +19,9 @@ from tests import following, validation
 
 TESTS = Path(__file__).parents[2]
 UNFOLLOWED: dict[str, dict[str, list[str]]] = yaml.safe_load((TESTS / "unfollowed.yaml").read_text())
-MOST_UNFOLLOWED = 634
+MOST_UNFOLLOWED = 589
 """Lower it with each hint that gets a case."""
-FEWEST_FOLLOWED = 208
+FEWEST_FOLLOWED = 260
 
 
 def _lines() -> Iterator[tuple[str, str, str]]:
