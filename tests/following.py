@@ -397,6 +397,11 @@ def _describe_itself(value: Value, path: Place, found: re.Match[str]) -> bool:
     return True
 
 
+def _keep_apart(value: Value, path: Place, found: re.Match[str]) -> bool:
+    value["spec"]["spec"]["devices"]["constraints"] = [{"distinctAttribute": found["meant"]}]
+    return "requests" in path
+
+
 def _number_pods(value: Value, _path: Place, _: re.Match[str]) -> bool:
     value["kind"] = "StatefulSet"
     return True
@@ -574,6 +579,7 @@ _RULES: tuple[tuple[re.Pattern[str], Callable[[Value, Place, re.Match[str]], boo
     (re.compile(r"\. Add text beside it, or "), _set(lambda text: f"10.0.0.{text}/24")),
     (re.compile(r'\. Add the prefix length: "'), _set(lambda text: f"{text}/24")),
     (re.compile(r"\. Use a single reference, to a fact that is "), _set("{{ device.attributes.mtu }}")),
+    (re.compile(r"; add a constraint with distinctAttribute: (?P<meant>[\w./-]+), or "), _keep_apart),
     (re.compile(r"; use a StatefulSet\Z"), _number_pods),
     (
         re.compile(r"; add a link, and its step to dependOn\Z"),

@@ -106,7 +106,11 @@ def of_claim(
                 f'{claim.kind} "{claim.metadata.name}": {steps} of NetworkTopology "{first.topology}" would make '
                 f'interface "{name}" twice in the pod, with {one.called} and {other.called}'
             )
-            hint = "add a constraint with distinctAttribute, or use a unique fact in config.name"
+            # A constraint can keep devices apart by a fact of theirs in the name, not by one of the node or the pod.
+            shared = next((name for name in first.attributes if name in second.attributes), "")
+            hint = "use a fact in config.name that differs between the devices"
+            if shared:
+                hint = f"add a constraint with distinctAttribute: {shared}, or {hint}"
             yield Finding(what, hint, second.path, code="ND1085")
             return
 
@@ -135,7 +139,15 @@ def _wishes(
             forecast = _Forecast(topology, graph, offered, (), labels, lambda: True)
             place = (*path, "requests", at, "exactly")
             several = exact.count > 1 or exact.allocation_mode == "All"
-            yield _Wish(request.name, meant.step, several, forecast.names_of(meant.step, exact), place, graph.topology)
+            named_by = forecast.names_of(meant.step, exact)
+            attributes = _attributes_in_name(graph, meant.step)
+            yield _Wish(request.name, meant.step, several, named_by, place, graph.topology, attributes)
+
+
+def _attributes_in_name(graph: Graph, step: str) -> tuple[str, ...]:
+    """The attributes of devices that a root step's interface is named by, with their domains."""
+    in_name = [entry for path, entry in graph.facts.get(step, ()) if path == ("name",)]
+    return tuple(names.qualified(entry.key) for entry in in_name if (entry.step, entry.field) == facts.ATTRIBUTE)
 
 
 def of_ordinal(topology: NetworkTopology, ordinal: int | None) -> Iterator[tuple[Finding, bool]]:
@@ -170,7 +182,10 @@ def of_ordinal(topology: NetworkTopology, ordinal: int | None) -> Iterator[tuple
 
 
 class _Wish(msgspec.Struct, frozen=True, eq=False):
-    """A request of a claim for a root step, with the interface's name for each device, "" if it is not a fact's."""
+    """A request of a claim for a root step, with the interface's name for each device, "" if it is not a fact's.
+
+    `attributes` are those of devices in the name.
+    """
 
     request: str
     step: str
@@ -178,6 +193,7 @@ class _Wish(msgspec.Struct, frozen=True, eq=False):
     named: Sequence[tuple[PossibleDevice, str]]
     path: Path
     topology: str
+    attributes: tuple[str, ...]
 
 
 _Held = Sequence[tuple[Sequence[str], str | None, str | None]]

@@ -51,7 +51,9 @@ _PLAIN: Mapping[tuple[str, str], Fact] = {
     (POD, "namespace"): Fact("the name of a namespace", samples=("app",)),
     (POD, "ordinal"): Fact("the ordinal of a StatefulSet's pod, an integer", "integer", ("1", "0")),
 }
-_KEYED = {(DEVICE, "attributes"), (NODE, "labels")}
+ATTRIBUTE = (DEVICE, "attributes")
+"""The step and the field of a reference to an attribute of the device."""
+_KEYED = {ATTRIBUTE, (NODE, "labels")}
 WRITTEN = (
     "device.ifName", "device.name", "device.attributes.<name>", "node.name", 'node.labels["<key>"]',
     "pod.name", "pod.namespace", "pod.ordinal",
@@ -75,7 +77,7 @@ def of(root: str, field: str, key: str = "") -> Fact | None:
     """
     if not key:
         return _PLAIN.get((root, field))
-    if (root, field) == (DEVICE, "attributes"):
+    if (root, field) == ATTRIBUTE:
         return _attribute(key)
     return Fact("the text of a label", samples=_OF_LABELS) if (root, field) == (NODE, "labels") else None
 
