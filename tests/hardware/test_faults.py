@@ -60,7 +60,7 @@ def test_a_device_still_opened_by_a_program_is_reported_and_released_after_it_cl
 
     assert not report.is_undone
     assert [(each.outcome, each.message) for each in report.undone] == [
-        ("failed", f"device {vf.pci} cannot be taken from vfio-pci: a program still has it open")
+        ("failed", f"device {vf.pci} cannot be taken from vfio-pci: a program still has it open (ND2058)")
     ]
     assert vf.driver == "vfio-pci"
     assert pod.detach().is_clean
