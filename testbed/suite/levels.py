@@ -206,6 +206,7 @@ LEVELS: Mapping[str, Level] = {
             again=True,
             first=True,
         ),
+        Level("kernel", _pytest("tests/kernel"), after=("environment", "packages", "cni"), load=0.5, again=True),
         Level("lint", _lint, after=("environment", "vale"), load=0.75),
         Level("unit", _pytest("tests/unit"), after=("environment",), cores=4, load=0.75, again=True),
         Level(
@@ -227,7 +228,6 @@ LEVELS: Mapping[str, Level] = {
             alone_with=_CORE,
             behind="hardware",
         ),
-        Level("kernel", _pytest("tests/kernel"), after=("environment", "packages", "cni"), load=0.5, again=True),
         Level(
             "oldest",
             _pytest("tests/cluster/pods", options=("-m", "oldest")),
