@@ -4,4 +4,4 @@ The packages are the architecture: `model` holds the types, `exposure`, `slices`
 them, `kernel` and `cni` touch the machine, `discovery`, `steps` and `chain` put these to work, `lab` and `cli` show it.
 """
 
-__version__ = "0.2.0.dev0"
+__version__ = "0.3.0.dev0"
