@@ -30,6 +30,8 @@ from testbed import yaml
 from testbed.archives import unpack
 
 COMMIT = "1a2b3c4d5e6f"
+NEXT = tree_version().partition(".dev")[0]
+"""The release that the sources are before."""
 
 
 @pytest.mark.parametrize(
@@ -111,12 +113,12 @@ def test_commits_since_the_last_release_are_counted(checkout: Path) -> None:
     assert (known.tag, known.distance, known.dirty) == ("", 1, False)
     git(checkout, "tag", "v0.1.0")
     git(checkout, "commit", "--quiet", "--allow-empty", "--message=two")
-    assert version(checkout).startswith("0.2.0.dev1+g")
+    assert version(checkout).startswith(f"{NEXT}.dev1+g")
     (checkout / "README.md").write_text("changed\n")
     assert version(checkout).endswith(".dirty")
     git(checkout, "checkout", "README.md")
-    git(checkout, "tag", "v0.2.0")
-    assert version(checkout) == "0.2.0"
+    git(checkout, "tag", f"v{NEXT}")
+    assert version(checkout) == NEXT
 
 
 def test_an_unpacked_sdist_is_not_of_the_checkout_around_it(checkout: Path) -> None:
@@ -138,10 +140,10 @@ def build(folder: Path, kind: str, output: Path) -> Path:
 
 def test_a_wheel_and_an_sdist_know_their_version_and_the_sources_stay(checkout: Path, tmp_path: Path) -> None:
     expected = version(checkout)
-    assert expected.startswith("0.2.0.dev1+g")
+    assert expected.startswith(f"{NEXT}.dev1+g")
     wheel = build(checkout, "wheel", tmp_path / "wheel")
     sdist = build(checkout, "sdist", tmp_path / "sdist")
-    assert tree_version(checkout) == "0.2.0.dev0"
+    assert tree_version(checkout) == f"{NEXT}.dev0"
     with zipfile.ZipFile(wheel) as archive:
         assert f'__version__ = "{expected}"\n' in archive.read(str(MODULE)).decode()
         assert f"\nVersion: {expected}\n" in archive.read(f"netdra-{expected}.dist-info/METADATA").decode()
