@@ -126,7 +126,7 @@ crds: $(RUNTIME) ## Write the chart's CustomResourceDefinitions from the types
 docs: $(DEV) ## Write the pages that are generated from the code (docs/metrics.md, docs/messages.md, docs/fields.md), the list of codes of errors, and the values and READMEs of the charts
 	@$(BIN)/python -m netdra.cli.metrics_page >docs/metrics.md
 	@$(BIN)/python -m testbed.messages_page >docs/messages.md
-	@$(BIN)/python -m testbed.codes >build/codes.json && mv build/codes.json netdra/cli/codes.json
+	@$(BIN)/python -m testbed.codes >netdra/cli/codes.json.new && mv netdra/cli/codes.json.new netdra/cli/codes.json
 	@$(BIN)/python -m testbed.fields_page >docs/fields.md
 	@$(BIN)/python -m testbed.chart_page $(dir $(wildcard charts/*/values.schema.json))
 

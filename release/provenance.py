@@ -76,6 +76,8 @@ def subjects(folder: Path) -> dict[str, str]:
         ProvenanceError: the statement is missing or has another form.
     """
     path = folder / FILE
+    if not path.is_file():
+        raise ProvenanceError(f"{path} not found: {folder} is not the folder of a release")
     try:
         listed = json.loads(path.read_text(encoding="utf-8"))["subject"]
         found = {str(each["name"]): str(each["digest"]["sha256"]) for each in listed}

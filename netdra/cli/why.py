@@ -221,7 +221,7 @@ def _overview_lines(found: Overview) -> Iterator[str]:
     for trouble in found.troubles:
         yield ""
         subjects, cause = trouble.subjects, trouble.cause
-        yield f"{_MARKS[cause.severity]} {cause.coded}"
+        yield f"{_MARKS[cause.severity]} {_one_line(cause.coded)}"
         if cause.next_step:
             yield f"  Next: {_one_line(cause.next_step)}"
         yield f"  Affects {suggestions.listed(subjects, _SHOWN)}"
@@ -270,7 +270,7 @@ def lines(story: Story) -> Iterator[str]:
     if story.cause is None:
         yield "No problem was found."
     else:
-        yield f"{'Cause' if not story.is_fine else 'Warning'}: {story.cause.coded}"
+        yield f"{'Cause' if not story.is_fine else 'Warning'}: {_one_line(story.cause.coded)}"
         yield f"Next: {_one_line(story.cause.next_step)}" if story.cause.next_step else "Next: see the story below"
     yield ""
     for statement in story.statements:
@@ -286,7 +286,7 @@ def _one_line(text: str) -> str:
 
 def _statement(statement: Statement, subject: str) -> Iterator[str]:
     about = "" if statement.object == subject else f"{statement.object}: "
-    yield f"{statement.time:<{_TIME_WIDTH}}  {_MARKS[statement.severity]} {about}{statement.coded}"
+    yield f"{statement.time:<{_TIME_WIDTH}}  {_MARKS[statement.severity]} {about}{_one_line(statement.coded)}"
     indent = " " * (_TIME_WIDTH + 4)
     for line in statement.details:
         yield f"{indent}{'; '.join(line.splitlines())}"

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from netdra.console.frame import note, section, state
 from netdra.console.markup import Child, Markup, PageAddress, element
 from netdra.console.times import ago
-from netdra.model.errors import with_code, without_code
+from netdra.model.errors import without_code
 from netdra.story.statement import Statement, Story
 
 _WORDS = {"ok": "done", "info": "fact", "warning": "warning", "error": "error"}
@@ -65,7 +65,7 @@ def summary(told: Story, now: str = "") -> Markup:
             ago(cause.time, now),
             class_="head",
         ),
-        element("p", with_code(cause.text, cause.code), class_="cause"),
+        element("p", cause.coded, class_="cause"),
         element("p", element("b", "Next: "), cause.next_step, class_="next") if cause.next_step else None,
         _details(cause),
         _mentioned(cause, told.subject),
@@ -140,7 +140,7 @@ def _entry(found: Folded, subject: str, now: str) -> Markup:
             ago(statement.time, now),
             class_="head",
         ),
-        element("p", with_code(statement.text, statement.code)),
+        element("p", statement.coded),
         _details(statement),
         element("p", element("b", "Next: "), statement.next_step, class_="next")
         if statement.is_problem and statement.next_step

@@ -40,7 +40,7 @@ class KernelError(NetdraError):
     def __init__(self, number: int, doing: str, message: str = "") -> None:
         detail = f": {message}" if message else ""
         what = f"{doing}: {os.strerror(number)} ({errno_name(number)}){detail}"
-        super().__init__(what, hint=HINTS.get(number, ""), code=f"ND9{number:03}")
+        super().__init__(what, hint=HINTS.get(number, ""), code=f"ND9{number if number < 1000 else 0:03}")
         self.errno = number
         self.message = message
 

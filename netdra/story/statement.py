@@ -43,8 +43,8 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, r
 
     @property
     def coded(self) -> str:
-        """The text on one line, with the code."""
-        return with_code("; ".join(line.strip() for line in self.text.splitlines() if line.strip()), self.code)
+        """The text with the code."""
+        return with_code(self.text, self.code)
 
 
 class Story(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):

@@ -9,17 +9,16 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from testbed.build import program
-from testbed.node import Node
-from testbed.site import PLUGINS, Site, opened, settings
+from testbed.site import PLUGINS, Site
 from tests.cluster.conftest import StartControlPlane, start_control_plane
+from tests.cluster.install.fresh import fresh_site
 from tests.cluster.install.releases import Release, open_registry
-from tests.cluster.pods.conftest import logs_shown, pytest_runtest_makereport, pytest_runtest_setup
+from tests.cluster.pods.conftest import pytest_runtest_makereport, pytest_runtest_setup
 from tests.confined import PLACES
 from tests.release.pages import Pages, unpacked
 
@@ -75,14 +74,7 @@ def site(
 ) -> Iterator[Site]:
     """A cluster of one node, which has the usual CNI plugins in the usual folder; netdra is not installed."""
     folder = tmp_path_factory.mktemp("site")
-    socket = folder / "proxy"
-    plane = start_control_plane(settings(socket))
-    with (
-        closing(plane.client()) as api,
-        Node("node-1", folder=folder / "node") as node,
-        logs_shown(request.config, node),
-        opened(plane, api, node, socket, release.archive) as found,
-    ):
+    with fresh_site(request.config, start_control_plane, folder, release.archive) as (found, node):
         # The folder of the machine's own is not written: the node has another one there.
         node.run("mount", "-t", "tmpfs", "tmpfs", "/opt")
         node.run("mkdir", "-p", "/opt/cni/bin")

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from image.__main__ import Built, build
-from testbed.node import Node
-from testbed.site import Site, opened, settings
+from testbed.site import Site
 from tests.cluster.conftest import StartControlPlane
-from tests.cluster.pods.conftest import logs_shown, pytest_runtest_makereport, pytest_runtest_setup
+from tests.cluster.install.fresh import fresh_site
+from tests.cluster.pods.conftest import pytest_runtest_makereport, pytest_runtest_setup
 
 __all__ = ["pytest_runtest_makereport", "pytest_runtest_setup"]
 
@@ -43,12 +42,5 @@ def site(
 ) -> Iterator[Site]:
     """A cluster of one node, with the image, for the tests of a module; netdra is not installed."""
     folder = tmp_path_factory.mktemp("site")
-    socket = folder / "proxy"
-    plane = start_control_plane(settings(socket))
-    with (
-        closing(plane.client()) as api,
-        Node("node-1", folder=folder / "node") as node,
-        logs_shown(request.config, node),
-        opened(plane, api, node, socket, image.archive) as found,
-    ):
+    with fresh_site(request.config, start_control_plane, folder, image.archive) as (found, _):
         yield found

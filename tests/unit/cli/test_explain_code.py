@@ -67,7 +67,7 @@ def test_every_error_of_the_kernel_is_explained(number: int) -> None:
     assert code.hints == ((problem.hint,) if problem.hint else ())
 
 
-@given(st.integers(0, 999))
+@given(st.integers(0, 4095))
 def test_every_number_of_the_kernel_and_status_of_the_api_server_is_explained(number: int) -> None:
     assert find(kernel_error(number or errno.EIO, "x").code) is not None
     if not number or 400 <= number < 600:

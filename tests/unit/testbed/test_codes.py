@@ -8,6 +8,7 @@ import inspect
 import pkgutil
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -65,7 +66,16 @@ def _has_text(node: ast.Call) -> bool:
     return len(node.args) + len(node.keywords) > (1 if _called(node) == "about" else 0)
 
 
-def test_a_code_of_two_places_is_refused(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_code_of_two_places_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("testbed.codes.PACKAGE", tmp_path)
+    (tmp_path / "a.py").write_text('def f() -> None:\n    raise InvalidInputError("it is wrong", code="ND1001")\n')
+    assert [code.texts for code in collected(ErrorCodes()).codes] == [("it is wrong",)]
+    (tmp_path / "b.py").write_text('FOUND = Finding("that is wrong", "mend it", code="ND1001")\n')
+    with pytest.raises(ValueError, match=r"ND1001 is in a\.py and in b\.py"):
+        collected(ErrorCodes())
+
+
+def test_a_retired_code_does_not_come_back() -> None:
     known = read()
     gone = ErrorCodes(codes=known.codes, retired=(known.codes[0].code,))
     with pytest.raises(ValueError, match=re.escape(f"{known.codes[0].code}: retired, and in the code again")):
