@@ -11,7 +11,7 @@ import pytest
 from netdra.chain import checkpoint
 from netdra.chain.detach import detach
 from netdra.chain.report import AttachError, AttachPermanentError, AttachTemporaryError, FailedAttachReport
-from netdra.model.errors import InvalidInputError, NetdraError
+from netdra.model.errors import InvalidInputError, NetdraError, code_of
 from netdra.model.plan import Plan, PlannedStep
 from testbed.pace import stretched, within
 from tests.kernel.chain.conftest import Bed, device, differences, recorder, with_budget
@@ -135,6 +135,7 @@ def test_teardown_gathers_all_errors_and_goes_on(bed: Bed) -> None:
     )
     attach(plans, bed.container, bed.pod.path, bed.settings)
     report = detach(bed.container.sandbox, bed.settings)
+    assert {code_of(each.message) for each in report.undone if each.outcome == "failed"} == {"ND7003"}
     assert {each.step: each.outcome for each in report.undone} == {
         "a": "failed",
         "b": "failed",

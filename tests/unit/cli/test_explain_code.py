@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netdra.cli.codes import every, find
+from netdra.cli.codes import every, find, spelled
 from netdra.cli.explain_code import command
 from netdra.cni.errors import KINDS, PluginFailure, PluginPermanentError
 from netdra.kernel.errors import kernel_error
@@ -69,7 +69,9 @@ def test_every_error_of_the_kernel_is_explained(number: int) -> None:
 
 @given(st.integers(0, 4095))
 def test_every_number_of_the_kernel_and_status_of_the_api_server_is_explained(number: int) -> None:
-    assert find(kernel_error(number or errno.EIO, "x").code) is not None
+    code = kernel_error(number or errno.EIO, "x").code
+    assert spelled(code) == code
+    assert find(code) is not None
     if not number or 400 <= number < 600:
         assert find(api_error("x", Status(code=number)).code) is not None
 

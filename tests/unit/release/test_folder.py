@@ -190,6 +190,14 @@ def test_a_changed_and_a_missing_file_of_a_build_are_named(
     ]
 
 
+def test_a_folder_that_is_no_release_s_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert compared(tmp_path, tmp_path, monkeypatch) == 1
+    text = f"release: {tmp_path / 'provenance.json'} not found: {tmp_path} is not the folder of a release\n"
+    assert capsys.readouterr().err == text
+
+
 @pytest.mark.parametrize("text", ["", "[]", '{"subject": [{}]}', '{"subject": 1}'])
 def test_a_statement_of_another_form_is_an_error(
     tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
