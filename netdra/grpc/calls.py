@@ -28,7 +28,7 @@ _UNCODED = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 _BEGIN = b"\x88" + frames.literal(b"content-type", b"application/grpc+proto")  # 8 is `:status 200` (RFC 7541, A)
 
 
-class Status(IntEnum):
+class GrpcStatus(IntEnum):
     """gRPC's status codes."""
 
     OK = 0
@@ -46,7 +46,7 @@ class Status(IntEnum):
     UNAUTHENTICATED = 16
 
 
-class CallError(Exception):
+class GrpcError(Exception):
     """A call that is answered with an error.
 
     Attributes:
@@ -55,7 +55,7 @@ class CallError(Exception):
         details: a serialized `google.rpc.Status`, for programs; b"" without one.
     """
 
-    def __init__(self, status: Status, message: str, details: bytes = b"") -> None:
+    def __init__(self, status: GrpcStatus, message: str, details: bytes = b"") -> None:
         super().__init__(message)
         self.status, self.message, self.details = status, message, details
 
@@ -67,17 +67,17 @@ class Writer(Protocol):
     def socket(self) -> Any:
         """The connection's socket; None once it is closed."""
 
-    def allow(self, call: Call, more: int) -> None:
+    def allow(self, call: GrpcCall, more: int) -> None:
         """So many more bytes of requests may come."""
 
-    async def pace(self, call: Call, head: bytes, data: bytes) -> bytes:
+    async def pace(self, call: GrpcCall, head: bytes, data: bytes) -> bytes:
         """Send frames and then data, as fast as the other end takes it; returns the last frames, which are not sent."""
 
     def write(self, data: bytes) -> None:
         """Send frames."""
 
 
-class Call:
+class GrpcCall:
     """One call of one connection.
 
     Attributes:
@@ -141,14 +141,14 @@ class Call:
         """The next request, of at most so many bytes. None is the end of the requests, if it `may_end`.
 
         Raises:
-            CallError: there is none, or it is too large or not such a message.
+            GrpcError: there is none, or it is too large or not such a message.
         """
         while (size := self._whole(most)) is None:
             if self.ended and may_end and not self._buffer:
                 return None
             if self.ended:
                 problem = "the call ends within its request" if self._buffer else "the call has no request"
-                raise CallError(Status.INTERNAL, problem)
+                raise GrpcError(GrpcStatus.INTERNAL, problem)
             self._waiting = asyncio.get_running_loop().create_future()
             await self._waiting
         text = bytes(memoryview(self._buffer)[_HEAD.size : _HEAD.size + size])
@@ -159,7 +159,7 @@ class Call:
             return takes.FromString(text)
         except DecodeError:
             name = takes.DESCRIPTOR.full_name
-            raise CallError(Status.INVALID_ARGUMENT, f"the request is no {name}") from None
+            raise GrpcError(GrpcStatus.INVALID_ARGUMENT, f"the request is no {name}") from None
 
     def _whole(self, most: int) -> int | None:
         """The length of the next request; None before it is whole."""
@@ -167,10 +167,10 @@ class Call:
             return None
         compressed, length = _HEAD.unpack_from(self._buffer)
         if compressed:
-            raise CallError(Status.UNIMPLEMENTED, "the request is compressed")
+            raise GrpcError(GrpcStatus.UNIMPLEMENTED, "the request is compressed")
         if length > most:
-            raise CallError(
-                Status.RESOURCE_EXHAUSTED, f"the request has {length} bytes, more than the {most} that are taken"
+            raise GrpcError(
+                GrpcStatus.RESOURCE_EXHAUSTED, f"the request has {length} bytes, more than the {most} that are taken"
             )
         missing = _HEAD.size + int(length) - len(self._buffer)
         if missing > self.room and not self.ended:
@@ -188,7 +188,7 @@ class Call:
         self.begun = True
         return await self._writer.pace(self, head, _HEAD.pack(False, len(text)) + text)
 
-    def trailers(self, status: Status, message: str = "", details: bytes = b"") -> bytes:
+    def trailers(self, status: GrpcStatus, message: str = "", details: bytes = b"") -> bytes:
         """The frames that end the call; without an answer before them, they are its headers as well."""
         block = b"" if self.begun else _BEGIN
         block += frames.literal(b"grpc-status", b"%d" % status)
@@ -199,7 +199,7 @@ class Call:
         return frames.headers(self.number, block, frames.END_STREAM)
 
 
-Method = Callable[[Call], Awaitable[Message | None]]
+Method = Callable[[GrpcCall], Awaitable[Message | None]]
 """Its result is the last answer, which goes with the end of the call."""
 Methods = Mapping[str, Method]
 """By their paths: `/package.Service/Method`."""
@@ -208,7 +208,7 @@ Methods = Mapping[str, Method]
 def unary(takes: type[Message], call: Callable[[Any], Awaitable[Message]]) -> Method:
     """A method with one answer to one request."""
 
-    async def answer(made: Call) -> Message:
+    async def answer(made: GrpcCall) -> Message:
         return await call(await made.receive(takes))
 
     return answer
@@ -217,7 +217,7 @@ def unary(takes: type[Message], call: Callable[[Any], Awaitable[Message]]) -> Me
 def streaming(takes: type[Message], call: Callable[[Any], AsyncGenerator[Message, None]]) -> Method:
     """A method with a stream of answers to one request."""
 
-    async def answer(made: Call) -> None:
+    async def answer(made: GrpcCall) -> None:
         async with asyncio.timeout(_READING_SECONDS):
             request = await made.receive(takes)
         async with aclosing(call(request)) as answers:

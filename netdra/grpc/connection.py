@@ -16,8 +16,8 @@ from typing import Any, ClassVar, NamedTuple, cast
 from hpack import Decoder, HPACKError
 
 from netdra.grpc import frames
-from netdra.grpc.calls import Call, CallError, Methods, Status
-from netdra.grpc.frames import ErrorCode, Frame, FrameReader, Http2Error, Kind, Setting
+from netdra.grpc.calls import GrpcCall, GrpcError, GrpcStatus, Methods
+from netdra.grpc.frames import FrameReader, FrameType, Http2Error, Http2Frame, ResetCode, Setting
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class Connection(asyncio.Protocol):
             limits: what the connection may use.
             begun, lost: called with the connection when it is made, and when it is no more.
         """
-        self.calls: dict[int, Call] = {}
+        self.calls: dict[int, GrpcCall] = {}
         self.called = False
         self._methods, self._limits = methods, limits or GrpcLimits()
         self.ended: Callable[[], object] = lambda: None
@@ -167,9 +167,9 @@ class Connection(asyncio.Protocol):
 
     def leave(self) -> None:
         """Ask the client for no more calls; one without calls then closes the connection."""
-        self.write(frames.goaway(frames.LAST_STREAM, ErrorCode.NO_ERROR))
+        self.write(frames.goaway(frames.LAST_STREAM, ResetCode.NO_ERROR))
 
-    def close(self, code: ErrorCode = ErrorCode.NO_ERROR) -> None:
+    def close(self, code: ResetCode = ResetCode.NO_ERROR) -> None:
         """End the connection with its calls."""
         self.write(frames.goaway(self._last, code))
         self.cancel()
@@ -178,19 +178,19 @@ class Connection(asyncio.Protocol):
         else:
             self.transport.close()
 
-    def _handle(self, read: Frame) -> None:
-        if self._block is not None and read.kind != Kind.CONTINUATION:
-            raise Http2Error(ErrorCode.PROTOCOL_ERROR, "headers are interrupted by another frame")
+    def _handle(self, read: Http2Frame) -> None:
+        if self._block is not None and read.kind != FrameType.CONTINUATION:
+            raise Http2Error(ResetCode.PROTOCOL_ERROR, "headers are interrupted by another frame")
         receive = self._RECEIVERS.get(read.kind)
         if receive is not None:  # PRIORITY, GOAWAY and unknown kinds need nothing
             receive(self, read)
 
-    def _receive_ping(self, read: Frame) -> None:
+    def _receive_ping(self, read: Http2Frame) -> None:
         frames.number(read.payload, 8)
         if not read.flags & frames.ACK:
-            self.write(frames.frame(Kind.PING, frames.ACK, 0, read.payload))
+            self.write(frames.frame(FrameType.PING, frames.ACK, 0, read.payload))
 
-    def _receive_reset(self, read: Frame) -> None:
+    def _receive_reset(self, read: Http2Frame) -> None:
         """The client gives a call up."""
         frames.number(read.payload)
         self._check_begun(read.stream)
@@ -198,33 +198,33 @@ class Connection(asyncio.Protocol):
             call.task.cancel()
             self.ended()
 
-    def _receive_push(self, _: Frame) -> None:
-        raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a client pushes")
+    def _receive_push(self, _: Http2Frame) -> None:
+        raise Http2Error(ResetCode.PROTOCOL_ERROR, "a client pushes")
 
     def _check_begun(self, stream: int) -> None:
         if not 0 < stream <= self._last:
-            raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"stream {stream} has not begun")
+            raise Http2Error(ResetCode.PROTOCOL_ERROR, f"stream {stream} has not begun")
 
-    def _receive_headers(self, read: Frame) -> None:
+    def _receive_headers(self, read: Http2Frame) -> None:
         self._block = _Block(read.stream, bool(read.flags & frames.END_STREAM), [])
         self._receive_fragment(self._block, frames.content(read), read.flags)
 
-    def _receive_continuation(self, read: Frame) -> None:
+    def _receive_continuation(self, read: Http2Frame) -> None:
         if self._block is None or self._block.stream != read.stream:
-            raise Http2Error(ErrorCode.PROTOCOL_ERROR, "headers continue that have not begun")
+            raise Http2Error(ResetCode.PROTOCOL_ERROR, "headers continue that have not begun")
         self._receive_fragment(self._block, read.payload, read.flags)
 
     def _receive_fragment(self, block: _Block, part: bytes, flags: int) -> None:
         block.parts.append(part)
         if not flags & frames.END_HEADERS:
             if len(block.parts) >= MAX_FRAGMENTS or sum(map(len, block.parts)) > self._limits.headers:
-                raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, "headers are too large")
+                raise Http2Error(ResetCode.ENHANCE_YOUR_CALM, "headers are too large")
             return
         self._block = None
         try:
             fields = self._decoder.decode(b"".join(block.parts))
         except (HPACKError, IndexError, ValueError) as problem:  # hpack's own, and those of a block that is cut
-            raise Http2Error(ErrorCode.COMPRESSION_ERROR, str(problem)) from None
+            raise Http2Error(ResetCode.COMPRESSION_ERROR, str(problem)) from None
         if block.stream <= self._last and block.stream % 2:
             self._receive_trailers(block)
         else:
@@ -234,12 +234,12 @@ class Connection(asyncio.Protocol):
         """Headers after a call's requests; of a call that has ended here, they may still be on their way."""
         if (call := self.calls.get(block.stream)) is not None:
             if not block.ends or call.ended:
-                raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"stream {block.stream} begins twice")
+                raise Http2Error(ResetCode.PROTOCOL_ERROR, f"stream {block.stream} begins twice")
             call.end()
 
     def _begin(self, block: _Block, fields: Iterable[Any]) -> None:
         if not block.stream % 2:
-            raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"stream {block.stream} is not a client's")
+            raise Http2Error(ResetCode.PROTOCOL_ERROR, f"stream {block.stream} is not a client's")
         self._last, self.called = block.stream, True
         headers = dict[str, str]()
         for name, value in fields:
@@ -247,7 +247,7 @@ class Connection(asyncio.Protocol):
         if (refusal := self._refusal(block, headers)) is not None:
             self.write(refusal)
             return
-        call = Call(self, block.stream, headers, self._limits.window, self._window)
+        call = GrpcCall(self, block.stream, headers, self._limits.window, self._window)
         self.calls[block.stream] = call
         if block.ends:
             call.end()
@@ -256,9 +256,9 @@ class Connection(asyncio.Protocol):
     def _refusal(self, block: _Block, headers: Mapping[str, str]) -> bytes | None:
         """The frames that refuse a stream which is no call, or one call too many."""
         if len(self.calls) >= self._limits.calls:
-            return frames.reset(block.stream, ErrorCode.REFUSED_STREAM)
+            return frames.reset(block.stream, ResetCode.REFUSED_STREAM)
         if not headers.keys() >= {":method", ":path"}:
-            return frames.reset(block.stream, ErrorCode.PROTOCOL_ERROR)
+            return frames.reset(block.stream, ResetCode.PROTOCOL_ERROR)
         if headers[":method"] != "POST":
             status = b"405"
         elif not headers.get("content-type", "").startswith("application/grpc"):
@@ -268,25 +268,25 @@ class Connection(asyncio.Protocol):
         answer = frames.headers(block.stream, frames.literal(b":status", status), frames.END_STREAM)
         return answer + self._stop(block.ends, block.stream)
 
-    async def _run(self, call: Call, path: str) -> None:
+    async def _run(self, call: GrpcCall, path: str) -> None:
         """Have a call answered; the frames that end it go in one write with its last answer."""
         end = b""
         try:
             end = await self._answer(call, path)
-        except CallError as problem:
+        except GrpcError as problem:
             end = call.trailers(problem.status, problem.message, problem.details)
         except Exception:
             log.exception("%s", path)
-            end = call.trailers(Status.UNKNOWN, "Internal Server Error")
+            end = call.trailers(GrpcStatus.UNKNOWN, "Internal Server Error")
         finally:
             if self.calls.pop(call.number, None) is not None and end:
                 self.write(end + self._stop(call.ended, call.number))
             self.ended()
 
-    async def _answer(self, call: Call, path: str) -> bytes:
+    async def _answer(self, call: GrpcCall, path: str) -> bytes:
         """Run a call's method in the time that the client gives it; returns the frames that are not sent yet."""
         if (method := self._methods.get(path)) is None:
-            raise CallError(Status.UNIMPLEMENTED, "Method not found")
+            raise GrpcError(GrpcStatus.UNIMPLEMENTED, "Method not found")
         seconds = _seconds(call.headers.get("grpc-timeout", ""))
         try:
             async with asyncio.timeout(seconds) as scope:
@@ -295,15 +295,15 @@ class Connection(asyncio.Protocol):
         except TimeoutError:
             if not scope.expired():
                 raise
-            raise CallError(Status.DEADLINE_EXCEEDED, f"no answer in {seconds:g} s") from None
-        return unsent + call.trailers(Status.OK)
+            raise GrpcError(GrpcStatus.DEADLINE_EXCEEDED, f"no answer in {seconds:g} s") from None
+        return unsent + call.trailers(GrpcStatus.OK)
 
     @staticmethod
     def _stop(ended: bool, stream: int) -> bytes:
         """What follows an answer to a client that has not sent all (8.1)."""
-        return b"" if ended else frames.reset(stream, ErrorCode.NO_ERROR)
+        return b"" if ended else frames.reset(stream, ResetCode.NO_ERROR)
 
-    def _receive_data(self, read: Frame) -> None:
+    def _receive_data(self, read: Http2Frame) -> None:
         self._check_begun(read.stream)
         size = len(read.payload)
         self._uncredited += size
@@ -313,36 +313,36 @@ class Connection(asyncio.Protocol):
         if (call := self.calls.get(read.stream)) is None:  # it has ended here, and this was on its way
             return
         if call.ended:
-            raise Http2Error(ErrorCode.STREAM_CLOSED, f"stream {read.stream} goes on after its end")
+            raise Http2Error(ResetCode.STREAM_CLOSED, f"stream {read.stream} goes on after its end")
         call.room -= size
         if call.room < 0:
-            raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, f"stream {read.stream} exceeds its window")
+            raise Http2Error(ResetCode.FLOW_CONTROL_ERROR, f"stream {read.stream} exceeds its window")
         call.feed(frames.content(read))
         if read.flags & frames.END_STREAM:
             call.end()
 
-    def allow(self, call: Call, more: int) -> None:
+    def allow(self, call: GrpcCall, more: int) -> None:
         """So many more bytes of a call's requests may come."""
         call.room += more
         self.write(frames.window_update(call.number, more))
 
-    def _receive_room(self, read: Frame) -> None:
+    def _receive_room(self, read: Http2Frame) -> None:
         more = frames.number(read.payload) & frames.MAX_WINDOW
         if read.stream:
             self._check_begun(read.stream)
         call = self.calls.get(read.stream)
         room = self._room if not read.stream else call.peer_room if call is not None else 0
         if not more or room + more > frames.MAX_WINDOW:
-            raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, f"stream {read.stream}: a window is opened by {more}")
+            raise Http2Error(ResetCode.FLOW_CONTROL_ERROR, f"stream {read.stream}: a window is opened by {more}")
         if not read.stream:
             self._room += more
         elif call is not None:
             call.peer_room += more
         self._wake()
 
-    def _receive_settings(self, read: Frame) -> None:
+    def _receive_settings(self, read: Http2Frame) -> None:
         if read.stream or (read.flags & frames.ACK and read.payload):
-            raise Http2Error(ErrorCode.PROTOCOL_ERROR, "settings of a stream, or with an acknowledgement")
+            raise Http2Error(ResetCode.PROTOCOL_ERROR, "settings of a stream, or with an acknowledgement")
         if read.flags & frames.ACK:
             return
         values = frames.read_settings(read.payload)
@@ -359,7 +359,7 @@ class Connection(asyncio.Protocol):
         if not self.transport.is_closing():
             self.transport.write(data)
 
-    async def pace(self, call: Call, head: bytes, data: bytes) -> bytes:
+    async def pace(self, call: GrpcCall, head: bytes, data: bytes) -> bytes:
         """Send frames of a call, data as fast as the client takes it; returns the last ones, which are not sent."""
         parts, at = [head], 0
         while at < len(data):
@@ -367,7 +367,7 @@ class Connection(asyncio.Protocol):
             if size > 0:
                 self._room -= size
                 call.peer_room -= size
-                parts.append(frames.frame(Kind.DATA, 0, call.number, data[at : at + size]))
+                parts.append(frames.frame(FrameType.DATA, 0, call.number, data[at : at + size]))
                 at += size
             else:
                 self.write(b"".join(parts))
@@ -389,15 +389,15 @@ class Connection(asyncio.Protocol):
             if not waiting.done():
                 waiting.set_result(None)
 
-    _RECEIVERS: ClassVar[Mapping[int, Callable[[Connection, Frame], None]]] = {
-        Kind.DATA: _receive_data,
-        Kind.HEADERS: _receive_headers,
-        Kind.RST_STREAM: _receive_reset,
-        Kind.SETTINGS: _receive_settings,
-        Kind.PUSH_PROMISE: _receive_push,
-        Kind.PING: _receive_ping,
-        Kind.WINDOW_UPDATE: _receive_room,
-        Kind.CONTINUATION: _receive_continuation,
+    _RECEIVERS: ClassVar[Mapping[int, Callable[[Connection, Http2Frame], None]]] = {
+        FrameType.DATA: _receive_data,
+        FrameType.HEADERS: _receive_headers,
+        FrameType.RST_STREAM: _receive_reset,
+        FrameType.SETTINGS: _receive_settings,
+        FrameType.PUSH_PROMISE: _receive_push,
+        FrameType.PING: _receive_ping,
+        FrameType.WINDOW_UPDATE: _receive_room,
+        FrameType.CONTINUATION: _receive_continuation,
     }
 
 

@@ -25,7 +25,7 @@ _NUMBER = struct.Struct(">I")
 _SETTING = struct.Struct(">HI")
 
 
-class Kind(IntEnum):
+class FrameType(IntEnum):
     """Kinds of frames; others are ignored (4.1)."""
 
     DATA = 0
@@ -44,7 +44,7 @@ END_STREAM, ACK, END_HEADERS, PADDED, HAS_PRIORITY = 0x1, 0x1, 0x4, 0x8, 0x20
 """Flags."""
 
 
-class ErrorCode(IntEnum):
+class ResetCode(IntEnum):
     """Why a stream or a connection ends (7), as far as this end states it."""
 
     NO_ERROR = 0
@@ -77,12 +77,12 @@ class Http2Error(Exception):
         code: the reason that the peer is given.
     """
 
-    def __init__(self, code: ErrorCode, text: str) -> None:
+    def __init__(self, code: ResetCode, text: str) -> None:
         super().__init__(text)
         self.code = code
 
 
-class Frame(NamedTuple):
+class Http2Frame(NamedTuple):
     """A frame without its length. `kind` may be one that is not known."""
 
     kind: int
@@ -98,7 +98,7 @@ class FrameReader:
         self._pending = b""
         self._begun = False
 
-    def feed(self, data: bytes) -> Iterator[Frame]:
+    def feed(self, data: bytes) -> Iterator[Http2Frame]:
         """Take bytes; yields the frames that are whole with them.
 
         Raises:
@@ -108,7 +108,7 @@ class FrameReader:
         self._pending = data
         if not self._begun:
             if data[: len(PREFACE)] != PREFACE[: len(data)]:
-                raise Http2Error(ErrorCode.PROTOCOL_ERROR, "the bytes are not HTTP/2")
+                raise Http2Error(ResetCode.PROTOCOL_ERROR, "the bytes are not HTTP/2")
             if len(data) < len(PREFACE):
                 return
             self._begun, at = True, len(PREFACE)
@@ -116,27 +116,27 @@ class FrameReader:
             high, low, kind, flags, stream = _HEADER.unpack_from(data, at)
             size = high << 16 | low
             if size > MAX_PAYLOAD:
-                raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {size} bytes")
+                raise Http2Error(ResetCode.FRAME_SIZE_ERROR, f"a frame of {size} bytes")
             end = at + _HEADER.size + size
             if len(data) < end:
                 break
             payload = data[at + _HEADER.size : end]
             at = end
-            yield Frame(kind, flags, stream & LAST_STREAM, payload)
+            yield Http2Frame(kind, flags, stream & LAST_STREAM, payload)
         self._pending = data[at:]
 
 
-def frame(kind: Kind, flags: int, stream: int, payload: bytes) -> bytes:
+def frame(kind: FrameType, flags: int, stream: int, payload: bytes) -> bytes:
     """A frame as it goes onto the wire."""
     return _HEADER.pack(len(payload) >> 16, len(payload) & 0xFFFF, kind, flags, stream) + payload
 
 
 def settings(values: Mapping[Setting, int]) -> bytes:
     """This end's settings."""
-    return frame(Kind.SETTINGS, 0, 0, b"".join(_SETTING.pack(name, value) for name, value in values.items()))
+    return frame(FrameType.SETTINGS, 0, 0, b"".join(_SETTING.pack(name, value) for name, value in values.items()))
 
 
-SETTINGS_ACK = frame(Kind.SETTINGS, ACK, 0, b"")
+SETTINGS_ACK = frame(FrameType.SETTINGS, ACK, 0, b"")
 
 
 def read_settings(payload: bytes) -> dict[int, int]:
@@ -146,28 +146,28 @@ def read_settings(payload: bytes) -> dict[int, int]:
         Http2Error: the payload is not whole, or a value is not allowed.
     """
     if len(payload) % _SETTING.size:
-        raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, f"settings of {len(payload)} bytes")
+        raise Http2Error(ResetCode.FRAME_SIZE_ERROR, f"settings of {len(payload)} bytes")
     values = dict(_SETTING.iter_unpack(payload))
     if values.get(Setting.INITIAL_WINDOW_SIZE, 0) > MAX_WINDOW:
-        raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, "a window of more than 2^31 - 1 bytes")
+        raise Http2Error(ResetCode.FLOW_CONTROL_ERROR, "a window of more than 2^31 - 1 bytes")
     if not MAX_PAYLOAD <= values.get(Setting.MAX_FRAME_SIZE, MAX_PAYLOAD) < 2**24:
-        raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"frames of {values[Setting.MAX_FRAME_SIZE]} bytes")
+        raise Http2Error(ResetCode.PROTOCOL_ERROR, f"frames of {values[Setting.MAX_FRAME_SIZE]} bytes")
     return values
 
 
 def window_update(stream: int, more: int) -> bytes:
     """So many more bytes may come on a stream; 0 is the connection."""
-    return frame(Kind.WINDOW_UPDATE, 0, stream, _NUMBER.pack(more))
+    return frame(FrameType.WINDOW_UPDATE, 0, stream, _NUMBER.pack(more))
 
 
-def reset(stream: int, code: ErrorCode) -> bytes:
+def reset(stream: int, code: ResetCode) -> bytes:
     """The end of a stream, whatever is on its way."""
-    return frame(Kind.RST_STREAM, 0, stream, _NUMBER.pack(code))
+    return frame(FrameType.RST_STREAM, 0, stream, _NUMBER.pack(code))
 
 
-def goaway(last: int, code: ErrorCode) -> bytes:
+def goaway(last: int, code: ResetCode) -> bytes:
     """No streams after the last one are served (6.8)."""
-    return frame(Kind.GOAWAY, 0, 0, _NUMBER.pack(last) + _NUMBER.pack(code))
+    return frame(FrameType.GOAWAY, 0, 0, _NUMBER.pack(last) + _NUMBER.pack(code))
 
 
 def number(payload: bytes, size: int = 4) -> int:
@@ -177,11 +177,11 @@ def number(payload: bytes, size: int = 4) -> int:
         Http2Error: the payload is of another length.
     """
     if len(payload) != size:
-        raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, f"a payload of {len(payload)} bytes, not {size}")
+        raise Http2Error(ResetCode.FRAME_SIZE_ERROR, f"a payload of {len(payload)} bytes, not {size}")
     return int.from_bytes(payload, "big")
 
 
-def content(read: Frame) -> bytes:
+def content(read: Http2Frame) -> bytes:
     """The payload of DATA or HEADERS without padding and priority (6.1, 6.2).
 
     Raises:
@@ -193,10 +193,10 @@ def content(read: Frame) -> bytes:
     begin = end = 0
     if read.flags & PADDED and payload:
         begin, end = 1, payload[0]
-    if read.kind == Kind.HEADERS and read.flags & HAS_PRIORITY:
+    if read.kind == FrameType.HEADERS and read.flags & HAS_PRIORITY:
         begin += 5
     if begin + end > len(payload) or (read.flags & PADDED and not payload):
-        raise Http2Error(ErrorCode.PROTOCOL_ERROR, "more padding than payload")
+        raise Http2Error(ResetCode.PROTOCOL_ERROR, "more padding than payload")
     return payload[begin : len(payload) - end]
 
 
@@ -221,8 +221,8 @@ def _text(text: bytes) -> bytes:
 def headers(stream: int, block: bytes, flags: int = 0) -> bytes:
     """A header block as HEADERS, and as many CONTINUATIONs as it needs."""
     if len(block) <= MAX_PAYLOAD:
-        return frame(Kind.HEADERS, flags | END_HEADERS, stream, block)
+        return frame(FrameType.HEADERS, flags | END_HEADERS, stream, block)
     parts = [block[at : at + MAX_PAYLOAD] for at in range(0, len(block), MAX_PAYLOAD)]
-    between = (frame(Kind.CONTINUATION, 0, stream, part) for part in parts[1:-1])
-    first = frame(Kind.HEADERS, flags, stream, parts[0])
-    return b"".join((first, *between, frame(Kind.CONTINUATION, END_HEADERS, stream, parts[-1])))
+    between = (frame(FrameType.CONTINUATION, 0, stream, part) for part in parts[1:-1])
+    first = frame(FrameType.HEADERS, flags, stream, parts[0])
+    return b"".join((first, *between, frame(FrameType.CONTINUATION, END_HEADERS, stream, parts[-1])))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from google.protobuf.message import Message
 
-from netdra.grpc.calls import Call, CallError, Method, Methods, Status
+from netdra.grpc.calls import GrpcCall, GrpcError, GrpcStatus, Method, Methods
 from netdra.grpc.connection import Connection, GrpcLimits
 
 _CLOSE_SECONDS = 1.0
@@ -110,9 +110,9 @@ class Server:
             self._left.set()
 
     def _counted(self, method: Method) -> Method:
-        async def answer(call: Call) -> Message | None:
+        async def answer(call: GrpcCall) -> Message | None:
             if self._ending:
-                raise CallError(Status.UNAVAILABLE, "the driver is ending")
+                raise GrpcError(GrpcStatus.UNAVAILABLE, "the driver is ending")
             self._calls += 1
             self._idle.clear()
             try:

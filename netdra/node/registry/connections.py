@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from google.protobuf.message import Message
 
-from netdra.grpc.calls import Call, CallError, Method, Methods, Status
+from netdra.grpc.calls import GrpcCall, GrpcError, GrpcStatus, Method, Methods
 from netdra.grpc.connection import Connection, GrpcLimits
 from netdra.grpc.server import Server
 from netdra.node.priority import PriorityGate
@@ -99,7 +99,7 @@ def of_caller(
         places: how many answers may be on their way; without it any number.
     """
 
-    async def answer(made: Call) -> None:
+    async def answer(made: GrpcCall) -> None:
         async with _within(limits.request, "the request did not come"):
             request = await made.receive(takes, MAX_REQUEST)
         caller = _caller(made)
@@ -119,7 +119,7 @@ def streaming_to_caller(
 ) -> Method:
     """A method with a stream of answers to one request; a call beyond the limit is rejected."""
 
-    async def answer(made: Call) -> None:
+    async def answer(made: GrpcCall) -> None:
         uid = _caller(made).uid
         async with _within(limits.request, "the request did not come"):
             request = await made.receive(takes, MAX_REQUEST)
@@ -139,7 +139,7 @@ def talking(
 ) -> Method:
     """A method with an answer to each request of a stream, up to `MAX_TALK` of them."""
 
-    async def answer(made: Call) -> None:
+    async def answer(made: GrpcCall) -> None:
         async with _place(places, _caller(made).uid):
             for _ in range(MAX_TALK):
                 async with _within(limits.request, "the next request did not come"):
@@ -148,7 +148,7 @@ def talking(
                     return
                 async with _within(limits.request, "the answer was not read"):
                     await made.send(call(request))
-            raise CallError(Status.RESOURCE_EXHAUSTED, f"more than {MAX_TALK} requests in one call")
+            raise GrpcError(GrpcStatus.RESOURCE_EXHAUSTED, f"more than {MAX_TALK} requests in one call")
 
     return answer
 
@@ -156,7 +156,7 @@ def talking(
 @asynccontextmanager
 async def _place(places: AnswerSlots, uid: int) -> AsyncIterator[None]:
     if not places.is_free(uid):
-        raise CallError(Status.RESOURCE_EXHAUSTED, "too many calls of this user, or of all, have open streams")
+        raise GrpcError(GrpcStatus.RESOURCE_EXHAUSTED, "too many calls of this user, or of all, have open streams")
     async with places.place(uid):
         yield
 
@@ -167,14 +167,14 @@ async def _within(seconds: float, late: str) -> AsyncIterator[None]:
         async with asyncio.timeout(seconds):
             yield
     except TimeoutError:
-        raise CallError(Status.DEADLINE_EXCEEDED, f"{late} within {seconds:.0f} s") from None
+        raise GrpcError(GrpcStatus.DEADLINE_EXCEEDED, f"{late} within {seconds:.0f} s") from None
 
 
-def _caller(made: Call) -> Caller:
+def _caller(made: GrpcCall) -> Caller:
     kind, _, token = made.headers.get("authorization", "").partition(" ")
     opened = made.socket
     if opened is None:
-        raise CallError(Status.UNAUTHENTICATED, "the caller is unknown")
+        raise GrpcError(GrpcStatus.UNAUTHENTICATED, "the caller is unknown")
     token = token.strip() if kind.lower() == "bearer" else ""
     return Caller(*credentials(opened), token, is_node_root(opened))
 

@@ -11,26 +11,26 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 
-from netdra.grpc.calls import CallError, Status
+from netdra.grpc.calls import GrpcError, GrpcStatus
 from netdra.model import names
 from netdra.model.errors import NetdraError
 from netdra.node.registry.shares import RefusedRegistrationError
 from netdra.node.wire import refusal_pb2 as wire
 
 UNAVAILABLE = "UNAVAILABLE"
-CODES: Mapping[str, Status] = {
-    "INVALID": Status.INVALID_ARGUMENT,
-    "NOT_OWNER": Status.PERMISSION_DENIED,
-    "TAKEN": Status.ALREADY_EXISTS,
-    "FULL": Status.RESOURCE_EXHAUSTED,
-    "NO_TOKEN": Status.UNAUTHENTICATED,
-    UNAVAILABLE: Status.UNAVAILABLE,
+CODES: Mapping[str, GrpcStatus] = {
+    "INVALID": GrpcStatus.INVALID_ARGUMENT,
+    "NOT_OWNER": GrpcStatus.PERMISSION_DENIED,
+    "TAKEN": GrpcStatus.ALREADY_EXISTS,
+    "FULL": GrpcStatus.RESOURCE_EXHAUSTED,
+    "NO_TOKEN": GrpcStatus.UNAUTHENTICATED,
+    UNAVAILABLE: GrpcStatus.UNAVAILABLE,
 }
 """The statuses of gRPC, by the reasons."""
 _RETRY_SECONDS = {"FULL": 60, UNAVAILABLE: 5}
 
 
-def refusal(problem: NetdraError) -> CallError:
+def refusal(problem: NetdraError) -> GrpcError:
     """The status of a call that is refused, with details as `google.rpc.Status`."""
     reason = problem.reason if isinstance(problem, RefusedRegistrationError) else UNAVAILABLE
     details: list[Message] = [wire.ErrorInfo(reason=reason, domain=names.DRIVER)]
@@ -43,4 +43,4 @@ def refusal(problem: NetdraError) -> CallError:
         for detail in details
     ]
     status, text = CODES[reason], str(problem)
-    return CallError(status, text, wire.Status(code=status, message=text, details=packed).SerializeToString())
+    return GrpcError(status, text, wire.Status(code=status, message=text, details=packed).SerializeToString())

@@ -15,7 +15,7 @@ from grpclib.health.v1 import health_pb2 as health
 from grpclib.reflection.v1 import reflection_pb2 as v1
 from grpclib.reflection.v1alpha import reflection_pb2 as v1alpha
 
-from netdra.grpc.calls import CallError, Method, Methods, Status
+from netdra.grpc.calls import GrpcError, GrpcStatus, Method, Methods
 from netdra.node.registry.connections import AnswerSlots, Caller, of_caller, streaming_to_caller, talking
 from netdra.ops.bounded import ConnectionLimits
 
@@ -36,7 +36,7 @@ def standard_methods(services: Sequence[ServiceDescriptor], limits: ConnectionLi
 
     async def check(request: health.HealthCheckRequest, _: Caller) -> Message:
         if request.service not in served:
-            raise CallError(Status.NOT_FOUND, f'service "{request.service[:100]}" not found')
+            raise GrpcError(GrpcStatus.NOT_FOUND, f'service "{request.service[:100]}" not found')
         return _SERVING
 
     async def watch(request: health.HealthCheckRequest) -> AsyncGenerator[Message, None]:
@@ -88,7 +88,7 @@ def _reflecting(messages: Any, names: Sequence[str], files: Mapping[str, FileDes
         elif request.HasField("file_containing_symbol"):
             file = next((entry for entry in files.values() if _has(entry, request.file_containing_symbol)), None)
         if file is None:
-            error = messages.ErrorResponse(error_code=Status.NOT_FOUND, error_message="not found")
+            error = messages.ErrorResponse(error_code=GrpcStatus.NOT_FOUND, error_message="not found")
             return response(request, error_response=error)
         found = messages.FileDescriptorResponse(file_descriptor_proto=[file.serialized_pb])
         return response(request, file_descriptor_response=found)
