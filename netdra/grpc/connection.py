@@ -317,7 +317,10 @@ class Connection(asyncio.Protocol):
         call.room -= size
         if call.room < 0:
             raise Http2Error(ResetCode.FLOW_CONTROL_ERROR, f"stream {read.stream} exceeds its window")
-        call.feed(frames.content(read))
+        data = frames.content(read)
+        call.feed(data)
+        if len(data) < size and not read.flags & frames.END_STREAM:
+            self.allow(call, size - len(data))
         if read.flags & frames.END_STREAM:
             call.end()
 

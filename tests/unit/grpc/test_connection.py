@@ -142,6 +142,22 @@ def test_a_call_ends_at_its_deadline_and_its_work_is_cancelled() -> None:
     asyncio.run(story())
 
 
+def test_padding_does_not_use_the_window_up() -> None:
+    async def story() -> None:
+        async with talking() as (client, _):
+            await client.until(lambda: 0 in client.answers)  # the server's settings
+            client.http2.send_headers(1, headers())
+            data = framed(b"x" * 30_000)
+            for at in range(0, len(data), 50):
+                while client.http2.local_flow_control_window(1) < 400:
+                    await client.read()
+                client.http2.send_data(1, data[at : at + 50], pad_length=255, end_stream=at + 50 >= len(data))
+                await client.flush()
+            assert (await client.answer(1)).data == data
+
+    asyncio.run(story())
+
+
 def test_a_reset_call_is_cancelled_and_leaves_nothing() -> None:
     begun: list[GrpcCall] = []
 
