@@ -59,10 +59,11 @@ class InterfaceChanges(msgspec.Struct, frozen=True, kw_only=True):
 
         An end counts whose other end is in a namespace that ends, or is not known: nothing is offered on it either.
         """
+        pods = [_is_pods(before) and _is_pods(after) for before, after in self.changed]
         ends = {interface.if_name for interface in (*self.added, *self.removed) if _is_pods(interface)}
+        ends |= {before.if_name for (before, _), is_pods in zip(self.changed, pods, strict=True) if is_pods}
         are_of_pods = all(map(_is_pods, (*self.added, *self.removed))) and all(
-            (_is_pods(before) and _is_pods(after)) or _differ_by_ports(before, after, ends)
-            for before, after in self.changed
+            is_pods or _differ_by_ports(*pair, ends) for pair, is_pods in zip(self.changed, pods, strict=True)
         )
         listed = (*self.added, *self.removed, *(before for before, _ in self.changed))
         return frozenset(interface.if_name for interface in listed if are_of_pods)
