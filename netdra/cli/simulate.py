@@ -69,7 +69,7 @@ class ClaimOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 @click.command(name="simulate")
 @objects.options()
-@shared.option("--slices", "PATH", "An additional PATH with slices or other objects.", "slice_paths", multiple=True)
+@objects.slices
 @shared.option("--claims", "PATH", "An additional PATH with claims or other objects.", "claim_paths", multiple=True)
 @shared.option("--node", "NAME", "Try only this node; repeatable, in this order.", "nodes", multiple=True)
 @shared.option(

@@ -55,21 +55,10 @@ class BundleOptions(NamedTuple):
         "--most", "MIB", "The size of all files before compression.", type=click.IntRange(1, _MOST_MIB), default=_MOST
     ),
 )
-@shared.cluster("The kubeconfig file; by default kubectl's.")
+@shared.cluster()
 @shared.namespace
 @shared.name
-@shared.group(
-    "places",
-    node_look.Places,
-    shared.option(
-        "--host-root", "DIR", "With --node: the node's root filesystem.", "root", type=shared.PATH, default="/"
-    ),
-    shared.kubelet_root,
-    shared.nri_socket,
-    shared.cdi_dir,
-    shared.cni_path,
-    shared.state_dir,
-)
+@shared.places(node_look.Places, "With --node: the node's root filesystem.")
 def command(
     file: str,
     is_node: bool,

@@ -74,14 +74,8 @@ def check(cluster: shared.ClusterAccess, force: bool, output: str) -> None:
 @_CLUSTER
 @shared.namespace
 @shared.name
-@shared.option(
-    "--wait",
-    "SECONDS",
-    "Wait so long for netdra's pods to end and its lease to expire.",
-    "wait_seconds",
-    type=click.FloatRange(min=0),
-    default=120.0,
-    callback=shared.seconds,
+@shared.seconds(
+    "--wait", "Wait so long for netdra's pods to end and its lease to expire.", 0, None, 120.0, name="wait_seconds"
 )
 @shared.output("table", "json", "yaml")
 def clean(cluster: shared.ClusterAccess, namespace: str, name: str, wait_seconds: float, output: str) -> None:
@@ -111,10 +105,7 @@ def clean(cluster: shared.ClusterAccess, namespace: str, name: str, wait_seconds
         for process in processes:
             terminal.tell(f"{process.kind} {process.name} {process.state}")
         sys.exit(1)
-    if output == "table":
-        terminal.print_table(("REMOVED", "NAME"), [(item.kind, item.name) for item in removed])
-    else:
-        terminal.print_data(removed, output)
+    terminal.print_report(removed, output, ("REMOVED", "NAME"), [(item.kind, item.name) for item in removed])
 
 
 def _ask(cluster: shared.ClusterAccess, work: Callable[[Client], Awaitable[T]]) -> T:

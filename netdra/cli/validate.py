@@ -272,7 +272,7 @@ def _of_cluster(given: objects.InputOptions) -> ClusterObjects:
     """
     from netdra.cli import cluster_objects
 
-    cluster = cluster_objects.read(given.access(), _KINDS)
+    cluster = cluster_objects.read(given.cluster, _KINDS)
     if not cluster.objects or not (given.paths or any(kind in cluster.objects for kind in _OWN_KINDS)):
         raise InvalidInputError(
             "no objects of netdra in the cluster can be read",
@@ -295,7 +295,7 @@ def _taken(given: objects.InputOptions) -> Iterator[TakenRange]:
     """The ranges that the cluster and its cloud use."""
     from netdra.cli import cluster_objects
 
-    return cluster_objects.taken(given.access())
+    return cluster_objects.taken(given.cluster)
 
 
 def _read(path: str, file: str, unknown: objects.UnknownKinds) -> Iterator[_Entry | FileProblem]:

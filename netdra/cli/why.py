@@ -89,7 +89,7 @@ class Subject(msgspec.Struct, frozen=True):
 @click.argument("name", required=False)
 @click.option("--namespace", "-n", metavar="NAME", help="The namespace; by default the context's.")
 @click.option("--all-namespaces", "-A", is_flag=True, help="Without KIND: all namespaces.")
-@shared.cluster("The kubeconfig file; by default kubectl's.")
+@shared.cluster()
 @shared.option("--bundle", "FILE", "Read a support bundle in place of a cluster.", "bundle_path", type=shared.PATH)
 @shared.option(
     "--mapping",
