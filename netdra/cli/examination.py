@@ -14,16 +14,17 @@ from datetime import timedelta
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec.structs import replace
 
 from netdra import __version__
 from netdra.cluster import reading
+from netdra.cluster.fleet import FleetNow, TaintedDevice
 from netdra.cluster.listing import ListReader
 from netdra.cluster.objects import ClusterEvent, ClusterState, PlacedPod
 from netdra.cluster.reading import EVENTS, PODS, TAINT_RULES, Scope
-from netdra.console.fleet import CountedNode, NodeCounts, count
+from netdra.console.fleet import NodeCounts, count
 from netdra.console.rows import claim_state, has_claims
 from netdra.console.troubles import (
     MAX_SUBJECTS,
@@ -77,22 +78,6 @@ _PAGES: Mapping[str, tuple[str, TroubleKind]] = {
 """By the first word of a story's subject, the page and the kind of its troubles."""
 _REASONS = frozenset({"NetworkChanged", "NetworkNotDetached", "NetworkGivenUp", "FailedKillPod"})
 """The events of pods that are not waiting, and have lost their network or cannot end."""
-
-
-class TaintedDevice(NamedTuple):
-    """A device with a taint that keeps claims off it."""
-
-    node: str
-    device: str
-    taint: str
-    value: str = ""
-
-
-class FleetNow(NamedTuple):
-    """The nodes' reports as they are followed, and the tainted devices."""
-
-    nodes: Sequence[CountedNode]
-    tainted: Sequence[TaintedDevice] = ()
 
 
 async def examine(client: Client, fleet: FleetNow, namespaces: Sequence[str] = ()) -> ClusterExamination:

@@ -81,6 +81,7 @@ def group(argument: str, kind: Callable[..., Any], *options: Decorator) -> Decor
             own = {name: given.pop(name) for name in names}
             return command(*args, **{argument: kind(**own)}, **given)
 
+        names: list[str] = []
         finished: Any = grouped
         for add in reversed(options):
             finished = add(finished)
@@ -88,7 +89,6 @@ def group(argument: str, kind: Callable[..., Any], *options: Decorator) -> Decor
         wrapped: Command = finished
         return wrapped
 
-    names: list[str] = []
     decorate.argument = argument  # type: ignore[attr-defined]
     return decorate
 

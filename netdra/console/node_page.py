@@ -9,8 +9,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from netdra.cluster.fleet import GONE
 from netdra.cluster.objects import ClusterState
-from netdra.console.fleet import GONE, hidden_state
+from netdra.console.fleet import hidden_state
 from netdra.console.frame import STATES, TONES, bar, facts, link, note, section, state, table, together
 from netdra.console.markup import Child, Markup, PageAddress, element
 from netdra.model import names
