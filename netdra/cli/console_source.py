@@ -1,6 +1,7 @@
 """The cluster as the console reads it: a live copy of all nodes, and everything else when a page is opened.
 
-Called by `netdra.cli.console`. What-if reads the nodes' reports page by page and keeps the first changes.
+Called by `netdra.cli.console`. A user whom a proxy has signed on sees as much as the API server allows. What-if reads
+the nodes' reports page by page and keeps the first changes.
 """
 
 from __future__ import annotations
@@ -8,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from netdra.cli.cluster_plan import ClusterNow, DeviceChange, compare
 from netdra.cli.console_traffic import DriverPlace, TrafficFollower
-from netdra.cli.console_users import RESOURCES, UserRights, find_allowed_namespaces, user_rights
 from netdra.cli.examination import TAINTED, examine
 from netdra.cluster import reading
 from netdra.cluster.devices import DeviceLine, DeviceLines
@@ -27,7 +28,8 @@ from netdra.console.forecast_page import Forecast, ForecastDevice
 from netdra.console.frame import MAX_ROWS
 from netdra.console.server import Console
 from netdra.console.traffic_page import PodTraffic
-from netdra.console.troubles import ClusterExamination, stuck_pods
+from netdra.console.troubles import ClusterExamination, TroubleKind, stuck_pods
+from netdra.doctor.cluster_look import MAY_I, Review
 from netdra.exposure.check import check
 from netdra.kube import resources
 from netdra.kube.client import Client, Selection
@@ -46,6 +48,19 @@ EXAMINATION_SECONDS, EXAMINATION_SHARE = 10.0, 8
 """The least time between two examinations, and how many times as long as one takes the time between two is."""
 MAX_NOTES = 20
 NETDRAS_DRIVERS = DriverPlace()
+MAX_NAMESPACES = 64
+"""Namespaces with pods in trouble whose rights are checked."""
+RESOURCES: Mapping[TroubleKind, tuple[str, str]] = {
+    "netdra": ("", "nodes"),
+    "nodes": ("networking.dra.io", "nodenetworks"),
+    "devices": ("resource.k8s.io", "resourceslices"),
+    "pods": ("", "pods"),
+    "topologies": ("networking.dra.io", "networktopologies"),
+    "policies": ("networking.dra.io", "deviceexposurepolicies"),
+    "networks": ("networking.dra.io", "podnetworks"),
+    "plugins": ("networking.dra.io", "cniplugins"),
+}
+"""By kind of trouble, the group and the plural of the objects that a user must be allowed to list."""
 
 
 class LiveCluster:
@@ -379,3 +394,45 @@ async def run(
         while True:
             token = await tokens.get()
             announce(server.port, token if sign_on is None else "")
+
+
+class UserRights(NamedTuple):
+    """The kinds that a user may list in the whole cluster, and the namespaces whose pods the user may list."""
+
+    kinds: frozenset[TroubleKind]
+    namespaces: frozenset[str]
+
+
+async def user_rights(client: Client, namespaces: Collection[str]) -> UserRights:
+    """The rights of the client's user.
+
+    Args:
+        client: acts as the user.
+        namespaces: those that are checked if the user may not list all pods.
+
+    Raises:
+        ApiError: the API server does not answer.
+    """
+    kinds = [*RESOURCES]
+    allowed = await asyncio.gather(*(_may_list(client, *RESOURCES[kind]) for kind in kinds))
+    found = frozenset(kind for kind, is_allowed in zip(kinds, allowed, strict=True) if is_allowed)
+    if "pods" in found:
+        return UserRights(found, frozenset())
+    return UserRights(found, await find_allowed_namespaces(client, namespaces))
+
+
+async def find_allowed_namespaces(client: Client, namespaces: Collection[str]) -> frozenset[str]:
+    """Of `MAX_NAMESPACES` namespaces at most, those whose pods the client's user may list.
+
+    Raises:
+        ApiError: the API server does not answer.
+    """
+    places = sorted(namespaces)[:MAX_NAMESPACES]
+    allowed = await asyncio.gather(*(_may_list(client, "", resources.SERVED_PODS.plural, place) for place in places))
+    return frozenset(place for place, is_allowed in zip(places, allowed, strict=True) if is_allowed)
+
+
+async def _may_list(client: Client, group: str, plural: str, namespace: str = "") -> bool:
+    attributes = {"verb": "list", "group": group, "resource": plural, "namespace": namespace}
+    answer = await client.create(MAY_I, Review(spec={"resourceAttributes": attributes}))
+    return bool(answer.status.get("allowed", False))

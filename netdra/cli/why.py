@@ -79,7 +79,7 @@ class Subject(msgspec.Struct, frozen=True):
 
     def story(self, cluster: ClusterState) -> Story:
         """The story of the object; a missing object has a story too, with the error as its cause."""
-        from netdra.story.subjects import object_story
+        from netdra.story.overview import object_story
 
         return object_story(cluster, self.kind, self.place, self.name)
 

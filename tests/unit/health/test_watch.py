@@ -8,9 +8,8 @@ from collections.abc import Iterable, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netdra.health.cap import TaintWish, grant, most
-from netdra.health.counting import NEAR, WRAP, Counted, increase
-from netdra.health.watch import Fault, HealthWatch, WatchedDevice, tainted
+from netdra.health.rules import TaintWish, grant, most
+from netdra.health.watch import NEAR, WRAP, Counted, Fault, HealthWatch, WatchedDevice, increase, tainted
 from netdra.model.health import HealthRule
 
 KEY = ("pool", "eth1")
