@@ -117,7 +117,6 @@ class Anonymizer:
         """A value of the model, or a plain one, as plain data.
 
         Args:
-            value: the value.
             field: the name of the field that it is in.
             is_plain: whether it is part of an object of another program.
         """

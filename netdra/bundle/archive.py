@@ -136,7 +136,6 @@ def read(file: BinaryIO, name: str, most: int = MOST_READ) -> Bundle:
     """The bundle in an open file.
 
     Args:
-        file: the file.
         name: its name in messages.
         most: bytes of all files of the bundle together.
 

@@ -76,7 +76,6 @@ class LiveCluster:
         """Read nothing yet.
 
         Args:
-            client: the API server's.
             namespaces: the only namespaces whose pods, claims and events are read; all if none is named.
             drivers: where the counters of pods' interfaces are read.
         """
@@ -373,7 +372,6 @@ async def run(
     """Serve until cancelled.
 
     Args:
-        client: the API server's.
         process: whose health it is.
         where: the address and the port to listen on; port 0 is a free one.
         announce: called with the port and each token, first when the nodes are read.

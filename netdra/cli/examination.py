@@ -84,7 +84,6 @@ async def examine(client: Client, fleet: FleetNow, namespaces: Sequence[str] = (
     """Examine a cluster.
 
     Args:
-        client: the API server's.
         fleet: the nodes' reports.
         namespaces: the only namespaces whose pods and claims are examined; all if none is named.
 

@@ -61,7 +61,6 @@ class ListReader:
         """Read nothing yet.
 
         Args:
-            client: the API server's.
             namespaces: the only namespaces whose objects are read; all if none is named.
         """
         self._client, self.namespaces = client, tuple(namespaces)

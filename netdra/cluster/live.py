@@ -24,11 +24,7 @@ class LiveFleet:
     """
 
     def __init__(self, client: Client) -> None:
-        """Read nothing yet.
-
-        Args:
-            client: the API server's.
-        """
+        """Read nothing yet."""
         self.nodes: Store[CountedNode] = Store()
         self._slices: Store[TaintedSlice] = Store()
         self.reflector = Reflector(client, COUNTED_NODES, self.nodes)

@@ -257,7 +257,6 @@ class ObjectReader:
         """The objects of a selection; none if they cannot be read.
 
         Args:
-            resource: the kind.
             selection: the objects of the kind.
             note: the name of the unknown objects then; the kind's plural by default.
             keep: whether an object is kept in memory.

@@ -94,7 +94,6 @@ def placed_devices(cluster: ClusterState, node: str) -> list[PlacedDevice]:
 
     Args:
         cluster: the objects, with all slices of the node and the claims that have devices of it.
-        node: the node.
     """
     users = _users(cluster.claims)
     slices = [one for one in cluster.tainted_slices if one.spec.node_name == node]

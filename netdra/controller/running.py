@@ -76,7 +76,6 @@ async def wait_until_gone(
     lease over).
 
     Args:
-        client: the API server.
         seconds: how long to wait.
         clock: in seconds; it never goes back.
 

@@ -85,7 +85,6 @@ def resolve(
     """Ask every policy of an interface.
 
     Args:
-        interface: the interface.
         facts: its attributes under qualified names.
         rules: the node's policies, in the order of their names.
         answers: those of the rules' selectors; None to have them asked.

@@ -160,7 +160,6 @@ def rules(
 
     Args:
         policies: all policies of the cluster.
-        node: the node.
         make: `ready`, or a function that caches its results.
 
     Raises:

@@ -72,7 +72,6 @@ class FolderChanges:
         """Watch these folders, by open descriptors (O_PATH is enough), and no others.
 
         Args:
-            folders: the folders.
             written: each write to a file counts, and not only when the file is closed.
 
         Returns:

@@ -214,7 +214,6 @@ def measure(
 
     Args:
         host: its address.
-        port: its port.
         seconds: how long datagrams are sent, and then a stream.
         rate: bit/s of the datagrams.
         patience: seconds to wait until the other side listens.

@@ -165,7 +165,6 @@ class Client:
         """A part of a list, as it is now (or, for a following part, as it was when the first was read).
 
         Args:
-            resource: the kind.
             selection: the objects of the kind.
             limit: how many at most; 0 for all.
             continue_: the mark of the page before.
@@ -205,7 +204,6 @@ class Client:
         """A part of each object of a selection; no more than a page of the objects is in memory at one time.
 
         Args:
-            resource: the kind.
             pick: the part of an object.
             selection: the objects of the kind.
             limit: how many objects are a page.
@@ -247,7 +245,6 @@ class Client:
         """Set the given fields (server-side apply), also those of other managers.
 
         Args:
-            resource: the kind.
             wanted: the object, or a part of it as plain data with apiVersion, kind and metadata.name.
             manager: the field manager: fields that it no longer gives, and no other manager has, are removed.
             subresource: `status` to apply that instead.

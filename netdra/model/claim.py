@@ -243,7 +243,6 @@ def is_reserved_for(claim: ResourceClaim, uid: str, pod_group: str = "") -> bool
     Follows IsReservedForPod of k8s.io/dynamic-resource-allocation/resourceclaim: pods do not know their PodGroup's uid.
 
     Args:
-        claim: the claim.
         uid: the pod's uid.
         pod_group: the name of the pod's PodGroup, "" for none.
     """

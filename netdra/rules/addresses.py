@@ -77,7 +77,6 @@ def unreached(topology: NetworkTopology, *, may_keep: bool) -> Iterator[Finding]
     """Routes of `tuning` whose gateway is in no network of the pod, where the topology shows all of its addresses.
 
     Args:
-        topology: the topology.
         may_keep: whether a policy may let devices keep the addresses that they have on the node.
     """
     reached = None if may_keep and _can_keep(topology) else _reached(topology)

@@ -94,7 +94,6 @@ def writes(
     """The writes after which the slices of a Service have the wanted endpoints.
 
     Args:
-        service: the Service.
         wanted: its endpoints by family and ports; a group may be empty.
         present: netdra's slices of the Service.
         taken: names of slices that are not netdra's.

@@ -94,7 +94,6 @@ def requirements(cluster: ClusterState, claim: ResourceClaim, *, holds_back: boo
 
     Args:
         cluster: the objects.
-        claim: the claim.
         holds_back: whether the claim still needs them.
     """
     wanted = device_claim(claim)[0]

@@ -291,7 +291,6 @@ def _left(cluster: ClusterState, pod: PlacedPod, name: str, *, is_own: bool) -> 
 
     Args:
         cluster: the objects.
-        pod: the pod.
         name: the claim's name.
         is_own: whether the claim was created for the pod.
     """

@@ -170,7 +170,6 @@ async def write(
     """Write the changes; returns them with those as conflicts that another writer was before.
 
     Args:
-        client: the cluster.
         changes: those that need no write stay as they are.
         advance: called after each write.
 

@@ -43,7 +43,6 @@ async def write(
     """Release the addresses that can be released; returns all of them with their new states.
 
     Args:
-        client: the cluster.
         releases: as `plan` returns them.
         advance: called after each write.
 
