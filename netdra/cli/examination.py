@@ -25,7 +25,7 @@ from netdra.cluster.listing import ListReader
 from netdra.cluster.objects import ClusterEvent, ClusterState, PlacedPod
 from netdra.cluster.reading import EVENTS, PODS, TAINT_RULES, Scope
 from netdra.console.fleet import NodeCounts, count
-from netdra.console.rows import claim_state, has_claims
+from netdra.console.rows import claim_state
 from netdra.console.troubles import (
     MAX_SUBJECTS,
     ClusterExamination,
@@ -136,7 +136,7 @@ async def _read_all(client: Client, reader: ListReader, _: FleetNow) -> tuple[Cl
 
 async def _read_large(client: Client, reader: ListReader, fleet: FleetNow) -> tuple[ClusterState, list[str]]:
     """The pods that wait or fail, and the objects of their stories."""
-    pending = await reader.of(PODS, has_claims, field_selector="status.phase=Pending")
+    pending = await reader.of(PODS, lambda pod: pod.has_claims, field_selector="status.phase=Pending")
     events = await reader.of(EVENTS, _concerns, field_selector="type=Warning")
     failing = await _find_failing(reader)
     lost = {
@@ -144,7 +144,7 @@ async def _read_large(client: Client, reader: ListReader, fleet: FleetNow) -> tu
     }
     known = {(pod.metadata.namespace, pod.metadata.name) for pod in pending}
     others = await _pods(reader, sorted((lost | failing) - known)[:MAX_PODS])
-    pods = [*pending, *(pod for pod in others if has_claims(pod))]
+    pods = [*pending, *(pod for pod in others if pod.has_claims)]
     nodes = sorted({pod.spec.node_name for pod in pods} - {""})[:MAX_NODES]
     names = {(pod.metadata.namespace, claim) for pod in pods for _, claim in pod.claim_names()}
     networks = await reader.of(resources.POD_NETWORKS)
@@ -227,9 +227,7 @@ def judge(cluster: ClusterState) -> tuple[list[ClusterTrouble], int]:
         for user in claim.status.reserved_for
         if user.resource == "pods"
     }
-    pods = {
-        (pod.metadata.namespace, pod.metadata.name) for pod in cluster.pods if has_claims(pod) and not pod.has_ended
-    }
+    pods = {(pod.metadata.namespace, pod.metadata.name) for pod in cluster.pods if pod.has_claims and not pod.has_ended}
     return [*troubles, *_unexplained(cluster, troubles), *_of_taints(tainted_devices(cluster))], len(pods | users)
 
 
@@ -248,7 +246,7 @@ def _unexplained(cluster: ClusterState, troubles: Iterable[ClusterTrouble]) -> I
     subjects = [
         TroubleSubject("pods", pod.metadata.namespace, pod.metadata.name)
         for pod in cluster.pods
-        if has_claims(pod) and pod.is_waiting and _is_old(pod, cluster.server_time)
+        if pod.has_claims and pod.is_waiting and _is_old(pod, cluster.server_time)
     ]
     left = [subject for subject in subjects if subject not in known]
     if left:

@@ -21,6 +21,7 @@ from netdra.model.claim import (
     DeviceRequestAllocationResult,
     ResourceClaim,
     ResourceClaimTemplate,
+    device_claim,
 )
 from netdra.model.core import ClusterNode
 from netdra.model.custom_device import CustomDevice
@@ -36,7 +37,7 @@ from netdra.slices.allocator import Allocation, Allocator, NodeExplanation, clai
 from netdra.slices.nodes import SchedulerNode
 from netdra.slices.written import faults
 from netdra.topology.classes import known_classes
-from netdra.topology.selectors import choices, device_claim
+from netdra.topology.selectors import choices
 
 _LEFT = ("DEVICE", "POOL", "CAPACITY", "CONSUMED", "LEFT", "OF")
 _KINDS = (ResourceSlice, ResourceClaim, DeviceClass, NetworkTopology, ClusterNode, PodNetwork)

@@ -23,7 +23,6 @@ from netdra.cni.errors import PluginFailure, plugin_error
 from netdra.model.errors import InvalidInputError, PermanentError, TemporaryError
 
 DEFAULT_DIRECTORIES = ("/opt/cni/bin",)
-HOST_ROOT = "/proc/1/root"
 MAX_NAME = 128
 STORE = ".netdra"
 """In a folder of plugins: the versions of those that netdra installed, by name."""
@@ -38,7 +37,7 @@ _SHORT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, err
 class PluginPath(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Where plugins are searched for: the CNI path, in the file system that `root` is the root of.
 
-    `root` is "/" on a bare host and `HOST_ROOT` in the daemon's container, whose plugins must see the host's files
+    `root` is "/" on a bare host and /proc/1/root in the daemon's container, whose plugins must see the host's files
     (decision D7).
     """
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from netdra.cluster.fleet import GONE
@@ -156,10 +157,7 @@ def _published(
 
 def _device(driver: str, device: Device, claims: tuple[ResourceClaim, ...]) -> PlacedDevice:
     values = {name: attribute.value for name, attribute in device.attributes.items()}
-
-    def fact(name: str) -> Any:
-        return values.get(f"{driver}/{name}", values.get(name, ""))
-
+    fact = partial(_fact, values, driver)
     is_ours = driver == names.DRIVER
     is_gone = any(taint.key == names.GONE for taint in device.taints)
     taints = ", ".join(f"{taint.key}:{taint.effect}" for taint in device.taints)
@@ -178,12 +176,13 @@ def _device(driver: str, device: Device, claims: tuple[ResourceClaim, ...]) -> P
     )
 
 
+def _fact(values: Mapping[str, Any], driver: str, name: str) -> Any:
+    return values.get(f"{driver}/{name}", values.get(name, ""))
+
+
 def _hardware(values: Mapping[str, Any], driver: str) -> dict[str, Any]:
     """Where a device is plugged in, its link and its addresses."""
-
-    def fact(name: str) -> Any:
-        return values.get(f"{driver}/{name}", values.get(name, ""))
-
+    fact = partial(_fact, values, driver)
     numa, speed = _first(values, (*_NUMA, f"{driver}/numaNode", f"{driver}/numa", "numaNode")), fact("linkSpeed")
     return {
         "numa": int(numa) if numa.removeprefix("-").isdecimal() else _UNKNOWN,

@@ -19,7 +19,7 @@ from netdra.controller.neutron.ownership import LEASE as NEUTRON_LEASE
 from netdra.controller.plugins.cluster_plugins import DAEMON_SETS, finalize
 from netdra.controller.plugins.cluster_plugins import FINALIZER as INSTALLED
 from netdra.controller.plugins.installers import PLUGIN_LABEL
-from netdra.controller.writing import FINALIZER, finalize_network, finalize_port, finalize_topology
+from netdra.controller.writing import FINALIZER, finalize_port, finalize_topology, set_finalizer
 from netdra.kube.client import Client, Selection
 from netdra.kube.errors import NotFoundError
 from netdra.kube.resources import (
@@ -250,7 +250,7 @@ async def _remove_finalizers(client: Client) -> AsyncIterator[Removed]:
             yield Removed(kind="finalizer of NetworkTopology", name=topology.name)
     for network in await _present(client.list(POD_NETWORKS)):
         if FINALIZER in network.metadata.finalizers and await _write_present(
-            finalize_network(client, network, wanted=False)
+            set_finalizer(client, POD_NETWORKS, network, FINALIZER, wanted=False)
         ):
             yield Removed(kind="finalizer of PodNetwork", name=network.name)
     for plugin in await _present(client.list(CNI_PLUGINS)):

@@ -170,16 +170,6 @@ def _step(state: _State, at: float, value: int | None) -> None:
         state.fault = None
 
 
-def tainted(faults: Sequence[Fault]) -> dict[DeviceKey, Fault]:
-    """The fault with the strongest effect of each device that has one beyond a report; of equal ones the first."""
-    found: dict[DeviceKey, Fault] = {}
-    for fault in faults:
-        is_stronger = fault.key not in found or (fault.effect, found[fault.key].effect) == ("NoExecute", "NoSchedule")
-        if fault.effect != "Report" and is_stronger:
-            found[fault.key] = fault
-    return found
-
-
 def increase(before: int, now: int) -> int:
     """The increase between two values of a counter, never more than really happened.
 

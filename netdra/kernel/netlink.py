@@ -120,26 +120,22 @@ def attributes(data: bytes, start: int = 0) -> dict[int, bytes]:
 
 def attribute_list(data: bytes, start: int = 0) -> list[tuple[int, bytes]]:
     """The attributes in their order, for lists in which one number is repeated."""
-    values: list[tuple[int, bytes]] = []
-    while start + 4 <= len(data):
-        size, kind = _read_attribute(data, start)
-        if size < 4 or start + size > len(data):
-            break
-        values.append((kind & _NLA_TYPE_MASK, data[start + 4 : start + size]))
-        start += (size + 3) & ~3
-    return values
+    return [(kind, data[place + 4 : end]) for kind, place, end in _places(data, start)]
 
 
 def whole_attributes(data: bytes, start: int = 0) -> list[tuple[int, bytes]]:
     """The attributes in their order by number, each as it is: with header, flags (NLA_F_NESTED) and padding."""
-    values: list[tuple[int, bytes]] = []
+    return [(kind, data[place:end] + b"\0" * (-(end - place) % 4)) for kind, place, end in _places(data, start)]
+
+
+def _places(data: bytes, start: int) -> Iterator[tuple[int, int, int]]:
+    """The number of each attribute, and where it begins and ends."""
     while start + 4 <= len(data):
         size, kind = _read_attribute(data, start)
         if size < 4 or start + size > len(data):
-            break
-        values.append((kind & _NLA_TYPE_MASK, data[start : start + size] + b"\0" * (-size % 4)))
+            return
+        yield kind & _NLA_TYPE_MASK, start, start + size
         start += (size + 3) & ~3
-    return values
 
 
 def messages(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:

@@ -22,6 +22,7 @@ from netdra.model.claim import (
     ResourceClaim,
     ResourceClaimSpec,
     ResourceClaimTemplate,
+    device_claim,
 )
 from netdra.model.findings import Finding
 from netdra.model.inventory import AttributeValue
@@ -36,7 +37,7 @@ from netdra.rules.devices import possible_devices
 from netdra.slices.allocator import Allocator
 from netdra.slices.allocator.worst_case import MOST_VISITS, at_most
 from netdra.topology.classes import device_classes, plain_claim
-from netdra.topology.selectors import choices, device_claim, is_about_driver, is_for
+from netdra.topology.selectors import choices, is_about_driver, is_for
 
 Policies = Mapping[str, DeviceExposurePolicy]
 """Policies by name."""

@@ -56,7 +56,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
 
 def overview(cluster: ClusterState, subject: str, pods: Iterable[PlacedPod], *, whole: bool) -> Overview:
     """The trouble of some pods; with `whole`, also that of the cluster's topologies and PodNetworks."""
-    claimed = sorted(filter(_has_claims, pods), key=lambda pod: (not pod.is_waiting, _key(pod)))
+    claimed = sorted((pod for pod in pods if pod.has_claims), key=lambda pod: (not pod.is_waiting, _key(pod)))
     examined = claimed[:MAX_STORIES]
     stories = [(pod_story(cluster, *_key(pod)), _own_names(cluster, pod)) for pod in examined]
     if whole:
@@ -69,10 +69,6 @@ def overview(cluster: ClusterState, subject: str, pods: Iterable[PlacedPod], *, 
         troubles=tuple(_grouped(stories)),
         unread=tuple(cluster.unread.values()),
     )
-
-
-def _has_claims(pod: PlacedPod) -> bool:
-    return bool(pod.spec.resource_claims) or pod.status.extended_resource_claim_status is not None
 
 
 def _key(pod: PlacedPod) -> tuple[str, str]:
