@@ -148,8 +148,8 @@ def _of_node(places: node_look.Places) -> Collected:
             collected.left_out.append(LeftOut(part="claims", reason=problem.what))
         done()
         # A driver that is not ready answers with the reasons, and another status.
-        _, collected.texts["ready.txt",] = probe.asked(probe.PATHS["ready"], probe.SOCKET)
-        answers, text = probe.asked("/metrics", probe.SOCKET)
+        _, collected.texts["ready.txt",] = probe.ask(probe.PATHS["ready"], probe.SOCKET)
+        answers, text = probe.ask("/metrics", probe.SOCKET)
         if answers:
             collected.texts["metrics.txt",] = text
         else:
