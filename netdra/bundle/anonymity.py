@@ -351,11 +351,9 @@ def known_words() -> KnownWords:
     names = {word for word in words if word != word.lower()} | set(_WORD.findall(_NAMES.read_text("utf-8")))
     for path, text in sources.items():
         if path.parent.name in ("model", "steps"):
-            names.update(word for found in _LITERAL.findall(text) for word in _WORD.findall(_quoted(found)))
+            names.update(
+                word for found in _LITERAL.findall(text) for word in _WORD.findall(" ".join(_QUOTED.findall(found)))
+            )
     names.update(word for attribute in ATTRIBUTES for word in _WORD.findall(attribute.name))
     names.update(word for kind in TYPES for word in _WORD.findall(kind))
     return KnownWords(frozenset(words | names | set(_WORD.findall(_SENTENCES.read_text("utf-8")))), frozenset(names))
-
-
-def _quoted(text: str) -> str:
-    return " ".join(_QUOTED.findall(text))

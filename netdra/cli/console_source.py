@@ -35,7 +35,6 @@ from netdra.kube import resources
 from netdra.kube.client import Client, Selection
 from netdra.model.errors import InvalidInputError, NetdraError, PermanentError
 from netdra.model.meta import time_text
-from netdra.model.node_network import NodeNetwork
 from netdra.model.pod_address import PodAddress
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.ops.health import met
@@ -347,17 +346,14 @@ async def forecast(client: Client, written: Sequence[DeviceExposurePolicy], node
     changes = _Changes(notes=notes)
     reported: set[str] = set()
     async for reports in reading.report_pages(client, only, changes.notes):
-        now = ClusterNow(labels=_labels(labels, reports), reports=reports, policies=policies, slices=())
+        present = {report.name: labels.get(report.name, {}) for report in reports}
+        now = ClusterNow(labels=present, reports=reports, policies=policies, slices=())
         changes.add(*await asyncio.to_thread(compare, now, written))
         reported.update(report.name for report in reports)
     silent = len(labels.keys() - reported)
     if silent:
         changes.notes.append(f"{silent} nodes have no report, so the result is unknown there.")
     return changes.result()
-
-
-def _labels(labels: Mapping[str, Mapping[str, str]], reports: Sequence[NodeNetwork]) -> dict[str, Mapping[str, str]]:
-    return {report.name: labels.get(report.name, {}) for report in reports}
 
 
 async def run(

@@ -22,9 +22,9 @@ from netdra import __version__
 from netdra.cluster import reading
 from netdra.cluster.fleet import FleetNow, TaintedDevice
 from netdra.cluster.listing import ListReader
-from netdra.cluster.objects import ClusterEvent, ClusterState, PlacedPod
+from netdra.cluster.objects import ClusterState, PlacedPod
 from netdra.cluster.reading import EVENTS, PODS, TAINT_RULES, Scope
-from netdra.console.fleet import NodeCounts, count
+from netdra.console.fleet import count
 from netdra.console.rows import claim_state
 from netdra.console.troubles import (
     MAX_SUBJECTS,
@@ -92,7 +92,8 @@ async def examine(client: Client, fleet: FleetNow, namespaces: Sequence[str] = (
     """
     counts = [count(node) for node in fleet.nodes]
     reader = ListReader(client, namespaces)
-    cluster, notes = await (_read_large if _is_large(counts) else _read_all)(client, reader, fleet)
+    is_large = sum(node.devices for node in counts) > MAX_DEVICES
+    cluster, notes = await (_read_large if is_large else _read_all)(client, reader, fleet)
     cluster = replace(
         cluster,
         policies=cluster.policies or await reader.of(resources.POLICIES),
@@ -114,10 +115,6 @@ async def examine(client: Client, fleet: FleetNow, namespaces: Sequence[str] = (
     )
 
 
-def _is_large(counts: Iterable[NodeCounts]) -> bool:
-    return sum(node.devices for node in counts) > MAX_DEVICES
-
-
 async def _read_all(client: Client, reader: ListReader, _: FleetNow) -> tuple[ClusterState, list[str]]:
     """All objects, as `netdra why --all-namespaces` reads them; with namespaces, the pods of these alone."""
     scopes = [Scope(namespace=place, every=True) for place in reader.namespaces] or [Scope(every=True)]
@@ -137,7 +134,7 @@ async def _read_all(client: Client, reader: ListReader, _: FleetNow) -> tuple[Cl
 async def _read_large(client: Client, reader: ListReader, fleet: FleetNow) -> tuple[ClusterState, list[str]]:
     """The pods that wait or fail, and the objects of their stories."""
     pending = await reader.of(PODS, lambda pod: pod.has_claims, field_selector="status.phase=Pending")
-    events = await reader.of(EVENTS, _concerns, field_selector="type=Warning")
+    events = await reader.of(EVENTS, lambda event: event.is_of_pod_or_claim, field_selector="type=Warning")
     failing = await _find_failing(reader)
     lost = {
         (event.involved_object.namespace, event.involved_object.name) for event in events if event.reason in _REASONS
@@ -181,10 +178,6 @@ async def _read_large(client: Client, reader: ListReader, fleet: FleetNow) -> tu
         **fields,
     )
     return cluster, [_LARGE]
-
-
-def _concerns(event: ClusterEvent) -> bool:
-    return event.involved_object.kind in ("Pod", "ResourceClaim")
 
 
 async def _find_failing(reader: ListReader) -> set[tuple[str, str]]:

@@ -279,6 +279,11 @@ class ClusterEvent(Wire, frozen=True):
     series: EventSeriesState | None = None
 
     @property
+    def is_of_pod_or_claim(self) -> bool:
+        """Whether it is about a pod or a claim."""
+        return self.involved_object.kind in ("Pod", "ResourceClaim")
+
+    @property
     def time(self) -> str:
         """When it occurred last, in RFC 3339, "" if that is unknown."""
         last = self.series.last_observed_time if self.series is not None else None

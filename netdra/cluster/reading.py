@@ -232,10 +232,6 @@ def is_of(scope: Scope, address: PodAddress) -> bool:
     return spec.owner.namespace == scope.namespace or (scope.every and not scope.namespace)
 
 
-def _is_of_pod_or_claim(event: ClusterEvent) -> bool:
-    return event.involved_object.kind in ("Pod", "ResourceClaim")
-
-
 async def _no_ports() -> Sequence[Any]:
     return ()
 
@@ -337,7 +333,7 @@ class ObjectReader:
     async def events(self, scope: Scope) -> Sequence[ClusterEvent]:
         """The events of the story's pod or claim; those of a pod's claims are read if an address is missing."""
         if scope.every:
-            return await self.list(EVENTS, Selection(scope.namespace), keep=_is_of_pod_or_claim)
+            return await self.list(EVENTS, Selection(scope.namespace), keep=lambda event: event.is_of_pod_or_claim)
         if not (scope.pod or scope.claim):
             return ()
         kind, name = ("Pod", scope.pod) if scope.pod else ("ResourceClaim", scope.claim)

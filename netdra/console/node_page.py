@@ -107,14 +107,10 @@ def placed_devices(cluster: ClusterState, node: str) -> list[PlacedDevice]:
             entry.root,
             entry.parent,
             kinds.get(entry.kind, 2),
-            _order(entry),
+            (len(entry.name), entry.name),
         )
     )
     return found
-
-
-def _order(entry: PlacedDevice) -> tuple[int, str]:
-    return len(entry.name), entry.name
 
 
 def _with_places(found: Sequence[PlacedDevice]) -> list[PlacedDevice]:

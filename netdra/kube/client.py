@@ -187,7 +187,7 @@ class Client:
         Raises:
             ApiError: the server refuses, or does not answer; GoneError if the list was begun `LISTS` times.
         """
-        return [*await self.gather(resource, _itself, selection)]
+        return [*await self.gather(resource, lambda item: item, selection)]
 
     async def count(self, resource: Resource[T]) -> int:
         """How many objects of a kind there are; one of them is read.
@@ -397,10 +397,6 @@ async def _whole(
         continue_ = page.metadata.continue_
         if not continue_:
             return picked
-
-
-def _itself(item: T) -> T:
-    return item
 
 
 def _refusal(what: str, response: aiohttp.ClientResponse, body: bytes) -> Exception:

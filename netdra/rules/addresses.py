@@ -109,7 +109,10 @@ def _reached(topology: NetworkTopology) -> list[_Network] | None:
         if step.plugin not in BUILTIN_TYPES or not is_static or step.neutron is not None or step.keep:
             return None
         given = step.config.get("addresses") if step.type == "tuning" else None
-        texts = [*(given if isinstance(given, list | tuple) else ()), *_of_ipam(ipam)]
+        texts = [
+            *(given if isinstance(given, list | tuple) else ()),
+            *(entry.get("address") for _, entry in entries(ipam, "addresses")),
+        ]
         texts += [
             route.get("destination", route.get("dst"))
             for _, route in entries(step.config, "routes")
@@ -121,10 +124,6 @@ def _reached(topology: NetworkTopology) -> list[_Network] | None:
                 return None
             networks += [network] if network is not None else []
     return networks
-
-
-def _of_ipam(ipam: Mapping[str, Any]) -> list[object]:
-    return [entry.get("address") for _, entry in entries(ipam, "addresses")]
 
 
 def default_routes(topology: NetworkTopology) -> Iterator[Finding]:

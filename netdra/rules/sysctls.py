@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from netdra.model import sysctls
 from netdra.model.errors import InvalidInputError
 from netdra.model.findings import Finding
-from netdra.model.plan import Plan, PlannedStep
+from netdra.model.plan import Plan
 from netdra.model.topology import WITHOUT_NETDEV
 from netdra.rules.confine import roots
 from netdra.rules.routing import addresses_of
@@ -51,7 +51,8 @@ def forbidden(plans: Iterable[Plan]) -> Iterator[Finding]:
     for plan in plans:
         steps = {step.name: step for step in plan.steps}
         for step in plan.steps:
-            patterns = [pattern for root in roots(step.name, steps) for pattern in _allowed(root)]
+            devices = (root.device for root in roots(step.name, steps) if root.device is not None)
+            patterns = [pattern for device in devices for pattern in device.allowed_sysctls]
             for key in step.sysctls:
                 if not sysctls.is_allowed(sysctls.path(key), patterns):
                     yield Finding(
@@ -60,7 +61,3 @@ def forbidden(plans: Iterable[Plan]) -> Iterator[Finding]:
                         "remove it, or add it to allowedSysctls of the DeviceExposurePolicy",
                         code="ND1168",
                     )
-
-
-def _allowed(step: PlannedStep) -> tuple[str, ...]:
-    return step.device.allowed_sysctls if step.device is not None else ()

@@ -120,7 +120,7 @@ class NetworkShares:
             following.enter_context(state.classes.following(self._on_class_change))
             following.enter_context(state.topologies.following(self._on_topology_change))
             for key, claim in state.claims.objects.items():
-                self._note(key, None, claim)
+                self._on_claim_change(Change(key, None, claim))
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(reflector.run())
                 await self._slices.wait_synced()
@@ -147,10 +147,8 @@ class NetworkShares:
             self.recount(network)
 
     def _on_claim_change(self, change: Change[WatchedClaim]) -> None:
-        self._note(change.key, change.old, change.new)
-
-    def _note(self, key: str, old: WatchedClaim | None, new: WatchedClaim | None) -> None:
-        """Take a claim's shares and requests, by network."""
+        """Note a claim's shares and requests, by network."""
+        key, old, new = change.key, change.old, change.new
         before, after = (_shares(old), _requests(old)), (_shares(new), _requests(new))
         if before == after:
             return
