@@ -10,7 +10,6 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack, suppress
-from typing import Self
 
 from netdra.discovery import devices, ovs
 from netdra.discovery.assemble import OVS_KIND
@@ -19,6 +18,7 @@ from netdra.discovery.pairs import Pairs
 from netdra.discovery.routes import MadeRoutes
 from netdra.kernel import address, bpf, devlink, ethtool, kinds, link, netns, rdma, route, uapi
 from netdra.kernel.address import Address
+from netdra.kernel.closing import Closing
 from netdra.kernel.errors import KernelBusyError, KernelError, KernelInterruptedError, KernelMissingError, errno_name
 from netdra.kernel.link import Link
 from netdra.kernel.netlink import NETLINK_GENERIC, Socket
@@ -29,7 +29,7 @@ from netdra.kernel.sysfs import Sysfs
 _DUMP_ATTEMPTS = 3
 
 
-class Kernel:
+class Kernel(Closing):
     """The sockets and files that the kernel is read through, in the network namespace of the thread that opens them.
 
     Attributes:
@@ -52,12 +52,6 @@ class Kernel:
             self.generic = opened.enter_context(Socket(NETLINK_GENERIC))
             self._namespace = opened.enter_context(Namespace.current())
             opened.pop_all()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the sockets; closing twice is not an error."""

@@ -13,8 +13,9 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
+from netdra.kernel.closing import Closing
 from netdra.kernel.errors import KernelError, KernelInterruptedError, kernel_error
 
 NETLINK_ROUTE = 0
@@ -193,7 +194,7 @@ class _Received(threading.local):
 _received = _Received()
 
 
-class Socket:
+class Socket(Closing):
     """A netlink socket of one family, in the network namespace of the thread that made it, for one thread at a time.
 
     Attributes:
@@ -221,12 +222,6 @@ class Socket:
             raise kernel_error(problem.errno or errno.EIO, f"cannot bind a netlink socket of family {family}") from None
         self._sequence = 0
         self.families: dict[str, int] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def handle(self) -> socket.socket:
