@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -25,6 +24,7 @@ from netdra.controller.state import (
     SCHEMA,
     TOPOLOGY,
     TOPOLOGY_USAGE,
+    InHand,
     Key,
     State,
     published,
@@ -102,13 +102,12 @@ class Controller:
         self,
         client: Client,
         recorder: Recorder,
-        in_hand: Callable[[], AbstractContextManager[None]],
+        in_hand: InHand,
         allow_plugins: frozenset[str] = frozenset(),
     ) -> None:
         """Begin nothing yet.
 
         Args:
-            in_hand: entered around each look, which the end of the process waits for.
             allow_plugins: the nodes' list of plugins that topologies may run (`netdra.rules.runnable`).
         """
         self._client = client

@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -29,7 +29,7 @@ from netdra.controller.neutron.desired import AllocatedNode
 from netdra.controller.neutron.inspection import ClusterView, Inspection
 from netdra.controller.neutron.networks import PortNetworks
 from netdra.controller.neutron.ownership import Ownership
-from netdra.controller.state import State
+from netdra.controller.state import InHand, State
 from netdra.controller.writing import MANAGER, finalize_port, notices
 from netdra.kube.client import Client, Selection
 from netdra.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
@@ -136,14 +136,13 @@ class NeutronPorts:
         state: State,
         settings: NeutronSettings,
         namespace: str,
-        in_hand: Callable[[], AbstractContextManager[None]],
+        in_hand: InHand,
     ) -> None:
         """Begin nothing yet.
 
         Args:
             state: the controller's copies of claims and topologies.
             namespace: the controller's own.
-            in_hand: entered around each look, which the end of the process waits for.
         """
         self._client, self._recorder, self._state = client, recorder, state
         self._settings, self._in_hand = settings, in_hand

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Mapping
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,7 +22,7 @@ from netdra.controller.plugins.installers import (
     PlannedSchema,
     PluginState,
 )
-from netdra.controller.state import State
+from netdra.controller.state import InHand, State
 from netdra.controller.status import Desired
 from netdra.controller.writing import MANAGER, set_finalizer, write_status
 from netdra.kube.client import Client, Selection
@@ -56,13 +56,12 @@ class ClusterPlugins:
         recorder: Recorder,
         state: State,
         settings: InstallerSettings,
-        in_hand: Callable[[], AbstractContextManager[None]],
+        in_hand: InHand,
     ) -> None:
         """Begin nothing yet.
 
         Args:
             state: the controller's copies of topologies and schemas.
-            in_hand: entered around each look, which the end of the process waits for.
         """
         self._client, self._recorder, self._state = client, recorder, state
         self._settings, self._in_hand = settings, in_hand
