@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from netdra.controller import failures, metrics, status
@@ -27,6 +26,7 @@ from netdra.controller.state import (
     InHand,
     Key,
     State,
+    now,
     published,
 )
 from netdra.controller.status import TopologyState
@@ -66,11 +66,6 @@ from netdra.review.world import World
 from netdra.rules import runnable, shipped
 
 log = logging.getLogger(__name__)
-
-
-def now() -> datetime:
-    """The time, with its zone."""
-    return datetime.now(UTC)
 
 
 class DegradedObjects:

@@ -11,6 +11,7 @@ from bisect import bisect_left, insort
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -79,6 +80,11 @@ REPORTS_SECONDS = 5.0
 
 InHand = Callable[[], AbstractContextManager[None]]
 """Entered around each look at an object: the end of the process waits until it is left."""
+
+
+def now() -> datetime:
+    """The time, with its zone."""
+    return datetime.now(UTC)
 
 
 class Key(NamedTuple):

@@ -22,12 +22,12 @@ from netdra.controller.addresses.finalizers import NetworkFinalizers
 from netdra.controller.addresses.ledgers import NetworkLedgers
 from netdra.controller.addresses.prospects import NodeLabels, Prospects, needs_labels
 from netdra.controller.addresses.range_gauges import RangeGauges
-from netdra.controller.addresses.releases import HELD_SECONDS, AddressReleases, now
+from netdra.controller.addresses.releases import HELD_SECONDS, AddressReleases
 from netdra.controller.addresses.reminders import Reminders
 from netdra.controller.addresses.shares import NetworkShares
 from netdra.controller.children import ClaimChildren, allotment
 from netdra.controller.neutron.desired import node_of
-from netdra.controller.state import InHand, State
+from netdra.controller.state import InHand, State, now
 from netdra.controller.writing import claim_references, write_status
 from netdra.kube.client import Client
 from netdra.kube.errors import ConflictError, NotFoundError

@@ -11,11 +11,10 @@ import math
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from datetime import UTC, datetime
 
 from netdra.controller import metrics
 from netdra.controller.addresses import assignments
-from netdra.controller.state import InHand, State
+from netdra.controller.state import InHand, State, now
 from netdra.kube.client import Client
 from netdra.kube.errors import ConflictError, NotFoundError
 from netdra.kube.queue import WorkQueue
@@ -236,8 +235,3 @@ class AddressReleases:
         if place not in known and len(known) >= _MOST_UNKNOWN:
             return False
         return moment < known.setdefault(place, moment) + UNKNOWN_SECONDS
-
-
-def now() -> datetime:
-    """The time, with its zone."""
-    return datetime.now(UTC)

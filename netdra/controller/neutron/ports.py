@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -29,7 +28,7 @@ from netdra.controller.neutron.desired import AllocatedNode
 from netdra.controller.neutron.inspection import ClusterView, Inspection
 from netdra.controller.neutron.networks import PortNetworks
 from netdra.controller.neutron.ownership import Ownership
-from netdra.controller.state import InHand, State
+from netdra.controller.state import InHand, State, now
 from netdra.controller.writing import MANAGER, finalize_port, notices
 from netdra.kube.client import Client, Selection
 from netdra.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
@@ -305,14 +304,14 @@ class NeutronPorts:
                     return AGAIN
                 elif port.pci_address and not desired.is_bound(port):
                     answer, network, vf_settings = await self._ensure_validated(port)
-                    await self._write(port, desired.bound(port, answer, network, vf_settings, _now()))
+                    await self._write(port, desired.bound(port, answer, network, vf_settings, now()))
                     self._look_at_refused_by_quota(AT_ONCE)
                     await self._label(port, answer)
             except (ConflictError, NotFoundError) as problem:
                 log.debug("NeutronPort %s changed meanwhile: %s", key, problem)
                 return AGAIN
             except (NeutronError, CloudsError) as problem:
-                await self._write(port, desired.failed(port, problem, _now()))
+                await self._write(port, desired.failed(port, problem, now()))
                 if isinstance(problem, UnreachableError | UnauthorizedError):
                     raise
                 self.ports.add(key, AGENT_SECONDS if isinstance(problem, NoAgentError) else AGAIN_SECONDS)
@@ -489,10 +488,6 @@ class NeutronPorts:
 
 def _claim_of(port: NeutronPort) -> str:
     return key_of(port.metadata.namespace, port.spec.claim.name)
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 def _measure(server: str, method: str, status: int, seconds: float) -> None:
