@@ -7,7 +7,7 @@ answer is not a proof: every error is raised, and nothing is deleted.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -47,7 +47,6 @@ class RunningProcess(msgspec.Struct, frozen=True, kw_only=True, order=True):
 class _Renewals:
     """The leases' last renewals, and when this process first saw each; the times in a lease are of another clock."""
 
-    clock: Callable[[], float]
     seen: dict[str, tuple[str, float]] = field(default_factory=dict)
 
     def held(self, lease: Lease) -> bool:
@@ -57,18 +56,16 @@ class _Renewals:
         name = _full_name(lease)
         version, since = self.seen.get(name, ("", 0.0))
         if version != lease.metadata.resource_version:
-            self.seen[name] = (lease.metadata.resource_version, self.clock())
+            self.seen[name] = (lease.metadata.resource_version, since_boot())
             return True
-        return self.clock() - since <= (lease.spec.lease_duration_seconds or Terms().duration)
+        return since_boot() - since <= (lease.spec.lease_duration_seconds or Terms().duration)
 
 
 def _full_name(found: BareObject | Lease) -> str:
     return f"{found.metadata.namespace}/{found.metadata.name}"
 
 
-async def wait_until_gone(
-    client: Client, seconds: float, clock: Callable[[], float] = since_boot
-) -> tuple[RunningProcess, ...]:
+async def wait_until_gone(client: Client, seconds: float) -> tuple[RunningProcess, ...]:
     """Wait until none of netdra's processes is left, and return those that are.
 
     It does not wait for a Deployment or DaemonSet that is not being deleted: netdra is installed. It waits for pods
@@ -77,16 +74,15 @@ async def wait_until_gone(
 
     Args:
         seconds: how long to wait.
-        clock: in seconds; it never goes back.
 
     Raises:
         ApiError: the objects cannot be read.
     """
-    deadline = clock() + seconds
-    renewals = _Renewals(clock)
+    deadline = since_boot() + seconds
+    renewals = _Renewals()
     while True:
         processes = await _processes(client, renewals)
-        if not processes or clock() >= deadline or not all(process.ends for process in processes):
+        if not processes or since_boot() >= deadline or not all(process.ends for process in processes):
             return tuple(sorted(processes))
         await asyncio.sleep(_LOOK_SECONDS)
 

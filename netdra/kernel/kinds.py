@@ -110,10 +110,10 @@ def vrf(table: int) -> bytes:
     return attribute(1, u32(table))
 
 
-def vxlan(vni: int, *, lower: int = 0, port: int = 4789, learning: bool = True) -> bytes:
+def vxlan(vni: int, *, lower: int = 0, port: int = 4789) -> bytes:
     """The data of a VXLAN link; `lower` is the index of the link that carries it, 0 for none."""
     carried = attribute(_VXLAN_LINK, u32(lower)) if lower else b""
-    return attribute(1, u32(vni)) + carried + attribute(7, u8(learning)) + attribute(15, be16(port))
+    return attribute(1, u32(vni)) + carried + attribute(7, u8(1)) + attribute(15, be16(port))
 
 
 def bridge(**options: int) -> bytes:
