@@ -89,8 +89,7 @@ def clean(cluster: shared.ClusterAccess, namespace: str, name: str, wait_seconds
     While netdra is running in any namespace, nothing is removed and the exit code is 1. netdra is running if its
     DaemonSet or a Deployment exists, one of their pods has not ended, or its lease is renewed.
     """
-    from netdra.controller.running import RunningProcess, wait_until_gone
-    from netdra.controller.uninstall import Installation, Removed
+    from netdra.controller.uninstall import Installation, Removed, RunningProcess, wait_until_gone
     from netdra.controller.uninstall import clean as removing
 
     async def work(client: Client) -> tuple[tuple[RunningProcess, ...], list[Removed]]:

@@ -31,7 +31,6 @@ class WatchedDevice(msgspec.Struct, frozen=True):
     Attributes:
         key: pool and name.
         identity: the hardware: what another one counted, does not count for it.
-        policy: the policy.
         rules: the policy's.
     """
 
