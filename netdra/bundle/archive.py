@@ -136,7 +136,6 @@ def read(file: BinaryIO, name: str, most: int = MOST_READ) -> Bundle:
     """The bundle in an open file.
 
     Args:
-        file: the file.
         name: its name in messages.
         most: bytes of all files of the bundle together.
 
@@ -144,7 +143,7 @@ def read(file: BinaryIO, name: str, most: int = MOST_READ) -> Bundle:
         InvalidInputError: it is not a bundle of a version that is known here.
     """
     try:
-        files = dict(_members(_unzipped(file, most)))
+        files = dict(_members(_Unzipped(file, most)))
     except (ValueError, zlib.error) as problem:
         raise InvalidInputError(f"{name}: not a support bundle: {problem}", hint=_HINT, code="ND4072") from None
     if MANIFEST not in files:
@@ -199,10 +198,6 @@ class _Unzipped:
         if not data and not found:
             raise ValueError("it ends too early")
         return found
-
-
-def _unzipped(file: BinaryIO, most: int) -> _Unzipped:
-    return _Unzipped(file, most)
 
 
 def _members(unzipped: _Unzipped) -> Iterator[tuple[str, bytes]]:

@@ -37,16 +37,7 @@ if TYPE_CHECKING:
     envvar="NODE_NAME",
     default="",
 )
-@shared.group(
-    "places",
-    node_look.Places,
-    option("--host-root", "DIR", "The node's root filesystem, as mounted here.", "root", type=shared.PATH, default="/"),
-    shared.kubelet_root,
-    shared.nri_socket,
-    shared.cdi_dir,
-    shared.cni_path,
-    shared.state_dir,
-)
+@shared.places(node_look.Places, "The node's root filesystem, as mounted here.")
 @shared.cloud
 @shared.output("table", "json", "yaml")
 def command(
@@ -79,11 +70,8 @@ def command(
         findings += _cloud(cloud, defaults, beside) if with_cloud else ()
     if only != "cluster":
         findings += node_verdicts.verdicts(node_look.look(places))
-    if output == "table":
-        rows = [(finding.where, finding.level, finding.check, finding.seen, finding.fix) for finding in findings]
-        terminal.print_table(("WHERE", "LEVEL", "CHECK", "SEEN", "WHAT TO DO"), rows)
-    else:
-        terminal.print_data(findings, output)
+    rows = [(finding.where, finding.level, finding.check, finding.seen, finding.fix) for finding in findings]
+    terminal.print_report(findings, output, ("WHERE", "LEVEL", "CHECK", "SEEN", "WHAT TO DO"), rows)
     if worst(findings) == "error":
         sys.exit(1)
 

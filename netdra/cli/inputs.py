@@ -99,7 +99,6 @@ policies_option = shared.option(
     "--policies", "PATH", "An additional PATH with policies or other objects.", "policy_paths", multiple=True
 )
 
-
 uplink_option = shared.option(
     "--uplink",
     "NAME|none",

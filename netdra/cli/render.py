@@ -96,7 +96,7 @@ class Rendered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     "An additional PATH with a Pod, Deployment, StatefulSet, DaemonSet or Job: its claims are rendered in its order.",
     "pod_path",
 )
-@shared.option("--slices", "PATH", "An additional PATH with slices or other objects.", "slice_paths", multiple=True)
+@objects.slices
 @objects.kubernetes_version()
 @shared.output("table", "json", "yaml", "plan")
 @click.option(

@@ -16,13 +16,14 @@ import select
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, suppress
-from typing import Self, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from netdra.discovery import assemble, live, scan, update
 from netdra.discovery.facts import Key, MachineFacts
 from netdra.discovery.pairs import SETTLE_SECONDS, Pairs
+from netdra.kernel.closing import Closing
 from netdra.kernel.errors import EventsLostError, KernelError
 from netdra.kernel.host_use import POD
 from netdra.kernel.monitor import DeviceMonitor, Monitor
@@ -69,7 +70,7 @@ class InterfaceChanges(msgspec.Struct, frozen=True, kw_only=True):
         return frozenset(interface.if_name for interface in listed if are_of_pods)
 
 
-class Watcher:
+class Watcher(Closing):
     """The current inventory of the network namespace of the thread that makes it; for one thread at a time.
 
     Attributes:
@@ -120,12 +121,6 @@ class Watcher:
                 self._ready.register(source.fileno(), select.EPOLLIN | select.EPOLLERR)
             self._read_all(None)
             self._opened = opened.pop_all()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Stop listening; closing twice is not an error."""

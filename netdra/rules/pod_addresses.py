@@ -144,7 +144,6 @@ def held(address: PodAddress, *, is_over: bool) -> AddressHeldError:
     """The reason why an owner's address is not assigned to its claim: a former pod may have it.
 
     Args:
-        address: the address.
         is_over: whether no claim has a right to it any more.
     """
     spec = address.spec

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from netdra.cluster.objects import ClusterState, PlacedPod
-from netdra.model.claim import AllocatedDeviceStatus, DeviceRequestAllocationResult, ResourceClaim
+from netdra.model.claim import AllocatedDeviceStatus, DeviceRequestAllocationResult, ResourceClaim, device_claim
 from netdra.model.errors import without_hint
 from netdra.model.names import DRIVER, network_class, network_of_class
 from netdra.model.neutron_port import NeutronPort
@@ -15,8 +15,8 @@ from netdra.model.topology import NetworkTopology
 from netdra.review.objects import review
 from netdra.review.world import World
 from netdra.story import networks, placement
-from netdra.story.statement import Statement, Story, done, fact, story_of, wrong
-from netdra.topology.selectors import choices, device_claim
+from netdra.story.statement import Statement, Story, absent, done, fact, story_of, wrong
+from netdra.topology.selectors import choices
 
 _NEXT_OF: Mapping[str, str] = {
     "NotPrepared": "correct what the text names; the kubelet tries again within about a minute",
@@ -37,9 +37,7 @@ def claim_story(cluster: ClusterState, namespace: str, name: str) -> Story:
         text = unread or f'ResourceClaim "{name}" does not exist in namespace "{namespace}"'
         names = [found.metadata.name for found in cluster.claims if found.metadata.namespace == namespace]
         next_step = hint(name, names, f'ResourceClaims in namespace "{namespace}":')
-        return story_of(
-            subject, "cannot be read" if unread else "does not exist", [wrong(subject, text, next_step, code="ND5002")]
-        )
+        return absent(subject, unread, wrong(subject, text, next_step, code="ND5002"))
     return story_of(subject, state(claim), _statements(cluster, claim), cluster.unread.values())
 
 
@@ -94,7 +92,6 @@ def requirements(cluster: ClusterState, claim: ResourceClaim, *, holds_back: boo
 
     Args:
         cluster: the objects.
-        claim: the claim.
         holds_back: whether the claim still needs them.
     """
     wanted = device_claim(claim)[0]

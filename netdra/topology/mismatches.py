@@ -24,7 +24,6 @@ def other_step(claim: str, request: str, step: str, topology: str) -> Finding:
 
     Args:
         claim: the claim as messages call it.
-        request: the request.
         step: the step of its DeviceClass.
         topology: the step's topology.
     """
