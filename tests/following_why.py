@@ -1,11 +1,11 @@
 """Follows a hint of `netdra why`: a cluster, its story, and the cluster after the hint was followed.
 
-`tests/troubles` has the clusters. `objects.yaml` has objects by name; each other file is a list: the object whose story
-is printed (`why`), the objects of the cluster (`in`, by name, and further ones in `also`, without those in `without`),
-and the problem with its next step and code (`says`). Then come the acts that the next step names, with those of
-controllers that follow them: `add` (objects of `objects.yaml`), `change` (objects that are created, or fields that are
-merged into existing ones), `delete`, and `ask` (the object that is named instead). `leaves` are codes that take the
-place of the problem's. If the next step is another `netdra why`, the cause of that story must have a next step, too.
+`tests/troubles/clusters` has objects by name in `objects.yaml`; each other file is a list: the object whose story is
+printed (`why`), the objects of the cluster (`in`, by name, and further ones in `also`, without those in `without`), and
+the problem with its next step and code (`says`). Then come the acts that the next step names, with those of controllers
+that follow them: `add` (objects of `objects.yaml`), `change` (objects that are created, or fields that are merged into
+existing ones), `delete`, and `ask` (the object that is named instead). `leaves` are codes that take the place of the
+problem's. If the next step is another `netdra why`, the cause of that story must have a next step, too.
 
 A bundle takes the place of the cluster, so that a case runs the same code as the command.
 """
@@ -37,7 +37,7 @@ from netdra.story.statement import Statement, Story
 from netdra.topology.classes import device_classes
 from testbed import yaml
 
-TROUBLES = Path(__file__).parent / "troubles"
+TROUBLES = Path(__file__).parent / "troubles" / "clusters"
 Object = dict[str, Any]
 Objects = dict[str, Object]
 """The objects of a cluster by `Kind namespace/name`, or `Kind name`."""
