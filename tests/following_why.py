@@ -43,7 +43,7 @@ Objects = dict[str, Object]
 """The objects of a cluster by `Kind namespace/name`, or `Kind name`."""
 
 
-class Trouble(msgspec.Struct, frozen=True, rename={"cluster": "in"}):
+class TroubledCluster(msgspec.Struct, frozen=True, rename={"cluster": "in"}):
     """A problem, and the act that its next step names."""
 
     why: str
@@ -74,11 +74,11 @@ def _read(*texts: str) -> Iterator[Object]:
     return (document for text in texts for document in yaml.safe_load_all(text) if document)
 
 
-def troubles() -> Iterator[tuple[str, Trouble]]:
+def troubles() -> Iterator[tuple[str, TroubledCluster]]:
     """The file and the content of each case."""
     for path in sorted(TROUBLES.glob("*.yaml")):
         for entry in yaml.safe_load(path.read_text()) if path.name != "objects.yaml" else ():
-            yield path.stem, msgspec.convert(entry, Trouble)
+            yield path.stem, msgspec.convert(entry, TroubledCluster)
 
 
 def said() -> Iterator[str]:

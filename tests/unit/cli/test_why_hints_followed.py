@@ -9,7 +9,7 @@ import pytest
 
 from netdra.story.statement import Statement, Story
 from tests import following_why
-from tests.following_why import Trouble, text_of
+from tests.following_why import TroubledCluster, text_of
 
 ROOT = Path(__file__).parents[3]
 CASES = list(following_why.troubles())
@@ -23,7 +23,7 @@ def problems(found: Story) -> list[Statement]:
 
 
 @pytest.mark.parametrize("trouble", [trouble for _, trouble in CASES], ids=[file for file, _ in CASES])
-def test_a_problem_is_gone_after_its_next_step_was_followed(tmp_path: Path, trouble: Trouble) -> None:
+def test_a_problem_is_gone_after_its_next_step_was_followed(tmp_path: Path, trouble: TroubledCluster) -> None:
     before, after = tmp_path / "before", tmp_path / "after"
     following_why.write_bundle(before, trouble.before)
     following_why.write_bundle(after, trouble.after)
@@ -39,7 +39,7 @@ NAMING = [trouble for _, trouble in CASES if following_why.subject_named(trouble
 
 @pytest.mark.parametrize("trouble", NAMING, ids=[trouble.says[-7:-1] for trouble in NAMING])
 def test_another_story_that_a_next_step_names_has_a_cause_which_is_gone_afterwards(
-    tmp_path: Path, trouble: Trouble
+    tmp_path: Path, trouble: TroubledCluster
 ) -> None:
     before, after = tmp_path / "before", tmp_path / "after"
     following_why.write_bundle(before, trouble.before)
