@@ -33,9 +33,10 @@ _DIAGNOSES: Mapping[str, tuple[int | str, int, int]] = {
     "_AddressTrouble": ("addresses of PodNetworks", 0, 1),
     "_Mismatch": ("NIC switch agents", 1, 2),
     "_PortTrouble": ("ports of Neutron", 1, 4),
+    "UsageKind": ("", 0, 1),
 }
-"""What makes findings of `netdra.doctor`: the check, or its place among the arguments, and the places of state and next
-step."""
+"""What makes findings of `netdra.doctor` and kinds of wrong usage: the check, or its place among the arguments, and the
+places of state and next step."""
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -168,7 +169,7 @@ def _of_diagnosis(
     fixes = [*call.args[step : step + 1], *(each.value for each in call.keywords if each.arg == "fix")]
     about = check if isinstance(check, str) else _name_of(call.args[check], named)
     states = _prose([call.args[state]], named) or (_name_of(call.args[state], named),)
-    return tuple(f"{about}: {text}" for text in states), _prose(fixes, named)
+    return tuple(f"{about}: {text}" if about else text for text in states), _prose(fixes, named)
 
 
 def _name_of(node: ast.expr, named: _Named) -> str:

@@ -381,13 +381,13 @@ def _rights(rights: Mapping[str, tuple[str, ...]], facts: ClusterFacts) -> Itera
         if process == "webhook" and set(lacking) == to_keep_a_certificate(facts.name):
             yield _finding("rights of netdra webhook", "ok", "complete with --certificates, incomplete without it")
         elif lacking:
-            fix = "helm upgrade installs the roles; kubectl auth can-i VERB KIND --as=system:serviceaccount:"
-            account = f"{facts.namespace}:{facts.name}-{process}"
+            account = f"system:serviceaccount:{facts.namespace}:{facts.name}-{process}"
+            fix = f"helm upgrade installs the roles; to check one: kubectl auth can-i {lacking[0]} --as={account}"
             yield _finding(
                 f"rights of netdra {process}",
                 "error",
                 f"not allowed: {listed(lacking, NAMED)}",
-                fix + account,
+                fix,
                 code="ND3141",
             )
         else:
