@@ -30,8 +30,8 @@ from netdra.bundle.recorded import objects_file
 from netdra.cli import inputs
 from netdra.cli.main import main
 from netdra.cli.support_objects import KINDS
-from netdra.model.errors import without_code
 from testbed import yaml
+from tests.following_why import lines_of
 
 TESTS = Path(__file__).parent
 OF_A_NODE = "no such key: rdma; kubectl describe nodenetwork worker-1"
@@ -161,8 +161,5 @@ def _text(stream: io.TextIOWrapper | None) -> str:
 
 
 def said() -> Iterator[str]:
-    """The errors with their hints, without codes; a hint that ends with a list also without the list."""
-    for says in (*(case.says for case in commands()), OF_A_NODE):
-        text = without_code(says)
-        yield text
-        yield f"{text.rpartition(': ')[0]}:"
+    """The errors with their hints, in the form of a line of `netdra validate`."""
+    return (line for says in (*(case.says for case in commands()), OF_A_NODE) for line in lines_of(says))

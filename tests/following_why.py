@@ -29,7 +29,7 @@ from netdra.cli.support_objects import KINDS
 from netdra.cluster import reading
 from netdra.cluster.reading import Scope
 from netdra.kube import resources
-from netdra.model.errors import sentence, with_code, without_code
+from netdra.model.errors import code_of, sentence, with_code, without_code
 from netdra.model.topology import NetworkTopology
 from netdra.story.plugins import plugin_story
 from netdra.story.policies import policy_story
@@ -82,11 +82,15 @@ def troubles() -> Iterator[tuple[str, TroubledCluster]]:
 
 
 def said() -> Iterator[str]:
-    """The problems with their next steps, without codes; a next step that ends with a list also without the list."""
-    for _, trouble in troubles():
-        text = without_code(trouble.says)
-        yield text
-        yield f"{text.rpartition(': ')[0]}:"
+    """The problems with their next steps, in the form of a line of `netdra validate`."""
+    return (line for _, trouble in troubles() for line in lines_of(trouble.says))
+
+
+def lines_of(says: str) -> Iterator[str]:
+    """A problem in the form of a line of `netdra validate`; a next step that ends with a list also without the list."""
+    yield f"1: {says}"
+    begin, _, _ = without_code(says).rpartition(": ")
+    yield f"1: {with_code(f'{begin}:', code_of(says))}"
 
 
 _SHARED: Mapping[str, str] = yaml.safe_load((TROUBLES / "objects.yaml").read_text())
