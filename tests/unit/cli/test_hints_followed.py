@@ -20,7 +20,7 @@ from tests import following, following_commands, following_why, validation
 
 TESTS = Path(__file__).parents[2]
 UNFOLLOWED: dict[str, dict[str, list[str]]] = yaml.safe_load((TESTS / "unfollowed.yaml").read_text())
-MOST_UNFOLLOWED = 482
+MOST_UNFOLLOWED = 475
 """Lower it with each hint that gets a case."""
 FEWEST_FOLLOWED = 260
 
