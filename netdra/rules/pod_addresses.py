@@ -15,7 +15,6 @@ from netdra.model.claim import ResourceClaim
 from netdra.model.findings import Finding
 from netdra.model.pod_address import AddressOwner, PodAddress
 from netdra.model.pod_network import REQUIRED, PodNetwork
-from netdra.model.suggestions import listed
 from netdra.model.topology import NetworkTopology
 from netdra.model.watched_claim import WatchedClaim
 from netdra.networks import shares
@@ -93,16 +92,11 @@ def check_allowed(network: PodNetwork, namespace: str) -> None:
         NotAllowedError: it is not.
     """
     if not network.spec.allows(namespace):
-        raise not_allowed(network, namespace)
-
-
-def not_allowed(network: PodNetwork, namespace: str) -> NotAllowedError:
-    """The reason why claims of a namespace get no address of a network."""
-    return NotAllowedError(
-        f'PodNetwork "{network.name}" is not for namespace "{namespace}", but for {listed(network.spec.namespaces)}',
-        hint=f'add "{namespace}" to its spec.namespaces, or use another PodNetwork',
-        code="ND1116",
-    )
+        raise NotAllowedError(
+            f'PodNetwork "{network.name}" is not for namespace "{namespace}"',
+            hint=f'an administrator can add "{namespace}" to its spec.namespaces: {", ".join(network.spec.namespaces)}',
+            code="ND1116",
+        )
 
 
 def requested(claim: ResourceClaim | WatchedClaim) -> Counter[str]:

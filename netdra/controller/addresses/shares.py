@@ -42,7 +42,6 @@ from netdra.networks.errors import NoFreeAddressError, NotAllowedError
 from netdra.networks.ledger import NetworkLedger
 from netdra.networks.shares import Available
 from netdra.ops.metrics import counted
-from netdra.rules.pod_addresses import not_allowed
 from netdra.topology.classes import owner
 from netdra.topology.users import pod_owner, topologies_of
 
@@ -276,8 +275,10 @@ class NetworkShares:
             problem = NotAllowedError.reason
             if reminders.is_due(key, (entry.metadata.uid, problem)):
                 reminders.note(key, (entry.metadata.uid, problem))
-                refusal = not_allowed(network, entry.metadata.namespace)
-                self._warn(entry, problem, refusal.what, refusal.hint)
+                namespace, listed = entry.metadata.namespace, ", ".join(network.spec.namespaces)
+                what = f'PodNetwork "{name}" is not for namespace "{namespace}"'
+                hint = f'an administrator can add "{namespace}" to its spec.namespaces: {listed}'
+                self._warn(entry, problem, what, hint)
         free = "no free address" if not most else f"free addresses for {most} more steps"
         hint = "the pod stays Pending until addresses are released, or a range is added to the PodNetwork"
         for key, entry in waiting.items():
