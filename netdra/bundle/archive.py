@@ -157,7 +157,9 @@ def _manifest(text: bytes, name: str) -> Manifest:
         version = msgspec.json.decode(text, type=_Version).bundle
         if version != VERSION:
             what = f"{name}: version {version} of a bundle is not supported; this netdra reads version {VERSION}"
-            raise InvalidInputError(what, hint="use the version of netdra that wrote it", code="ND4074")
+            raise InvalidInputError(
+                what, hint="use the version of netdra that wrote it, or write it again with this version", code="ND4074"
+            )
         return msgspec.json.decode(text, type=Manifest)
     except UNREADABLE as problem:
         raise InvalidInputError(f"{name}: {MANIFEST} cannot be read: {problem}", hint=_HINT, code="ND4075") from None

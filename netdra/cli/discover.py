@@ -39,7 +39,9 @@ def command(output: str, root: str | None, watch: bool) -> None:
     if watch:
         if root is not None:
             raise InvalidInputError(
-                "--watch and --sysfs cannot be combined", hint="a recorded tree does not change", code="ND4017"
+                "--watch and --sysfs cannot be combined",
+                hint="omit one of them: a recorded tree does not change",
+                code="ND4017",
             )
         _watch(output)
         return

@@ -13,7 +13,7 @@ from netdra.cli import shared, terminal
 from netdra.cli.shared import option
 from netdra.doctor import node_look, node_verdicts
 from netdra.doctor.diagnosis import Diagnosis, Unseen, attempt, worst
-from netdra.model.errors import InvalidInputError, TemporaryError
+from netdra.model.errors import InvalidInputError, TemporaryError, with_code
 from netdra.model.extras import how_to_install
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def command(
         findings += _cloud(cloud, defaults, beside) if with_cloud else ()
     if only != "cluster":
         findings += node_verdicts.verdicts(node_look.look(places))
-    rows = [(finding.where, finding.level, finding.check, finding.seen, finding.fix) for finding in findings]
+    rows = [(finding.where, finding.level, finding.check, finding.coded, finding.fix) for finding in findings]
     terminal.print_report(findings, output, ("WHERE", "LEVEL", "CHECK", "SEEN", "WHAT TO DO"), rows)
     if worst(findings) == "error":
         sys.exit(1)
@@ -117,7 +117,8 @@ def _cluster(
     except InvalidInputError as problem:
         if wanted:
             raise
-        return cluster_verdicts.not_looked_at(problem.what), _Beside(Unseen(problem.what))
+        why = with_code(problem.what, problem.code)
+        return cluster_verdicts.not_looked_at(why), _Beside(Unseen(why))
 
     async def look() -> tuple[list[Diagnosis], _Beside]:
         async with access.client() as client:
@@ -138,7 +139,8 @@ def _cluster(
     try:
         return shared.run(look())
     except TemporaryError as problem:
-        return cluster_verdicts.unreachable(problem.what), _Beside(Unseen(problem.what))
+        why = with_code(problem.what, problem.code)
+        return cluster_verdicts.unreachable(why), _Beside(Unseen(why))
 
 
 def examine_cluster(access: shared.ClusterAccess, namespace: str, name: str) -> list[Diagnosis]:

@@ -328,7 +328,13 @@ def _of_verdict(finding: Diagnosis, facts: ProcessFacts, components: Sequence[Co
         nodes, code, kind = (off, "NodeNotReady", "nodes") if is_off else (lacking, "DriverMissing", "nodes")
     subjects = tuple(TroubleSubject("nodes", "", name) for name in nodes[:MAX_SUBJECTS])
     return ClusterTrouble(
-        kind, finding.level == "error", code, f"{finding.check}: {finding.seen}", finding.fix, subjects, len(nodes) or 1
+        kind,
+        finding.level == "error",
+        code,
+        f"{finding.check}: {finding.coded}",
+        finding.fix,
+        subjects,
+        len(nodes) or 1,
     )
 
 

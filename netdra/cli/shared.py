@@ -243,8 +243,9 @@ def token(path: Path | None) -> str:
     try:
         return path.read_text().strip() if path is not None else ""
     except (OSError, UnicodeDecodeError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else problem
         raise InvalidInputError(
-            f"--token-file {path}: {problem}", hint="use the file of a projected token", code="ND4051"
+            f"--token-file {path}: {reason}", hint="use the file of a projected token", code="ND4051"
         ) from None
 
 

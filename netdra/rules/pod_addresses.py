@@ -94,7 +94,7 @@ def check_allowed(network: PodNetwork, namespace: str) -> None:
     if not network.spec.allows(namespace):
         raise NotAllowedError(
             f'PodNetwork "{network.name}" is not for namespace "{namespace}"',
-            hint=f"its spec.namespaces has {', '.join(network.spec.namespaces)}",
+            hint=f'an administrator can add "{namespace}" to its spec.namespaces: {", ".join(network.spec.namespaces)}',
             code="ND1116",
         )
 
@@ -149,10 +149,8 @@ def held(address: PodAddress, *, is_over: bool) -> AddressHeldError:
     spec = address.spec
     if is_over or spec.claim is None:
         reason = f'Node "{spec.node_name}" has not reported yet that the former pod no longer has it'
+        hint = "it is assigned once the node has reported; if its machine is off for good, delete the Node"
     else:
         reason = f'ResourceClaim "{spec.owner.namespace}/{spec.claim.name}" still exists'
-    return AddressHeldError(
-        f'PodAddress "{address.name}" cannot be assigned: {reason}',
-        hint="it is assigned once the node has reported; if its machine is off for good, delete the Node",
-        code="ND1119",
-    )
+        hint = "it is assigned after this claim is deleted"
+    return AddressHeldError(f'PodAddress "{address.name}" cannot be assigned: {reason}', hint=hint, code="ND1119")

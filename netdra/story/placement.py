@@ -214,7 +214,7 @@ def _cause(
     request, obstacles = _obstacles(explanation, node, change.kinds)
     texts = listed((f"{listed(entry.devices, 3)}: {entry.text}" for entry in obstacles), 2)
     text = f"{request} cannot be allocated on node {node}: {texts or change.next_step}"
-    next_step = _untaint(cluster, obstacles) or change.next_step
+    next_step = _untaint(cluster, node, obstacles) or change.next_step
     return wrong(question.about, text, next_step, reason=change.reason, details=details, code="ND5036")
 
 
@@ -230,8 +230,8 @@ def _obstacles(explanation: Explanation, node: str, kinds: frozenset[str]) -> tu
     return "the claims", []
 
 
-def _untaint(cluster: ClusterState, obstacles: Sequence[Obstacle]) -> str:
-    """The next step for taints of DeviceTaintRules and of netdra; "" for others."""
+def _untaint(cluster: ClusterState, node: str, obstacles: Sequence[Obstacle]) -> str:
+    """The next step for taints of DeviceTaintRules and of netdra on a node's devices; "" for others."""
     texts = [entry.text for entry in obstacles if entry.kind == "taint"]
     for rule in cluster.applied_rules:
         taint = rule.spec.taint
@@ -241,16 +241,17 @@ def _untaint(cluster: ClusterState, obstacles: Sequence[Obstacle]) -> str:
         if any(f"{taint.key}{value}:{taint.effect}" in text for text in texts):
             return f'DeviceTaintRule "{rule.metadata.name}" sets the taint: remove the rule, or tolerate the taint'
     for suffix, step in _OF_NETDRA.items():
-        if any(f"{DRIVER}/{suffix}" in text for text in texts):
-            return step
+        device = next((entry.devices[0] for entry in obstacles if f"{DRIVER}/{suffix}" in entry.text), "")
+        if device:
+            return step.format(device=f"{node}/{device}")
     return ""
 
 
 _OF_NETDRA = {
     "link-down": "connect the link or its switch port: the interface has no carrier",
     "gone": "restore the interface, or end the pod that still has the device",
-    "trouble": "follow the taint's reason: kubectl describe resourceslice",
-    "unhealthy": "netdra why device NODE/DEVICE has the counter: repair the device, or correct its policy's threshold",
+    "trouble": "follow the reason that the taint names",
+    "unhealthy": "netdra why device {device} shows the counter: repair the device, or correct its policy's threshold",
     "withdrawn": "let a policy offer the device again, or choose another one",
 }
 

@@ -255,7 +255,8 @@ def _not_started(cluster: ClusterState, pod: PlacedPod, *, is_reported: bool) ->
         if reason not in ("", "ContainerCreating", "PodInitializing"):
             assert isinstance(waiting, Mapping)
             text = f'container "{container.name}" waits: {reason}: {waiting.get("message", "")}'
-            yield wrong(pod.called, text.rstrip(": "), "see kubectl describe pod", reason=reason, code="ND5046")
+            next_step = f"see its events: kubectl describe pod {pod.metadata.name} -n {pod.metadata.namespace}"
+            yield wrong(pod.called, text.rstrip(": "), next_step, reason=reason, code="ND5046")
 
 
 def _failures(cluster: ClusterState, pod: PlacedPod, failed: list[ClusterEvent]) -> Iterator[Statement]:
