@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from testbed import yaml
-from tests import corrections
+from tests import corrections, following_topologies
 from tests.corrections import Correction, Place, Value, holder
 
 _CODE = r"(?: \(ND\d{4}\))?\Z"
@@ -33,10 +33,20 @@ def followed(text: str, line: str) -> str | None:
     value = _meant(documents, parts["text"], path)
     if value is None:
         return None
-    for pattern, act in _RULES:
-        if (found := pattern.search(parts["text"])) is not None and act(value, path, found):
-            return str(yaml.safe_dump_all(documents, sort_keys=False))
+    if _corrected(documents, value, path, parts["text"]):
+        return str(yaml.safe_dump_all(documents, sort_keys=False))
     return None
+
+
+def _corrected(documents: list[Value], value: Value, path: Place, text: str) -> bool:
+    """Whether a rule for the text corrected the object, or the file around it."""
+    for pattern, act in (*_RULES, *following_topologies.RULES):
+        if (found := pattern.search(text)) is not None and act(value, path, found):
+            return True
+    for pattern, change in following_topologies.OF_FILES:
+        if (found := pattern.search(text)) is not None and change(documents, value, path, found):
+            return True
+    return False
 
 
 def _path(shown: str) -> Place:
@@ -94,7 +104,7 @@ _RULES: tuple[tuple[re.Pattern[str], Correction], ...] = (
     (re.compile(r"; set exclusive: true\Z"), corrections.make_exclusive),
     (re.compile(r"; set requestPolicy\.default of the capacity\Z"), corrections.set_default),
     (re.compile(r"; lower requestPolicy\.default or pooledVFs\.lanes\Z"), corrections.set_default),
-    (re.compile(r"; change (?:it|one of them) *\Z"), corrections.outrank),
+    (re.compile(r"; give it another selector, priority or deviceNameSuffix\Z"), corrections.outrank),
     (re.compile(r"; write it in Mbit/s, e\.g\. (?P<meant>\d+)\Z"), corrections.write),
     (re.compile(r"is reserved; use a domain of your (?P<meant>own)\Z"), corrections.write),
     (re.compile(r"; give each (?:rule )?a name of its own\Z"), corrections.put(lambda name: f"{name}-2")),

@@ -295,13 +295,12 @@ def _whole(text: QuantityText | None) -> int | None:
 
 def _shadows(policy: DeviceExposurePolicy, rivals: Rivals) -> Iterator[Finding]:
     """Policies of the same persona and rank for the same devices: only one of all is used."""
+    hint = "give it another selector, priority or deviceNameSuffix"
     for name in rivals.names:
         same = f'the policy has the same selector, priority and suffix as "{name}"'
         if rivals.more:
             same += " and more policies"
         if name < policy.name and rivals.more:
-            yield Finding(f"{same}, so it is not used", "change it", ("spec",), code="ND1475")
+            yield Finding(f"{same}, so it is not used", hint, ("spec",), code="ND1475")
         else:
-            yield Finding(
-                f'{same}, so only "{min(name, policy.name)}" is used', "change one of them", ("spec",), code="ND1476"
-            )
+            yield Finding(f'{same}, so only "{min(name, policy.name)}" is used', hint, ("spec",), code="ND1476")
