@@ -22,6 +22,9 @@ def followed(text: str, line: str) -> str | None:
     if (between := _BETWEEN.match(line)) is not None:
         lines = text.splitlines()
         return "\n".join([*lines[: int(between["line"]) - 1], "---", *lines[int(between["line"]) - 1 :], ""])
+    for pattern, rewrite in following_topologies.OF_TEXTS:
+        if pattern.search(line) is not None and (new := rewrite(text)) != text:
+            return new
     parts = _LINE.match(line)
     if parts is None or not parts["path"]:
         return None
@@ -54,13 +57,11 @@ def _path(shown: str) -> Place:
 
 
 def _meant(documents: list[Value], text: str, path: Place) -> Value:
-    """The object that a line is about: the one that it names, and that has the place."""
+    """The object that a line is about: the one that it names, or else another one, that has the place."""
     named = _NAMED.match(text)
-    for value in documents:
-        is_it = named is None or (value.get("kind"), _name(value)) == (named["kind"], named["name"])
-        if is_it and holder(value, path) is not None:
-            return value
-    return None
+    placed = [value for value in documents if holder(value, path) is not None]
+    its = (value for value in placed if named is None or (value.get("kind"), _name(value)) == named.groups())
+    return next(its, placed[0] if placed else None)
 
 
 def _name(value: Value) -> str:
@@ -70,7 +71,6 @@ def _name(value: Value) -> str:
 
 _RULES: tuple[tuple[re.Pattern[str], Correction], ...] = (
     (re.compile(r'set deviceClassName of request "(?P<name>[^"]+)" to "(?P<meant>[^"]+)"\Z'), corrections.write_class),
-    (re.compile(r'rename the request to "(?P<meant>[^"]+)", or remove it\Z'), corrections.rename_request),
     (re.compile(r'add "(?P<meant>[^"]+)" to dependOn\Z'), corrections.depend),
     (re.compile(r'did you mean "(?P<meant>[^"]+)"\?'), corrections.rename),
     (re.compile(r'; use "(?P<meant>[^"]+)"\Z'), corrections.write),

@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, TypeVar
+
+from msgspec.structs import replace
 
 from netdra.cel import CelEvaluationError, compile_selector, device_variables
 from netdra.cel.guards import guarded
@@ -14,13 +17,20 @@ from netdra.discovery.overrides import with_physnets
 from netdra.exposure import expose, physnets, unwise
 from netdra.exposure.ranks import RankIndex
 from netdra.exposure.registered import Registered
-from netdra.model import names
+from netdra.model import claim_rules, documents, metadata_rules, names, yaml_text
+from netdra.model.claim import DeviceClass
+from netdra.model.cni_plugin import DescribedPlugin
 from netdra.model.errors import NetdraError
 from netdra.model.findings import Finding
-from netdra.model.inventory import Interface
+from netdra.model.inventory import INVENTORY_VERSION, Interface
+from netdra.model.meta import ObjectMeta
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.registration import Registration
-from tests.builders import OURS, exclusive, inventory, pf, policy
+from netdra.model.schema import CNIPluginSchemaSpec, ConfigParameters, Parameter
+from netdra.ops import files, server
+from netdra.review import topologies
+from netdra.review.world import World
+from tests.builders import OURS, exclusive, inventory, pf, policy, topology
 
 T = TypeVar("T")
 
@@ -30,7 +40,7 @@ class Call(NamedTuple):
 
     Attributes:
         wrong: with a mistake.
-        corrected: after its author did what the hint says.
+        corrected: after its author followed the hint.
     """
 
     wrong: Callable[[], list[str]]
@@ -96,6 +106,52 @@ def _registered(registration: Registration) -> list[str]:
     return [outcome.problem for outcome in result.outcomes if outcome.problem]
 
 
+TOPOLOGY = topology("- {name: nic, type: host-device}", name="lan")
+
+
+def _changed(name: str) -> list[str]:
+    """The errors of the topology with another step, under a name, while pods use the one that is there."""
+    step = replace(TOPOLOGY.spec.steps[0], config={"name": "lan0"})
+    new = replace(TOPOLOGY, metadata=ObjectMeta(name=name), spec=replace(TOPOLOGY.spec, steps=(step,)))
+    old, users = (TOPOLOGY, ("app/one",)) if name == TOPOLOGY.name else (None, ())
+    return _texts(topologies.errors(new, World(users=users), old))
+
+
+def _class(configs: int, size: int, annotation: int) -> Iterator[Finding]:
+    """The errors of a DeviceClass with configurations, of a size in bytes, and an annotation."""
+    opaque = {"driver": "gpu.example.com", "parameters": {"a": "x" * size}}
+    value = {
+        "metadata": {"name": "gpu", "annotations": {"example.com/notes": "x" * annotation}},
+        "spec": {"config": [{"opaque": opaque}] * configs},
+    }
+    read = documents.convert(value, DeviceClass, "test")
+    yield from metadata_rules.findings(read.metadata)
+    yield from claim_rules.findings(read)
+
+
+def _described(words: int) -> str:
+    """The message of a plugin's image whose schema has a long description."""
+    noise = hashlib.shake_256(b"words").hexdigest(words)
+    parameter = Parameter(name="bridge", type="string", description=noise)
+    schema = CNIPluginSchemaSpec(cni_type="ovs", config_parameters=ConfigParameters(required=(parameter,)))
+    return DescribedPlugin(digest="0" * 64, schema=schema).as_text()
+
+
+def _loaded(text: str) -> list[object]:
+    return list(yaml_text.load(text, "nodes.yaml"))
+
+
+def _aliases(levels: int) -> str:
+    """A short text that names itself over and over."""
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{at}: &a{at} [{', '.join([f'*a{at - 1}'] * 10)}]" for at in range(1, levels)]
+    return "\n".join(lines)
+
+
+def _inventory(version: str) -> object:
+    return documents.inventory_of({"apiVersion": version, "node": {"name": "n"}, "interfaces": []}, "n.json")
+
+
 CALLS: dict[str, Call] = {
     "a selector of many nested conditions": refused(guarded, _nested(25), _nested(3)),
     "a version of two numbers": refused(_is_new_firmware, "2.1", "2.1.0"),
@@ -110,5 +166,16 @@ CALLS: dict[str, Call] = {
     "a registered interface that is not a device": reported(
         lambda adds: _registered(Registration(provider="bctl", device="eth7", adds=adds)), False, True
     ),
+    "a topology that pods use": Call(lambda: _changed("lan"), lambda: _changed("lan-2")),
+    "long opaque parameters": reported(lambda size: _class(1, size, 0), 11_000, 100),
+    "many configurations of a class": reported(lambda count: _class(count, 0, 0), 33, 32),
+    "long annotations": reported(lambda size: _class(1, 0, size), 300_000, 100),
+    "a long schema in an image": refused(_described, 4000, 100),
+    "a file of two clusters": refused(_loaded, " " * (yaml_text.MAX_TEXT + 1), "{}"),
+    "a long file of YAML": refused(_loaded, f"a: {'x' * yaml_text.MAX_YAML}", f'"{"x" * yaml_text.MAX_YAML}"'),
+    "aliases of aliases": refused(_loaded, _aliases(7), _aliases(2)),
+    "an inventory of another version": refused(_inventory, "networking.dra.io/inventory-v0", INVENTORY_VERSION),
+    "a state file of a newer netdra": refused(lambda newest: files.refuse_newer(b'{"version": 3}', newest, "f"), 2, 3),
+    "an address without a port": refused(server.address, "none", ""),
     "a NIC that the node does not have": reported(lambda nic: _wired(f"physnet1={nic}"), "eth0", "enp1s0f0"),
 }

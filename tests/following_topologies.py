@@ -1,6 +1,7 @@
-"""Rules of `tests.following` for selectors, files, and what a topology has beside its steps' parameters.
+"""Rules of `tests.following` for selectors, claims, plugins' schemas, and the steps of topologies.
 
-`RULES` correct the object that a line names; `OF_FILES` correct a file around it, for hints about another object.
+`RULES` correct the object that a line names; `OF_FILES` correct a file around it, for hints about another object;
+`OF_TEXTS` a text that is no object.
 """
 
 from __future__ import annotations
@@ -56,8 +57,44 @@ def add_attribute(documents: list[Value], _value: Value, path: Place, found: re.
     return "cel" in path
 
 
+def rename_request(value: Value, path: Place, found: re.Match[str]) -> bool:
+    """A request of the list at the place."""
+    for request in holder(value, path)[path[-1]]:
+        if request["name"] == found["name"]:
+            request["name"] = found["meant"]
+            return True
+    return False
+
+
+def set_class(value: Value, path: Place, found: re.Match[str]) -> bool:
+    """The class of the request at the place."""
+    holder(value, path)[path[-1]]["deviceClassName"] = found["meant"]
+    return True
+
+
+def remove_request(value: Value, path: Place, _: re.Match[str]) -> bool:
+    """The request around the place."""
+    del holder(value, path[:-1])[path[-2]]
+    return True
+
+
+def merge(documents: list[Value], value: Value, _path: Place, _: re.Match[str]) -> bool:
+    """One object with the fields of two."""
+    (other,) = (document for document in documents if document is not value)
+    value["spec"].update(other["spec"])
+    documents.remove(other)
+    return True
+
+
+def change_vlan(documents: list[Value], _value: Value, _path: Place, _: re.Match[str]) -> bool:
+    """A VLAN that the schema allows, in the topology beside it."""
+    topology = next(document for document in documents if document["kind"] == "NetworkTopology")
+    topology["spec"]["steps"][0]["config"]["vlan"] = 10
+    return True
+
+
 RULES: tuple[tuple[re.Pattern[str], Correction], ...] = (
-    (re.compile(r"; `netdra discover` shows the attributes of interfaces\Z"), rewrite(r"\]\.\w+", "].mac")),
+    (re.compile(r"; `netdra discover` shows the attributes of interfaces\Z"), rewrite(r"\]\.\w+", "].ifName")),
     (re.compile(r'; \w+ is the value itself: remove "(?P<meant>\w+)"\Z'), remove_fields),
     (re.compile(r"; use \.\? to read it\Z"), rewrite(r"\.(\w+\.\w+\()", r".?\1")),
     (
@@ -70,8 +107,29 @@ RULES: tuple[tuple[re.Pattern[str], Correction], ...] = (
     ),
     (re.compile(r"; write it as net\.core\.somaxconn or net"), corrections.put("net.core.somaxconn")),
     (re.compile(r"; list fewer plugins, or "), keep_first(3)),
+    (re.compile(r'; supported: .*(?P<meant>"[^"]+")\Z'), corrections.write),
+    (re.compile(r"; use (?P<meant>[a-z.]+/inventory-v\d+): capture it "), corrections.write),
+    (re.compile(r"; request (?P<meant>[\w-]+)\Z"), corrections.write),
+    (re.compile(r"; rename the step, or delete the DeviceClass\Z"), corrections.put("port")),
+    (re.compile(r"; write at most (?P<meant>\d+)\Z"), corrections.write),
+    (re.compile(r"; remove some\Z"), keep_first(3)),
+    (re.compile(r"; the claim's requests are (?P<meant>[\w/-]+)"), corrections.write),
+    (re.compile(r"; write \{key: value\}\Z"), corrections.put({"a": 1})),
+    (re.compile(r'; rename request "(?P<name>[^"]+)" to "(?P<meant>[^"]+)"\Z'), rename_request),
+    (re.compile(r"; request one device; only a topology with "), corrections.put({"deviceClassName": "pair-vf1"})),
+    (re.compile(r'; set its deviceClassName to "(?P<meant>[^"]+)"\Z'), set_class),
+    (re.compile(r"; remove the request(?:\Z|; for several devices, )"), remove_request),
+)
+
+OF_TEXTS: tuple[tuple[re.Pattern[str], Callable[[str], str]], ...] = (
+    (
+        re.compile(r"; items of a list begin with dashes\b"),
+        lambda text: re.sub(r"(items:\n +) {2}", r"\1- ", text, count=1),
+    ),
 )
 
 OF_FILES: tuple[tuple[re.Pattern[str], FileCorrection], ...] = (
+    (re.compile(r"; merge the two\Z"), merge),
+    (re.compile(r"; they keep working; fix them before "), change_vlan),
     (re.compile(r'attribute "(?P<meant>\w+)" of .*; a policy can set it with additionalAttributes\Z'), add_attribute),
 )

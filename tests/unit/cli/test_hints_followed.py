@@ -22,9 +22,9 @@ from tests.following_calls import CALLS
 
 TESTS = Path(__file__).parents[2]
 UNFOLLOWED: dict[str, dict[str, list[str]]] = yaml.safe_load((TESTS / "unfollowed.yaml").read_text())
-MOST_UNFOLLOWED = 567
+MOST_UNFOLLOWED = 538
 """Lower it with each hint that gets a case."""
-FEWEST_FOLLOWED = 280
+FEWEST_FOLLOWED = 305
 
 
 def _lines() -> Iterator[tuple[str, str, str]]:
@@ -70,7 +70,7 @@ def _followed(written: set[tuple[str, str]]) -> set[tuple[str, str]]:
     vague = {entry: _pattern(entry[1]) for entry in written - clear.keys()}
     done: set[tuple[str, str]] = set()
     for line in lines:
-        (error,) = map(without_code, following.hints([line]))
+        (error,) = (without_code(text).partition("\n")[0] for text in following.hints([line]))
         meant = {entry for entry, pattern in clear.items() if pattern.search(error)}
         file = FILES.get(code_of(line), "")
         if file not in {path for path, _ in meant}:
