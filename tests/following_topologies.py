@@ -1,7 +1,7 @@
 """Rules of `tests.following` for selectors, claims, plugins' schemas, and the steps of topologies.
 
 `RULES` correct the object that a line names; `OF_FILES` correct a file around it, for hints about another object;
-`OF_TEXTS` a text that is no object.
+`OF_TEXTS` a text whose objects cannot be read.
 """
 
 from __future__ import annotations
@@ -78,6 +78,75 @@ def remove_request(value: Value, path: Place, _: re.Match[str]) -> bool:
     return True
 
 
+def rewrite_texts(pattern: str, new: str) -> Correction:
+    """Rewrites all texts at the place, and below it."""
+
+    def rewritten(value: Value) -> Value:
+        if isinstance(value, dict):
+            return {key: rewritten(entry) for key, entry in value.items()}
+        if isinstance(value, list):
+            return list(map(rewritten, value))
+        return re.sub(pattern, new, value) if isinstance(value, str) else value
+
+    return corrections.put(rewritten)
+
+
+def write_fact(value: Value, path: Place, found: re.Match[str]) -> bool:
+    """A label of the node, in place of the reference that is not one."""
+    return rewrite_texts(r"\{\{ node\.label.*?\}\}", found["meant"])(value, path, found)
+
+
+def set_format(value: Value, _path: Place, found: re.Match[str]) -> bool:
+    parameters = value["spec"]["parameters"]
+    for parameter in parameters:
+        if parameter["name"] == found["name"]:
+            parameter["format"] = found["meant"]
+    return True
+
+
+def set_defaults(value: Value, _path: Place, _: re.Match[str]) -> bool:
+    for parameter in value["spec"]["parameters"]:
+        parameter["default"] = parameter["minimum"]
+    return True
+
+
+def write_finite(value: Value, path: Place, _: re.Match[str]) -> bool:
+    """A number in place of one that JSON does not have."""
+    config = holder(value, path)[path[-1]]
+    config.update({key: 0.5 for key, entry in config.items() if isinstance(entry, float)})
+    return path[-1] == "config"
+
+
+def in_values(change: Callable[[Value, re.Match[str]], object]) -> FileCorrection:
+    """Changes the values that a claim of the file gives to parameters."""
+
+    def act(documents: list[Value], _value: Value, _path: Place, found: re.Match[str]) -> bool:
+        claim = next(document for document in documents if document["kind"].startswith("ResourceClaim"))
+        spec = claim["spec"].get("spec", claim["spec"])
+        change(spec["devices"]["config"][0]["opaque"]["parameters"], found)
+        return True
+
+    return act
+
+
+def on_node(documents: list[Value], _value: Value, _path: Place, found: re.Match[str]) -> bool:
+    """The label of the command, on the Node of the file."""
+    (node,) = (document for document in documents if document.get("kind") == "Node")
+    node["metadata"]["labels"][found["key"]] = "7"
+    return bool(node["metadata"]["name"] == found["node"])
+
+
+def note(text: str) -> FileCorrection:
+    """Sets the attribute that the policy of the file adds."""
+
+    def act(documents: list[Value], _value: Value, _path: Place, _: re.Match[str]) -> bool:
+        (policy,) = (document for document in documents if document.get("kind") == "DeviceExposurePolicy")
+        policy["spec"]["exposure"]["additionalAttributes"] = {"note": text}
+        return True
+
+    return act
+
+
 def merge(documents: list[Value], value: Value, _path: Place, _: re.Match[str]) -> bool:
     """One object with the fields of two."""
     (other,) = (document for document in documents if document is not value)
@@ -107,6 +176,20 @@ RULES: tuple[tuple[re.Pattern[str], Correction], ...] = (
     ),
     (re.compile(r"; write it as net\.core\.somaxconn or net"), corrections.put("net.core.somaxconn")),
     (re.compile(r"; list fewer plugins, or "), keep_first(3)),
+    (re.compile(r"; request one address of each family\Z"), corrections.remove),
+    (re.compile(r"\. Set format of parameter (?P<name>\w+) to (?P<meant>\w+)\.\Z"), set_format),
+    (re.compile(r"; shorten the topology's or the step's name\Z"), corrections.put(lambda name: name[:100])),
+    (re.compile(r"; set extendedResourceName on every root step, or on none\Z"), corrections.remove),
+    (re.compile(r"; give each parameter a default, or "), set_defaults),
+    (re.compile(r" names no parameter of this topology; its parameters are "), corrections.put("{{ params.vlan }}")),
+    (re.compile(r"; fields: interfaceName, mac, "), rewrite_texts(r"\.speed ", ".interfaceName ")),
+    (re.compile(r"; write the braces of ASCII\Z"), rewrite_texts(r"\W{2}( .* )\W{2}", r"{{\1}}")),
+    (re.compile(r"; write one name\Z"), corrections.put("data0")),
+    (re.compile(r"; remove the control character\Z"), rewrite_texts(r"[\x00-\x1f]", "")),
+    (re.compile(r"; use 1 to \d+ printable ASCII signs without braces\Z"), corrections.put(["bridge", "private"])),
+    (re.compile(r"; keep one of them: a device is attached by one step\Z"), keep_first(1)),
+    (re.compile(r'(?:; write|; did you mean ") ?(?P<meant>\{\{ node\.labels\[.*?\}\})'), write_fact),
+    (re.compile(r"; write a finite number, or "), write_finite),
     (re.compile(r'; supported: .*(?P<meant>"[^"]+")\Z'), corrections.write),
     (re.compile(r"; use (?P<meant>[a-z.]+/inventory-v\d+): capture it "), corrections.write),
     (re.compile(r"; request (?P<meant>[\w-]+)\Z"), corrections.write),
@@ -130,6 +213,26 @@ OF_TEXTS: tuple[tuple[re.Pattern[str], Callable[[str], str]], ...] = (
 
 OF_FILES: tuple[tuple[re.Pattern[str], FileCorrection], ...] = (
     (re.compile(r"; merge the two\Z"), merge),
+    (re.compile(r"; use a value without .* with its prefix length\Z"), note("fabric-blue")),
+    (re.compile(r"; use printable ASCII characters without braces\Z"), note("zurich")),
+    (re.compile(r"; set it: kubectl label (?:--overwrite )?node (?P<node>\S+) (?P<key>\S+)=<value>\Z"), on_node),
+    (
+        re.compile(r"; add values, the first is that of pod 0; or have fewer replicas\Z"),
+        in_values(lambda given, _: given["perPod"]["address"].append("10.77.0.12/24")),
+    ),
+    (
+        re.compile(r"; write one of (?P<meant>\w+)(?:, \w+)*\Z"),
+        in_values(lambda given, found: given["values"].update(mode=found["meant"])),
+    ),
+    (
+        re.compile(r' has no parameter "(?P<name>\w+)"; its parameters are '),
+        in_values(lambda given, found: given["values"].pop(found["name"])),
+    ),
+    (
+        re.compile(r' has no parameter "(?P<name>\w+)"; did you mean "(?P<meant>\w+)"\?\Z'),
+        in_values(lambda given, found: given["values"].update({found["meant"]: given["values"].pop(found["name"])})),
+    ),
+    (re.compile(r"; remove one of the values\Z"), in_values(lambda given, _: given["values"].pop("address"))),
     (re.compile(r"; they keep working; fix them before "), change_vlan),
     (re.compile(r'attribute "(?P<meant>\w+)" of .*; a policy can set it with additionalAttributes\Z'), add_attribute),
 )

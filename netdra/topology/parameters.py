@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from netdra.model import names
+from netdra.model import names, suggestions
 from netdra.model.claim import OpaqueDeviceConfiguration
 from netdra.model.documents import fit
 from netdra.model.errors import InvalidInputError
@@ -128,7 +128,7 @@ def complete(topology: str, declared: Sequence[DeclaredParameter], given: Mappin
     by_name = {parameter.name: parameter for parameter in declared}
     for name, value in given.items():
         if name not in by_name:
-            there = f"its parameters are {', '.join(by_name)}" if by_name else "the topology has no parameters"
+            there = suggestions.hint(name, by_name, "its parameters are") or "the topology has no parameters"
             raise InvalidInputError(
                 f'NetworkTopology "{topology}" has no parameter {quoted(name)}', hint=there, code="ND1317"
             )
@@ -295,7 +295,8 @@ def _most(parameter: DeclaredParameter) -> int:
 
 def _text(parameter: DeclaredParameter, value: Any) -> str:
     if not isinstance(value, str):
-        hint = "write one text" if isinstance(value, list | tuple | dict) else "put it in quotes"
+        fit = f"one of {', '.join(parameter.enum)}" if parameter.enum else _EXPECTED[parameter.format]
+        hint = "put it in quotes" if str(value) in parameter.enum else f"write {fit}"
         raise InvalidInputError(f"{_shown(value)} is not text", hint=hint, code="ND1326")
     if parameter.enum:
         if value not in parameter.enum:

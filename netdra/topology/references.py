@@ -335,10 +335,10 @@ def _fact(inside: str) -> Reference | None:
             return Reference(root, field)
         if key is not None or field not in _FIELDS:
             what = f"{shown}: a {root} has no such fact"
-            raise BadReferenceError(what, hint=facts.near(root, field), code="ND1344")
+            raise BadReferenceError(what, hint=facts.near(root, field, key or ""), code="ND1344")
         return None
-    whole = next(text for text in facts.WRITTEN if text.startswith(f"{root}.{field}"))
     if not key or (plain and root == facts.NODE):
+        whole = facts.written(root, key or "")
         raise BadReferenceError(f"{shown} names no {field[:-1]}", hint=f"write {{{{ {whole} }}}}", code="ND1345")
     if not facts.is_key(root, key):
         kind = "the key of a label" if root == facts.NODE else "the name of an attribute"

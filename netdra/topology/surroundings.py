@@ -18,8 +18,7 @@ from netdra.model.findings import dotted, quoted
 from netdra.model.node_network import DEFAULTS
 from netdra.model.plan import PlannedDevice
 from netdra.model.resource import DeviceAttribute, ResourceSlice, newest
-from netdra.model.suggestions import hint as suggested
-from netdra.model.suggestions import listed
+from netdra.model.suggestions import closest, listed
 from netdra.topology import facts, references
 from netdra.topology.devices import OF_ONE_VF, DeviceKey, with_own_facts
 from netdra.topology.graph import Graph
@@ -149,13 +148,11 @@ def _attribute(key: str, called: str, attributes: Mapping[str, DeviceAttribute])
     known = {names.qualified(name): attribute for name, attribute in attributes.items()}
     attribute = known.get(names.qualified(key))
     if attribute is None:
-        own = f"{names.DRIVER}/"
-        hint = suggested(key, sorted(name.removeprefix(own) for name in known), "its attributes are")
-        is_guess = hint.startswith("did")
+        meant = closest(key, sorted(name.removeprefix(f"{names.DRIVER}/") for name in known))
         raise InvalidInputError(
             f"{called} has no attribute {quoted(key)}",
-            hint=hint
-            if is_guess
+            hint=f'did you mean "{meant}"?'
+            if meant
             else "let the step's selector ask for it, or let a policy's additionalAttributes add it",
             code="ND1373",
         )
@@ -196,12 +193,27 @@ def _of_node(reference: Reference, place: Surroundings) -> Any:
         raise _UnknownError(
             "the labels of the node are not known", hint="see whether the driver reaches the API server", code="ND1377"
         )
-    value = place.labels.get(reference.key)
+    return label(place.node, reference.key, place.labels)
+
+
+def label(node: str, key: str, labels: Mapping[str, str]) -> str:
+    """The value of a label of a node.
+
+    Raises:
+        InvalidInputError: the node does not have the label, or its value is empty.
+    """
+    value = labels.get(key)
     if value is None:
         raise InvalidInputError(
-            f'node "{place.node}" has no label {quoted(reference.key)}',
-            hint=f"set it: kubectl label node {place.node} {reference.key}=<value>",
+            f'node "{node}" does not have a label {quoted(key)}',
+            hint=f"set it: kubectl label node {node} {key}=<value>",
             code="ND1378",
+        )
+    if not value:
+        raise InvalidInputError(
+            f'label {quoted(key)} of node "{node}" does not have a value',
+            hint=f"set it: kubectl label --overwrite node {node} {key}=<value>",
+            code="ND1573",
         )
     return value
 
