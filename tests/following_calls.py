@@ -31,6 +31,7 @@ from netdra.ops import files, server
 from netdra.review import topologies
 from netdra.review.world import World
 from tests.builders import OURS, exclusive, inventory, pf, policy, topology
+from tests.following_bindings import BINDINGS
 
 T = TypeVar("T")
 
@@ -153,6 +154,7 @@ def _inventory(version: str) -> object:
 
 
 CALLS: dict[str, Call] = {
+    **{name: refused(lambda call: call(), *calls) for name, calls in BINDINGS.items()},
     "a selector of many nested conditions": refused(guarded, _nested(25), _nested(3)),
     "a version of two numbers": refused(_is_new_firmware, "2.1", "2.1.0"),
     "two policies of one name": refused(lambda policies: expose(inventory(NIC), policies), [WHOLE, WHOLE], [WHOLE]),

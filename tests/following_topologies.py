@@ -204,6 +204,30 @@ RULES: tuple[tuple[re.Pattern[str], Correction], ...] = (
     (re.compile(r"; remove the request(?:\Z|; for several devices, )"), remove_request),
 )
 
+
+def write_topology(documents: list[Value], value: Value, _path: Place, _: re.Match[str]) -> bool:
+    """A topology with the step of a DeviceClass, in place of the class."""
+    step = value["spec"]["config"][0]["opaque"]["parameters"]["step"]
+    step["config"] |= {"name": "store{{ device.attributes.numaNode }}"}
+    selector = {"cel": 'device.attributes["dra.networking"].type == "nic"'}
+    documents[:] = [
+        {
+            "apiVersion": "networking.dra.io/v1alpha1",
+            "kind": "NetworkTopology",
+            "metadata": {"name": "storage"},
+            "spec": {"steps": [{"name": "nic", "selector": selector, **step}]},
+        }
+    ]
+    return True
+
+
+def in_statefulset(documents: list[Value], _value: Value, _path: Place, _: re.Match[str]) -> bool:
+    for document in documents:
+        if document["kind"] == "Deployment":
+            document["kind"] = "StatefulSet"
+    return True
+
+
 OF_TEXTS: tuple[tuple[re.Pattern[str], Callable[[str], str]], ...] = (
     (
         re.compile(r"; items of a list begin with dashes\b"),
@@ -213,6 +237,11 @@ OF_TEXTS: tuple[tuple[re.Pattern[str], Callable[[str], str]], ...] = (
 
 OF_FILES: tuple[tuple[re.Pattern[str], FileCorrection], ...] = (
     (re.compile(r"; merge the two\Z"), merge),
+    (
+        re.compile(r"; write a NetworkTopology(?: for a network of several steps|, whose steps can have it)\Z"),
+        write_topology,
+    ),
+    (re.compile(r"; use (?:a ResourceClaimTemplate|the topology) in a StatefulSet, "), in_statefulset),
     (re.compile(r"; use a value without .* with its prefix length\Z"), note("fabric-blue")),
     (re.compile(r"; use printable ASCII characters without braces\Z"), note("zurich")),
     (re.compile(r"; set it: kubectl label (?:--overwrite )?node (?P<node>\S+) (?P<key>\S+)=<value>\Z"), on_node),

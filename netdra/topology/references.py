@@ -377,11 +377,15 @@ def _look_up(path: Path, reference: Reference, results: Mapping[str, StepResult]
     result = results.get(reference.step)
     if reference.is_parameter:
         raise BadReferenceError(
-            f"{dotted(path)}: {reference} has no value", hint="a claim gives it: netdra render", code="ND1347"
+            f"{dotted(path)}: {reference} has no value",
+            hint="make the plan of a claim that gives it: netdra render",
+            code="ND1347",
         )
     if reference.fact is not None:
         what = f"{dotted(path)}: {reference} has no value"
-        raise BadReferenceError(what, hint="a node gives it when it prepares a claim: netdra render", code="ND1348")
+        raise BadReferenceError(
+            what, hint="write the value into the plan, or let a node prepare the claim", code="ND1348"
+        )
     if result is None:
         raise BadReferenceError(
             f'{dotted(path)}: {reference} names step "{reference.step}", which has no result', code="ND1349"

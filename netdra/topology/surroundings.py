@@ -116,23 +116,17 @@ def device_value(reference: Reference, device: PlannedDevice, attributes: Mappin
         TemporaryError: its attributes are not known.
     """
     called = f'device "{device.device}"' + (f' of pool "{device.pool}"' if device.pool else "")
+    hint = "see whether policies still offer it: netdra plan; if not, delete the pod"
     if reference.field == "name":
         return device.device
     if reference.field == "ifName":
         value: Any = device.if_name
         if not value and (attributes is None or device.is_unchosen):
-            raise _UnknownError(
-                f"the interface of {called} is not known", hint="add a PATH with its ResourceSlice", code="ND1369"
-            )
+            raise _UnknownError(f"the interface of {called} is not known", hint=hint, code="ND1369")
     elif attributes is None:
-        raise _UnknownError(
-            f"the attributes of {called} are not published now",
-            hint="see whether policies still offer it: netdra plan; if not, delete the pod",
-            code="ND1370",
-        )
+        raise _UnknownError(f"the attributes of {called} are not published now", hint=hint, code="ND1370")
     elif device.is_unchosen and names.qualified(reference.key) in OF_ONE_VF:
-        hint = "a node chooses a VF when it prepares the claim"
-        raise _UnknownError(f"{called} stands for several VFs, of which none is chosen", hint=hint, code="ND1371")
+        raise _UnknownError(f"{called} stands for several VFs, of which none is chosen", code="ND1371")
     else:
         value = _attribute(reference.key, called, attributes)
     if value == "" or (value == -1 and DEFAULTS.get(names.qualified(reference.key)) == -1):
@@ -162,7 +156,7 @@ def _attribute(key: str, called: str, attributes: Mapping[str, DeviceAttribute])
 def _value(reference: Reference, device: PlannedDevice | None, claim: ResourceClaim, place: Surroundings) -> Any:
     if reference.step == facts.DEVICE:
         if device is None:
-            raise _UnknownError("no device is allocated", hint="bind an allocated claim", code="ND1374")
+            raise _UnknownError("no device is allocated", code="ND1374")
         attributes = published(place.slices, (device.pool, device.device))
         if attributes is not None and not device.is_unchosen:
             attributes = with_own_facts(attributes, device)
@@ -187,7 +181,7 @@ def _value(reference: Reference, device: PlannedDevice | None, claim: ResourceCl
 def _of_node(reference: Reference, place: Surroundings) -> Any:
     if reference.field == "name":
         if not place.node:
-            raise _UnknownError("the node is not known", hint="bind the claim on its node", code="ND1376")
+            raise _UnknownError("the node is not known", code="ND1376")
         return place.node
     if place.labels is None:
         raise _UnknownError(

@@ -22,9 +22,9 @@ from tests.following_calls import CALLS
 
 TESTS = Path(__file__).parents[2]
 UNFOLLOWED: dict[str, dict[str, list[str]]] = yaml.safe_load((TESTS / "unfollowed.yaml").read_text())
-MOST_UNFOLLOWED = 515
+MOST_UNFOLLOWED = 482
 """Lower it with each hint that gets a case."""
-FEWEST_FOLLOWED = 335
+FEWEST_FOLLOWED = 365
 
 
 def _lines() -> Iterator[tuple[str, str, str]]:
