@@ -24,7 +24,7 @@ TESTS = Path(__file__).parents[2]
 UNFOLLOWED: dict[str, dict[str, list[str]]] = yaml.safe_load((TESTS / "unfollowed.yaml").read_text())
 MOST_UNFOLLOWED = 482
 """Lower it with each hint that gets a case."""
-FEWEST_FOLLOWED = 365
+FEWEST_FOLLOWED = 355
 
 
 def _lines() -> Iterator[tuple[str, str, str]]:
