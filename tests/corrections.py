@@ -50,15 +50,23 @@ def rename(value: Value, path: Place, found: re.Match[str]) -> bool:
         return True
     written = inner[key] if isinstance(inner, list) or key in inner else None
     if isinstance(written, str):
-        words = [word for word in _WORD.findall(written) if word != meant]
-        close = difflib.get_close_matches(meant, words, n=1, cutoff=0.4)
-        is_whole = not close or _WORD.fullmatch(written)
-        inner[key] = meant if is_whole else written.replace(close[0], meant)
+        inner[key] = _renamed(written, meant)
         return True
     if isinstance(inner, dict) and key in inner and not isinstance(key, int) and str(key).count("/"):
         inner[meant] = inner.pop(key)
         return True
     return False
+
+
+def _renamed(written: str, meant: str) -> str:
+    """A text whose most similar word is replaced; the new word if the text is a single one, or has none like it."""
+    whole = [word.strip(".") for word in _WORD.findall(written)]
+    parts = whole if "." in meant or "/" in meant else [part for word in whole for part in (word, *word.split("."))]
+    words = {word.lower(): word for word in parts if word and word != meant}
+    close = difflib.get_close_matches(meant.lower(), words, n=1, cutoff=0.4)
+    if not close or _WORD.fullmatch(written):
+        return meant
+    return re.sub(rf"(?<![\w-]){re.escape(words[close[0]])}(?![\w-])", meant, written)
 
 
 def remove(value: Value, path: Place, _: re.Match[str]) -> bool:
@@ -71,8 +79,38 @@ def remove(value: Value, path: Place, _: re.Match[str]) -> bool:
 
 
 def write(value: Value, path: Place, found: re.Match[str]) -> bool:
+    """A value; of an expression, the literal that the text quotes last."""
     inner = holder(value, path)
-    inner[_key(inner, path)] = yaml.safe_load(found["meant"])
+    key = _key(inner, path)
+    if key in {"cel", "expression"}:
+        quoted = [text for text in re.findall(r'"[^"]*"', found.string[: found.start()]) if text in inner[key]]
+        inner[key] = inner[key].replace(quoted[-1], found["meant"])
+    else:
+        inner[key] = yaml.safe_load(found["meant"])
+    return True
+
+
+def set_type(value: Value, path: Place, found: re.Match[str]) -> bool:
+    holder(value, path)[path[-1]]["type"] = found["meant"]
+    return True
+
+
+def set_subnet(value: Value, path: Place, found: re.Match[str]) -> bool:
+    holder(value, path)[path[-1]]["subnet"] = found["meant"]
+    return True
+
+
+def write_bound(value: Value, path: Place, found: re.Match[str]) -> bool:
+    """The first or the last address that may stand there."""
+    holder(value, path)[path[-1]] = found["last" if path[-1] == "last" else "first"]
+    return True
+
+
+def write_supported(value: Value, path: Place, found: re.Match[str]) -> bool:
+    """The word of a list that the written one begins or begins with; else the last one."""
+    inner = holder(value, path)
+    written, words = str(inner[path[-1]]).lower(), re.findall(r'"([^"]+)"', found["listed"])
+    inner[path[-1]] = next((word for word in words if word.startswith(written) or written.startswith(word)), words[-1])
     return True
 
 
@@ -82,6 +120,19 @@ def quote(value: Value, path: Place, _: re.Match[str]) -> bool:
     if isinstance(inner[key], (list, dict)):
         return False
     inner[key] = str(inner[key])
+    return True
+
+
+def unquote(value: Value, path: Place, _: re.Match[str]) -> bool:
+    inner = holder(value, path)
+    digits = re.match(r"\d+", inner[path[-1]])
+    inner[path[-1]] = int(digits[0]) if digits is not None else 100
+    return True
+
+
+def refer_to_result(value: Value, path: Place, _: re.Match[str]) -> bool:
+    """The MAC address of a step, or the address of a parameter for what no result has."""
+    holder(value, path)[path[-1]] = "{{ vf0.mac }}" if path[-1] == "mac" else "{{ params.address }}"
     return True
 
 
@@ -113,9 +164,11 @@ def depend(value: Value, path: Place, found: re.Match[str]) -> bool:
 
 
 def shorten(value: Value, path: Place, _: re.Match[str]) -> bool:
+    """A short name, or a short text before a reference."""
     inner = holder(value, path)
     key = _key(inner, path)
-    inner[key] = inner[key][:15]
+    text, braces, reference = inner[key].partition("{{")
+    inner[key] = f"{text[:1]}{braces}{reference}" if braces else text[:15]
     return True
 
 
@@ -198,6 +251,18 @@ def set_exposure(name: str, new: Value) -> Correction:
         return True
 
     return act
+
+
+def make_whole(value: Value, path: Place, found: re.Match[str]) -> bool:
+    """An exposure that no claims share."""
+    del value["spec"]["exposure"]["allowMultipleAllocations"]
+    return make_exclusive(value, path, found)
+
+
+def rename_field(value: Value, path: Place, found: re.Match[str]) -> bool:
+    there = holder(value, path)[path[-1]]
+    there[found["meant"]] = there.pop(found["name"])
+    return True
 
 
 def make_exclusive(value: Value, path: Place, _: re.Match[str]) -> bool:
@@ -316,10 +381,14 @@ def give(**values: Value) -> Correction:
 
     def act(value: Value, path: Place, _: re.Match[str]) -> bool:
         there = holder(value, path)[path[-1]]
-        given = there.get("opaque", {}).get("parameters", {}).get("values") if isinstance(there, dict) else None
-        if given is None:
+        parameters = there.get("opaque", {}).get("parameters", {}) if isinstance(there, dict) else {}
+        if "values" not in parameters:
             return False
-        given.update(values)
+        for name, new in values.items():
+            if name in parameters.get("perPod", {}):
+                parameters["perPod"][name][-1] = new
+            else:
+                parameters["values"][name] = new
         return True
 
     return act
@@ -375,7 +444,8 @@ def declare(value: Value, path: Place, _: re.Match[str]) -> bool:
     if named is None:
         return False
     spec = value["spec"]
-    spec["parameters"] = [*spec.get("parameters", ()), {"name": named[1], "type": "string"}]
+    form = {"format": "cidr"} if "address" in path else {"enum": ["bridge"]}
+    spec["parameters"] = [*spec.get("parameters", ()), {"name": named[1], **form}]
     return True
 
 

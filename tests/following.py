@@ -43,11 +43,11 @@ def followed(text: str, line: str) -> str | None:
 
 def _corrected(documents: list[Value], value: Value, path: Place, text: str) -> bool:
     """Whether a rule for the text corrected the object, or the file around it."""
-    for pattern, act in (*_RULES, *following_topologies.RULES):
-        if (found := pattern.search(text)) is not None and act(value, path, found):
-            return True
     for pattern, change in following_topologies.OF_FILES:
         if (found := pattern.search(text)) is not None and change(documents, value, path, found):
+            return True
+    for pattern, act in (*_RULES, *following_topologies.RULES):
+        if (found := pattern.search(text)) is not None and act(value, path, found):
             return True
     return False
 
@@ -87,7 +87,7 @@ _RULES: tuple[tuple[re.Pattern[str], Correction], ...] = (
     (re.compile(r"[;.] remove (?P<meant>\w+)(?:[.;]|, or [^;]*)?\Z", re.IGNORECASE), corrections.remove_named),
     (re.compile(r"; set a metric, so that eth0"), corrections.set_metric),
     (re.compile(r"; write (?P<meant>\"?[0-9a-f][0-9a-f.:/]*\"?)(?: without quotes)?\Z"), corrections.write),
-    (re.compile(r"; write an address from (?P<meant>[0-9.]+) to [0-9.]+\Z"), corrections.write),
+    (re.compile(r"; write an address from (?P<first>[0-9.]+) to (?P<last>[0-9.]+)\Z"), corrections.write_bound),
     (re.compile(r"; (?:use|choose) another config\.(?P<meant>name)\Z"), corrections.write),
     (re.compile(r"; put it in quotes\b[^;]*\Z"), corrections.quote),
     (re.compile(r"; remove one of (?:them|the two)\Z"), corrections.remove_one),
@@ -102,6 +102,8 @@ _RULES: tuple[tuple[re.Pattern[str], Correction], ...] = (
     (re.compile(r"; add keep: \[addresses, routes\]\Z"), corrections.set_exposure("keep", ["addresses", "routes"])),
     (re.compile(r"; for claims of a certain VF, remove pooledVFs\Z"), corrections.set_exposure("pooledVFs", None)),
     (re.compile(r"; set exclusive: true\Z"), corrections.make_exclusive),
+    (re.compile(r"; set exclusive: true, and remove allowMultipleAllocations\Z"), corrections.make_whole),
+    (re.compile(r"\. Rename \"(?P<name>\w+)\" to \"(?P<meant>\w+)\"\.\Z"), corrections.rename_field),
     (re.compile(r"; set requestPolicy\.default of the capacity\Z"), corrections.set_default),
     (re.compile(r"; lower requestPolicy\.default or pooledVFs\.lanes\Z"), corrections.set_default),
     (re.compile(r"; give it another selector, priority or deviceNameSuffix\Z"), corrections.outrank),
@@ -124,13 +126,13 @@ _RULES: tuple[tuple[re.Pattern[str], Correction], ...] = (
     (re.compile(r"; write apiVersion: (?P<meant>\S+)\Z"), corrections.write),
     (re.compile(r"; write a number, with a suffix if need be: "), corrections.put("10Gi")),
     (re.compile(r"; it is a field of (?P<meant>\w+)\Z"), corrections.move_into),
-    (re.compile(r"; set subnet, e\.g\. 10\.0\.0\.0/24\Z"), corrections.add(subnet="10.0.0.0/24")),
+    (re.compile(r"; set subnet, e\.g\. (?P<meant>[0-9a-f.:/]+)\Z"), corrections.set_subnet),
     (re.compile(r"; remove miimon; the default is 100\Z"), corrections.remove),
     (
         re.compile(r"; use mode active-backup with failOverMac: active\Z"),
         corrections.configure(mode="active-backup", failOverMac="active"),
     ),
-    (re.compile(r"[;.] remove the quotes of (?:the number|\d+\.)\Z", re.IGNORECASE), corrections.put(100)),
+    (re.compile(r"[;.] remove the quotes of (?:the number|\d+\.)\Z", re.IGNORECASE), corrections.unquote),
     (re.compile(r"; correct one of the two\Z"), corrections.lower),
     (re.compile(r"; remove mtu from the step, or "), corrections.remove),
     (re.compile(r"; choose a larger subnet, or exclude less\Z"), corrections.exclude_nothing),
@@ -142,7 +144,7 @@ _RULES: tuple[tuple[re.Pattern[str], Correction], ...] = (
     (re.compile(r"; set the route's gateway, or that of the range\Z"), corrections.add(gateway="2001:db8::1")),
     (re.compile(r"; write an address of IPv6\Z"), corrections.put("2001:db8::1")),
     (re.compile(r"; choose one of .* that is not excluded\Z"), corrections.put("10.77.0.50")),
-    (re.compile(r"\. Set an IPAM plugin, e\.g\. host-local\.\Z"), corrections.add(type="host-local")),
+    (re.compile(r"\. Set an IPAM plugin, e\.g\. (?P<meant>[\w-]+)\.\Z"), corrections.set_type),
     (re.compile(r'; set its value as text, e\.g\. "1", or remove it\Z'), corrections.remove),
     (re.compile(r"; only settings below net, such as "), corrections.remove),
     (re.compile(r"; remove \w+: it is set to the allocated device\Z"), corrections.remove),
@@ -161,7 +163,10 @@ _RULES: tuple[tuple[re.Pattern[str], Correction], ...] = (
         re.compile(r"; use at most 63 letters and digits, the first a lower-case letter\Z"),
         corrections.put("macvlanMode"),
     ),
-    (re.compile(r"; a type is the name of a program in the CNI path: no slash, no path\Z"), corrections.put("macvlan")),
+    (
+        re.compile(r"; a type is the name of a program in the CNI path: no slash, no path\Z"),
+        corrections.put(lambda path: path.rpartition("/")[2] if "/" in path else "sriov"),
+    ),
     (re.compile(r"; give one of them another config\.name\Z"), corrections.put("other0")),
     (re.compile(r"; assign a different address to each pod\Z"), corrections.put("10.77.0.99/24")),
     (re.compile(r"; move it to the step of the device that this one stands on\Z"), corrections.move_keep),
@@ -186,7 +191,7 @@ _RULES: tuple[tuple[re.Pattern[str], Correction], ...] = (
         corrections.put(["10.77.0.10/24", "10.77.0.11/24"]),
     ),
     (re.compile(r"; set cniType to (?P<meant>\w+), and execution: Binary "), corrections.describe_itself),
-    (re.compile(r"\. Add text beside it, or "), corrections.put(lambda text: f"10.0.0.{text}/24")),
+    (re.compile(r"\. Add text beside it, or "), corrections.put(lambda text: f"10.0.0.1{text}/24")),
     (re.compile(r'\. Add the prefix length: "'), corrections.put(lambda text: f"{text}/24")),
     (re.compile(r"\. Use a single reference, to a fact that is "), corrections.put("{{ device.attributes.mtu }}")),
     (re.compile(r"; add a constraint with distinctAttribute: (?P<meant>[\w./-]+), or "), corrections.keep_apart),
@@ -210,7 +215,7 @@ _RULES: tuple[tuple[re.Pattern[str], Correction], ...] = (
     (re.compile(r"; write network: NAME beside config\Z"), corrections.join_network),
     (re.compile(r"; a step can only depend on steps that do not depend on it\Z"), corrections.put(["vf0", "vf1"])),
     (re.compile(r"; declare it in spec\.parameters\Z"), corrections.declare),
-    (re.compile(r"; refer to the device in its own step, and to "), corrections.put("{{ vf0.mac }}")),
+    (re.compile(r"; refer to the device in its own step, and to "), corrections.refer_to_result),
     (re.compile(r"; write the value, or \{\{ params\.<name> \}\} for "), corrections.put("blue")),
     (re.compile(r"; the steps' interfaces are [^;]*: name one as "), corrections.put("{{ bond0.interfaceName }}")),
     (re.compile(r"; use a request of a topology's DeviceClass, or remove the values\Z"), corrections.remove),
@@ -229,10 +234,6 @@ _RULES: tuple[tuple[re.Pattern[str], Correction], ...] = (
     ),
     (re.compile(r"; write \{\{ step\.field \}\}; a literal \{\{ is not supported\Z"), corrections.close),
     (re.compile(r'; add a step of type "tuning" with this ipam on its interface\Z'), corrections.address_later),
-    (
-        re.compile(r"; let the step's selector ask for it, or "),
-        corrections.select_by('device.attributes["example.com"].rail == 1'),
-    ),
     (
         re.compile(r"; let the step's selector match only devices to which it applies\Z"),
         corrections.select_by('device.attributes["dra.networking"].vfIndex >= 0'),

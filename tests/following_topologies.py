@@ -147,6 +147,21 @@ def note(text: str) -> FileCorrection:
     return act
 
 
+def add_to_policies(documents: list[Value], _value: Value, _path: Place, found: re.Match[str]) -> bool:
+    """The attribute, with another value in each policy of the file."""
+    policies = [document for document in documents if document.get("kind") == "DeviceExposurePolicy"]
+    for number, policy in enumerate(policies):
+        policy["spec"]["exposure"].setdefault("additionalAttributes", {})[found["meant"]] = f"a{number}"
+    return bool(policies)
+
+
+def remove_second(documents: list[Value], value: Value, _path: Place, _: re.Match[str]) -> bool:
+    """The last object of the name."""
+    same = [document for document in documents if document.get("metadata") == value["metadata"]]
+    del documents[next(at for at, document in enumerate(documents) if document is same[-1])]
+    return len(same) > 1
+
+
 def merge(documents: list[Value], value: Value, _path: Place, _: re.Match[str]) -> bool:
     """One object with the fields of two."""
     (other,) = (document for document in documents if document is not value)
@@ -190,13 +205,13 @@ RULES: tuple[tuple[re.Pattern[str], Correction], ...] = (
     (re.compile(r"; keep one of them: a device is attached by one step\Z"), keep_first(1)),
     (re.compile(r'(?:; write|; did you mean ") ?(?P<meant>\{\{ node\.labels\[.*?\}\})'), write_fact),
     (re.compile(r"; write a finite number, or "), write_finite),
-    (re.compile(r'; supported: .*(?P<meant>"[^"]+")\Z'), corrections.write),
+    (re.compile(r"; supported: (?P<listed>.*)\Z"), corrections.write_supported),
     (re.compile(r"; use (?P<meant>[a-z.]+/inventory-v\d+): capture it "), corrections.write),
     (re.compile(r"; request (?P<meant>[\w-]+)\Z"), corrections.write),
     (re.compile(r"; rename the step, or delete the DeviceClass\Z"), corrections.put("port")),
     (re.compile(r"; write at most (?P<meant>\d+)\Z"), corrections.write),
     (re.compile(r"; remove some\Z"), keep_first(3)),
-    (re.compile(r"; the claim's requests are (?P<meant>[\w/-]+)"), corrections.write),
+    (re.compile(r"; the claim's requests are .*?(?P<meant>[\w/-]+)\Z"), corrections.write),
     (re.compile(r"; write \{key: value\}\Z"), corrections.put({"a": 1})),
     (re.compile(r'; rename request "(?P<name>[^"]+)" to "(?P<meant>[^"]+)"\Z'), rename_request),
     (re.compile(r"; request one device; only a topology with "), corrections.put({"deviceClassName": "pair-vf1"})),
@@ -236,6 +251,8 @@ OF_TEXTS: tuple[tuple[re.Pattern[str], Callable[[str], str]], ...] = (
 )
 
 OF_FILES: tuple[tuple[re.Pattern[str], FileCorrection], ...] = (
+    (re.compile(r'has no attribute "(?P<meant>[^"]+)"; let the step.s selector ask for it, or '), add_to_policies),
+    (re.compile(r" is already at .*; remove one of them\Z"), remove_second),
     (re.compile(r"; merge the two\Z"), merge),
     (
         re.compile(r"; write a NetworkTopology(?: for a network of several steps|, whose steps can have it)\Z"),

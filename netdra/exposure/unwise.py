@@ -118,7 +118,9 @@ def _kept_in_vain(exposure: Exposure) -> Iterator[Finding]:
             f"keep: [{', '.join(kept)}] has no effect: without allowHostAddresses, an interface with addresses or "
             "routes on the node is not offered"
         )
-        yield Finding(what, "set allowHostAddresses: true", (*_EXPOSURE, "keep"), code="ND1467")
+        # Pooled VFs never contain one that the host uses.
+        hint = "remove keep" if exposure.pooled_vfs is not None else "set allowHostAddresses: true"
+        yield Finding(what, hint, (*_EXPOSURE, "keep"), code="ND1467")
 
 
 def hidden(policies: Iterable[DeviceExposurePolicy]) -> Iterator[tuple[DeviceExposurePolicy, Finding]]:
@@ -217,7 +219,9 @@ def _moved(exposure: Exposure) -> Iterator[Finding]:
     for at, plugin in enumerate(exposure.supported_cni_plugins):
         if plugin.name in MOVING_TYPES and not plugin.exclusive:
             what = f'plugin "{plugin.name}" moves the device into the pod, and other claims that share it lose it'
-            yield Finding(what, "set exclusive: true", (*_PLUGINS, at), code="ND1472")
+            stays = any(other is not plugin and not other.exclusive for other in exposure.supported_cni_plugins)
+            hint = "set exclusive: true" if stays else "set exclusive: true, and remove allowMultipleAllocations"
+            yield Finding(what, hint, (*_PLUGINS, at), code="ND1472")
 
 
 class _Shares(msgspec.Struct, frozen=True):

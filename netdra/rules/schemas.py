@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from netdra.model import suggestions
 from netdra.model.findings import Finding, of_step, quoted, within
 from netdra.model.plan import Plan, PlannedStep
 from netdra.model.schema import CNIPluginSchema
@@ -129,7 +130,10 @@ def _ipam(ipam: Any, contracts: Mapping[str, Contract]) -> Iterator[Finding]:
     plugin = ipam.get("type")
     if not isinstance(plugin, str):
         if ipam and "type" not in ipam:
-            yield Finding("config.ipam does not have a type.", "Set an IPAM plugin, e.g. host-local.", code="ND1163")
+            near = suggestions.closest("type", ipam)
+            likely = "static" if "addresses" in ipam else "host-local"
+            hint = f'Rename "{near}" to "type".' if near else f"Set an IPAM plugin, e.g. {likely}."
+            yield Finding("config.ipam does not have a type.", hint, code="ND1163")
         return
     if not is_plugin_name(plugin):
         what = f"type {quoted(plugin)} is not a valid CNI plugin name."

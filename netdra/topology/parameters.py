@@ -79,6 +79,10 @@ def examine(topology: NetworkTopology) -> Iterator[Finding]:
                 )
 
 
+DEVICE_FIELDS = ("master", "device", "deviceID", "hwaddr", "kernelpath", "pciBusID")
+"""Fields that name the device in the configuration of a CNI plugin."""
+
+
 def misplaced(path: Path) -> str:
     """Why no parameter may stand at a place of a step's config, or ""."""
     first = str(path[0]).casefold()
