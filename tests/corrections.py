@@ -131,7 +131,7 @@ def unquote(value: Value, path: Place, _: re.Match[str]) -> bool:
 
 
 def refer_to_result(value: Value, path: Place, _: re.Match[str]) -> bool:
-    """The MAC address of a step, or the address of a parameter for what no result has."""
+    """The MAC address of a step; for other facts, which no result has, a parameter."""
     holder(value, path)[path[-1]] = "{{ vf0.mac }}" if path[-1] == "mac" else "{{ params.address }}"
     return True
 

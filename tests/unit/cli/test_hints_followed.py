@@ -38,6 +38,8 @@ REVEALED: Mapping[str, frozenset[str]] = {
         "ND1289": "ND1085",
         "ND1313": "ND1287",
         "ND1315": "ND1536",
+        "ND1338": "ND1041 ND1078",
+        "ND1344": "ND1378",
         "ND1345": "ND1378",
         "ND1445": "ND1467",
         "ND1465": "ND1428 ND1447",
