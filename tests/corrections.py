@@ -50,15 +50,22 @@ def rename(value: Value, path: Place, found: re.Match[str]) -> bool:
         return True
     written = inner[key] if isinstance(inner, list) or key in inner else None
     if isinstance(written, str):
-        words = [word for word in _WORD.findall(written) if word != meant]
-        close = difflib.get_close_matches(meant, words, n=1, cutoff=0.4)
-        is_whole = not close or _WORD.fullmatch(written)
-        inner[key] = meant if is_whole else written.replace(close[0], meant)
+        inner[key] = meant if _WORD.fullmatch(written) else _with_name(written, meant, found.string)
         return True
     if isinstance(inner, dict) and key in inner and not isinstance(key, int) and str(key).count("/"):
         inner[meant] = inner.pop(key)
         return True
     return False
+
+
+def _with_name(written: str, meant: str, said: str) -> str:
+    """An expression with a name in place of the one that a line quotes, or of the most similar word."""
+    for quoted in re.findall(r"""["']([^"' ]+)["']""", said)[::-1]:
+        if quoted != meant and (word := re.search(rf"(?<!\w){re.escape(quoted)}(?!\w)", written)):
+            return written[: word.start()] + meant + written[word.end() :]
+    words = [word for word in [*re.findall(r"\w+", written), *_WORD.findall(written)] if word != meant]
+    close = difflib.get_close_matches(meant, words, n=1, cutoff=0.4)
+    return written.replace(close[0], meant) if close else meant
 
 
 def remove(value: Value, path: Place, _: re.Match[str]) -> bool:
@@ -71,9 +78,15 @@ def remove(value: Value, path: Place, _: re.Match[str]) -> bool:
 
 
 def write(value: Value, path: Place, found: re.Match[str]) -> bool:
-    inner = holder(value, path)
-    inner[_key(inner, path)] = yaml.safe_load(found["meant"])
-    return True
+    inner, meant = holder(value, path), found["meant"]
+    key = _key(inner, path)
+    if key not in ("cel", "expression"):
+        inner[key] = yaml.safe_load(meant)
+        return True
+    literals = [text for text in re.findall(r'"[^"]+"', found.string[: found.start()]) if text in inner[key]]
+    if literals:
+        inner[key] = inner[key].replace(literals[-1], meant)
+    return bool(literals)
 
 
 def quote(value: Value, path: Place, _: re.Match[str]) -> bool:
@@ -115,7 +128,8 @@ def depend(value: Value, path: Place, found: re.Match[str]) -> bool:
 def shorten(value: Value, path: Place, _: re.Match[str]) -> bool:
     inner = holder(value, path)
     key = _key(inner, path)
-    inner[key] = inner[key][:15]
+    text, brackets, references = inner[key].partition("{{")
+    inner[key] = text[: 4 if brackets else 15] + brackets + references
     return True
 
 
@@ -158,7 +172,9 @@ def remove_one(value: Value, path: Place, found: re.Match[str]) -> bool:
     """One of two that exclude each other: of a list's equal entries, of two fields, or a field beside another."""
     inner = holder(value, path)
     there = inner[path[-1]]
-    if path[-1] == "name" and isinstance(path[-2], int):
+    if "is already at" in found.string:
+        value.clear()
+    elif path[-1] == "name" and isinstance(path[-2], int):
         del holder(value, path[:-1])[path[-2]]
     elif isinstance(there, list):
         inner[path[-1]] = list(dict.fromkeys(there))
@@ -200,8 +216,10 @@ def set_exposure(name: str, new: Value) -> Correction:
     return act
 
 
-def make_exclusive(value: Value, path: Place, _: re.Match[str]) -> bool:
+def make_exclusive(value: Value, path: Place, found: re.Match[str]) -> bool:
     holder(value, path)[path[-1]]["exclusive"] = True
+    if "remove allowMultipleAllocations" in found[0]:
+        del value["spec"]["exposure"]["allowMultipleAllocations"]
     return True
 
 
@@ -230,6 +248,17 @@ def put(new: Value) -> Correction:
         inner = holder(value, path)
         key = _key(inner, path)
         inner[key] = new(inner[key]) if callable(new) else new
+        return True
+
+    return act
+
+
+def rename_field(name: str) -> Correction:
+    """Gives a field of the object at the place, which the hint names, another name."""
+
+    def act(value: Value, path: Place, found: re.Match[str]) -> bool:
+        there = holder(value, path)[path[-1]]
+        there[name] = there.pop(found["meant"])
         return True
 
     return act
@@ -316,10 +345,12 @@ def give(**values: Value) -> Correction:
 
     def act(value: Value, path: Place, _: re.Match[str]) -> bool:
         there = holder(value, path)[path[-1]]
-        given = there.get("opaque", {}).get("parameters", {}).get("values") if isinstance(there, dict) else None
-        if given is None:
+        parameters = there.get("opaque", {}).get("parameters", {}) if isinstance(there, dict) else {}
+        if "values" not in parameters:
             return False
-        given.update(values)
+        parameters["values"].update(values)
+        for name in values.keys() & parameters.get("perPod", {}).keys():
+            del parameters["perPod"][name]
         return True
 
     return act
@@ -375,7 +406,7 @@ def declare(value: Value, path: Place, _: re.Match[str]) -> bool:
     if named is None:
         return False
     spec = value["spec"]
-    spec["parameters"] = [*spec.get("parameters", ()), {"name": named[1], "type": "string"}]
+    spec["parameters"] = [*spec.get("parameters", ()), {"name": named[1], "enum": ["bond0"]}]
     return True
 
 

@@ -9,9 +9,9 @@ from testbed import yaml
 from tests import corrections
 from tests.corrections import Correction, Place, Value, holder
 
-_CODE = r"(?: \(ND\d{4}\))?\Z"
+_CODE = r"(?: \((?P<code>ND\d{4})\))?\Z"
 _PLACE = r"(?: \[(?P<path>[^\]\[ ]+(?:\[\d+\][^ ]*)*)\])?"
-_LINE = re.compile(rf"\d+: (?:warning: )?(?P<text>.*?){_PLACE}{_CODE}", re.DOTALL)
+LINE = re.compile(rf"\d+: (?:warning: )?(?P<text>.*?){_PLACE}{_CODE}", re.DOTALL)
 _BETWEEN = re.compile(rf'(?P<line>\d+): .*; write "---" on a line between the two objects{_CODE}')
 _NAMED = re.compile(r'(?P<kind>[A-Z]\w+) "(?P<name>[^"]*)"')
 _PART = re.compile(r"\[(\d+)\]|\.?([^.\[]+)")
@@ -22,7 +22,7 @@ def followed(text: str, line: str) -> str | None:
     if (between := _BETWEEN.match(line)) is not None:
         lines = text.splitlines()
         return "\n".join([*lines[: int(between["line"]) - 1], "---", *lines[int(between["line"]) - 1 :], ""])
-    parts = _LINE.match(line)
+    parts = LINE.match(line)
     if parts is None or not parts["path"]:
         return None
     path = _path(parts["path"])
@@ -35,7 +35,7 @@ def followed(text: str, line: str) -> str | None:
         return None
     for pattern, act in _RULES:
         if (found := pattern.search(parts["text"])) is not None and act(value, path, found):
-            return str(yaml.safe_dump_all(documents, sort_keys=False))
+            return str(yaml.safe_dump_all([left for left in documents if left], sort_keys=False))
     return None
 
 
@@ -76,7 +76,8 @@ _RULES: tuple[tuple[re.Pattern[str], Correction], ...] = (
     (re.compile(r"; give it a minimum and a maximum\Z"), corrections.bound),
     (re.compile(r"[;.] remove (?P<meant>\w+)(?:[.;]|, or [^;]*)?\Z", re.IGNORECASE), corrections.remove_named),
     (re.compile(r"; set a metric, so that eth0"), corrections.set_metric),
-    (re.compile(r"; write (?P<meant>\"?[0-9a-f][0-9a-f.:/]*\"?)(?: without quotes)?\Z"), corrections.write),
+    (re.compile(r"; write (?P<meant>\"?[0-9a-f][0-9a-f.:/]*\"?|true)(?: without quotes)?\Z"), corrections.write),
+    (re.compile(r"last \S+ is .*; write an address from [0-9.]+ to (?P<meant>[0-9.]+)\Z"), corrections.write),
     (re.compile(r"; write an address from (?P<meant>[0-9.]+) to [0-9.]+\Z"), corrections.write),
     (re.compile(r"; (?:use|choose) another config\.(?P<meant>name)\Z"), corrections.write),
     (re.compile(r"; put it in quotes\b[^;]*\Z"), corrections.quote),
@@ -91,7 +92,7 @@ _RULES: tuple[tuple[re.Pattern[str], Correction], ...] = (
     (re.compile(r"; list one of [a-z, -]+, or remove keep\Z"), corrections.set_exposure("keep", None)),
     (re.compile(r"; add keep: \[addresses, routes\]\Z"), corrections.set_exposure("keep", ["addresses", "routes"])),
     (re.compile(r"; for claims of a certain VF, remove pooledVFs\Z"), corrections.set_exposure("pooledVFs", None)),
-    (re.compile(r"; set exclusive: true\Z"), corrections.make_exclusive),
+    (re.compile(r"; set exclusive: true(?:, and remove allowMultipleAllocations)?\Z"), corrections.make_exclusive),
     (re.compile(r"; set requestPolicy\.default of the capacity\Z"), corrections.set_default),
     (re.compile(r"; lower requestPolicy\.default or pooledVFs\.lanes\Z"), corrections.set_default),
     (re.compile(r"; change (?:it|one of them) *\Z"), corrections.outrank),
@@ -114,13 +115,14 @@ _RULES: tuple[tuple[re.Pattern[str], Correction], ...] = (
     (re.compile(r"; write apiVersion: (?P<meant>\S+)\Z"), corrections.write),
     (re.compile(r"; write a number, with a suffix if need be: "), corrections.put("10Gi")),
     (re.compile(r"; it is a field of (?P<meant>\w+)\Z"), corrections.move_into),
-    (re.compile(r"; set subnet, e\.g\. 10\.0\.0\.0/24\Z"), corrections.add(subnet="10.0.0.0/24")),
+    (re.compile(r"; set subnet, e\.g\. 10\.0\.0\.0/24\Z"), corrections.add(subnet="10.77.1.0/24")),
     (re.compile(r"; remove miimon; the default is 100\Z"), corrections.remove),
     (
         re.compile(r"; use mode active-backup with failOverMac: active\Z"),
         corrections.configure(mode="active-backup", failOverMac="active"),
     ),
-    (re.compile(r"[;.] remove the quotes of (?:the number|\d+\.)\Z", re.IGNORECASE), corrections.put(100)),
+    (re.compile(r"[;.] remove the quotes of (?P<meant>\d+)\.\Z", re.IGNORECASE), corrections.write),
+    (re.compile(r"; remove the quotes of the number\Z"), corrections.put(100)),
     (re.compile(r"; correct one of the two\Z"), corrections.lower),
     (re.compile(r"; remove mtu from the step, or "), corrections.remove),
     (re.compile(r"; choose a larger subnet, or exclude less\Z"), corrections.exclude_nothing),
@@ -133,6 +135,7 @@ _RULES: tuple[tuple[re.Pattern[str], Correction], ...] = (
     (re.compile(r"; write an address of IPv6\Z"), corrections.put("2001:db8::1")),
     (re.compile(r"; choose one of .* that is not excluded\Z"), corrections.put("10.77.0.50")),
     (re.compile(r"\. Set an IPAM plugin, e\.g\. host-local\.\Z"), corrections.add(type="host-local")),
+    (re.compile(r'\. Write type in place of "(?P<meant>\w+)"\.\Z'), corrections.rename_field("type")),
     (re.compile(r'; set its value as text, e\.g\. "1", or remove it\Z'), corrections.remove),
     (re.compile(r"; only settings below net, such as "), corrections.remove),
     (re.compile(r"; remove \w+: it is set to the allocated device\Z"), corrections.remove),
@@ -152,6 +155,7 @@ _RULES: tuple[tuple[re.Pattern[str], Correction], ...] = (
         corrections.put("macvlanMode"),
     ),
     (re.compile(r"; a type is the name of a program in the CNI path: no slash, no path\Z"), corrections.put("macvlan")),
+    (re.compile(r"; write the program's name alone: (?P<meant>\w+)\Z"), corrections.write),
     (re.compile(r"; give one of them another config\.name\Z"), corrections.put("other0")),
     (re.compile(r"; assign a different address to each pod\Z"), corrections.put("10.77.0.99/24")),
     (re.compile(r"; move it to the step of the device that this one stands on\Z"), corrections.move_keep),
@@ -165,7 +169,7 @@ _RULES: tuple[tuple[re.Pattern[str], Correction], ...] = (
     (re.compile(r"; use the router's address\Z"), corrections.give(router="10.77.0.254")),
     (re.compile(r"; change one of the two\Z"), corrections.put('device.attributes["dra.networking"].ifName == "eno9"')),
     (re.compile(r"; (?:write several claims|request one device, or [^;]*)\Z"), corrections.one_each),
-    (re.compile(r"; known kinds: (?P<meant>\w+), "), corrections.write),
+    (re.compile(r"; known kinds: \w+, (?P<meant>\w+), "), corrections.write),
     (re.compile(r"; request the classes of its root steps: (?P<meant>[\w-]+)\Z"), corrections.write),
     (re.compile(r"; list the networks behind this interface, or "), corrections.put("10.9.0.0/16")),
     (re.compile(r"; request a VF of another PF in one of these steps\Z"), corrections.of_another_pf),
@@ -234,5 +238,5 @@ _RULES: tuple[tuple[re.Pattern[str], Correction], ...] = (
 def hints(said: list[str]) -> Iterator[str]:
     """The texts of lines, without place and code."""
     for line in said:
-        parts = _LINE.match(line)
+        parts = LINE.match(line)
         yield parts["text"] if parts is not None else line

@@ -28,7 +28,7 @@ from netdra.topology import needed, references, values
 from netdra.topology.attachment import IN_POD_PARAMETERS
 from netdra.topology.binaries import UNIX
 from netdra.topology.references import Reference
-from netdra.topology.step_check import RESERVED_KEYS, is_plugin_name
+from netdra.topology.step_check import RESERVED_KEYS, is_plugin_name, plugin_name_hint
 from netdra.topology.values import ConfigError
 
 Steps = Mapping[str, PlannedStep]
@@ -150,9 +150,7 @@ def _plugin(kind: Any, path: Path, contracts: Contracts, permits: Permits | None
     """A program is run only if the node allows it; its name must be plain text without references."""
     if not isinstance(kind, str) or not is_plugin_name(kind):
         shown = quoted(kind) if isinstance(kind, str) else "not text"
-        yield Finding(
-            f"the plugin's type is {shown}", "a type is the name of an executable in the CNI path", path, code="ND1053"
-        )
+        yield Finding(f"the plugin's type is {shown}", plugin_name_hint(str(kind)), path, code="ND1053")
     elif permits is not None and not permits.run_plugins:
         what = f'plugin "{kind}" is not allowed: the node\'s driver runs no plugins'
         hint = (

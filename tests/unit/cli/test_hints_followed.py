@@ -2,19 +2,21 @@
 
 `tests/following.py` follows hints on the mistakes of `tests/mistakes`. The hints of docs/messages.md that it does not
 follow are listed in tests/unfollowed.yaml by reason and file; the list may only become shorter. A hint counts as
-followed by its text: two places of the code with one text are one.
+followed by its text: two places of the code with one text are one. The corrected file has no other problem than before.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from testbed import yaml
-from testbed.messages import messages
+from testbed.messages import ROOT, messages
 from tests import following, validation
 
 TESTS = Path(__file__).parents[2]
@@ -24,39 +26,80 @@ MOST_UNFOLLOWED = 589
 FEWEST_FOLLOWED = 260
 
 
-def _lines() -> Iterator[tuple[str, str, str]]:
-    """Each line that a mistake causes: the file, the wrong text, and the line."""
+class Case(NamedTuple):
+    """A line that a mistake causes, and the file after its hint was followed.
+
+    Attributes:
+        file: of the mistake.
+        line: of validate.
+        says: all lines for the mistake.
+        text: the corrected file.
+        beside: the file beside it.
+        then: the texts of what the mistake hides.
+    """
+
+    file: str
+    line: str
+    says: list[str]
+    text: str
+    beside: str
+    then: list[str]
+
+
+def _cases() -> Iterator[Case]:
+    """The lines whose hint can be followed."""
     for path in sorted((TESTS / "mistakes").glob("*.yaml")):
         written = yaml.safe_load(path.read_text())
-        for mistake in written["mistakes"] if isinstance(written, dict) else ():
+        for mistake in written["mistakes"]:
             text = validation.text_of(written, mistake)
-            yield from ((path.stem, text, line) for line in mistake["says"])
+            for line in mistake["says"]:
+                if (new := following.followed(text, line)) is not None:
+                    yield Case(path.stem, line, mistake["says"], new, written.get("beside", ""), mistake.get("then", []))
 
 
-CASES = [(file, line, new) for file, text, line in _lines() if (new := following.followed(text, line)) is not None]
-"""The lines whose hint can be followed, each with the text after that."""
+CASES = list(_cases())
 
 
-@pytest.mark.parametrize(("_file", "line", "text"), CASES, ids=[file for file, _, _ in CASES])
-def test_an_error_is_gone_after_its_hint_was_followed(tmp_path: Path, _file: str, line: str, text: str) -> None:
-    (error,) = following.hints([line])
-    _, said = validation.lines(tmp_path, text)
+@pytest.mark.parametrize("case", CASES, ids=[case.file for case in CASES])
+def test_an_error_is_gone_after_its_hint_was_followed(tmp_path: Path, case: Case) -> None:
+    (error,) = following.hints([case.line])
+    _, said = validation.lines(tmp_path, case.text, case.beside)
     assert error not in following.hints(said)
+    known = {*following.hints(case.says), *case.then}
+    # An object with an error is not searched for what is a warning.
+    new = [line for line in said if is_warning(case.line) or not is_warning(line)]
+    assert sorted({*following.hints(new)} - known) == []
+
+
+def is_warning(line: str) -> bool:
+    """Whether a line of validate is not about an error."""
+    return line.partition(": ")[2].startswith("warning: ")
 
 
 def test_hints_of_many_mistakes_can_be_followed() -> None:
     assert len(CASES) >= FEWEST_FOLLOWED
 
 
+def _hints_by_code() -> dict[str, list[str]]:
+    codes = json.loads((ROOT / "netdra" / "cli" / "codes.json").read_text())["codes"]
+    return {entry["code"]: entry.get("hints", []) for entry in codes}
+
+
+HINTS = _hints_by_code()
+"""Those that are written beside a code."""
+
+
 def _is_hint(template: str, line: str) -> bool:
-    """Whether a line ends with a hint of a template; a template without words of its own is that of no line."""
+    """Whether a line ends with a hint of a template; one without words of its own must be written beside its code."""
+    parts = following.LINE.match(line)
     words = re.split(r"\{[^{}]*\}", template)
     pattern = ".+".join(map(re.escape, words))
-    return any(len(word.split()) > 1 for word in words) and re.search(rf"[;.] {pattern}\Z", line) is not None
+    is_clear = any(len(word.split()) > 1 for word in words) or template in HINTS.get(parts["code"], ())
+    return is_clear and re.search(rf"[;.] {pattern}\Z", parts["text"]) is not None
 
 
 def test_each_hint_is_followed_or_listed_with_the_reason() -> None:
-    lines = [error for _, line, _ in CASES for error in following.hints([line])]
+    lines = [case.line for case in CASES]
     written = {(message.path, message.text) for message in messages() if message.kind == "hint"}
     done = {(path, text) for path, text in written if any(_is_hint(text, line) for line in lines)}
     listed = [(path, text) for files in UNFOLLOWED.values() for path, texts in files.items() for text in texts]
