@@ -7,6 +7,7 @@ whether it could be made; `put("10.77.0.1")` and the like are corrections with a
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import re
 from collections.abc import Callable
 from typing import Any
@@ -143,6 +144,31 @@ def clean(value: Value, path: Place, _: re.Match[str]) -> bool:
 def bound(value: Value, path: Place, _: re.Match[str]) -> bool:
     holder(value, path).update(minimum=100, maximum=199)
     return True
+
+
+def use_host(value: Value, path: Place, found: re.Match[str]) -> bool:
+    """An address of the network that a hint names."""
+    inner = holder(value, path)
+    inner[path[-1]] = str(ipaddress.ip_network(found["network"])[7])
+    return True
+
+
+def add_routes(value: Value, path: Place, _: re.Match[str]) -> bool:
+    _step(value, path)["config"]["ipam"]["routes"] = [{"dst": "10.0.0.0/8"}]
+    return True
+
+
+def write_name(value: Value, path: Place, found: re.Match[str]) -> bool:
+    """A name in place of a value, or of the part of a key after its last slash."""
+    inner = holder(value, path)
+    there = inner[path[-1]]
+    if not isinstance(there, dict):
+        inner[path[-1]] = found["meant"]
+        return True
+    keys = [key for key in there if key.rpartition("/")[2] in re.findall(r"[\w.-]+", found.string)]
+    for key in keys:
+        there[key.rpartition("/")[0] + "/" + found["meant"]] = there.pop(key)
+    return bool(keys)
 
 
 def remove_named(value: Value, path: Place, found: re.Match[str]) -> bool:

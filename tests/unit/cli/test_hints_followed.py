@@ -21,9 +21,9 @@ from tests import following, validation
 
 TESTS = Path(__file__).parents[2]
 UNFOLLOWED: dict[str, dict[str, list[str]]] = yaml.safe_load((TESTS / "unfollowed.yaml").read_text())
-MOST_UNFOLLOWED = 589
+MOST_UNFOLLOWED = 557
 """Lower it with each hint that gets a case."""
-FEWEST_FOLLOWED = 260
+FEWEST_FOLLOWED = 340
 
 
 class Case(NamedTuple):
@@ -54,7 +54,9 @@ def _cases() -> Iterator[Case]:
             text = validation.text_of(written, mistake)
             for line in mistake["says"]:
                 if (new := following.followed(text, line)) is not None:
-                    yield Case(path.stem, line, mistake["says"], new, written.get("beside", ""), mistake.get("then", []))
+                    yield Case(
+                        path.stem, line, mistake["says"], new, written.get("beside", ""), mistake.get("then", [])
+                    )
 
 
 CASES = list(_cases())
@@ -94,6 +96,7 @@ def _is_hint(template: str, line: str) -> bool:
     parts = following.LINE.match(line)
     words = re.split(r"\{[^{}]*\}", template)
     pattern = ".+".join(map(re.escape, words))
+    pattern += " .+" if template.endswith((" are", ":")) else ""  # the beginning of a list
     is_clear = any(len(word.split()) > 1 for word in words) or template in HINTS.get(parts["code"], ())
     return is_clear and re.search(rf"[;.] {pattern}\Z", parts["text"]) is not None
 
