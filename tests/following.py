@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from testbed import yaml
-from tests import corrections, corrections_of_pods as workloads
+from tests import corrections, following_steps, following_workloads
 from tests.corrections import Correction, Place, Value, holder
 
 _CODE = r"(?: \((?P<code>ND\d{4})\))?\Z"
@@ -233,39 +233,8 @@ _RULES: tuple[tuple[re.Pattern[str], Correction], ...] = (
         corrections.select_by('device.attributes["dra.networking"].vfIndex >= 0'),
     ),
     (re.compile(r"; references are resolved in values only\Z"), corrections.name_the_key),
-    (re.compile(r"; (?:set|write|use) (?:the network )?(?P<meant>[0-9.]+/\d+)(?:, with [^;]*)?\Z"), corrections.write),
-    (re.compile(r"; add one to addresses\Z"), corrections.put([{"address": "10.0.0.5/24"}])),
-    (re.compile(r"\ANetworkTopology .*; use an address between them\Z"), corrections.put("10.0.0.5/24")),
-    (re.compile(r"; use an address of the connected network\Z"), corrections.put("10.0.0.5/24")),
-    (re.compile(r"is not in (?P<network>[0-9a-f.:/]+)(?:, so [^;]*)?; use an address of it\Z"), corrections.use_host),
-    (re.compile(r"; use the router's address\Z"), corrections.put("10.0.0.1")),
-    (re.compile(r"; add routes: the networks behind it, as "), corrections.add_routes),
-    (re.compile(r"; set subnet, or ranges\Z"), corrections.add(subnet="10.0.0.0/24")),
-    (re.compile(r"; set range, e\.g\. "), corrections.add(range="10.0.0.0/24")),
-    (re.compile(r"; write a network, e\.g\. "), corrections.put("10.0.0.0/24")),
-    (re.compile(r"; exclude a smaller part of it\Z"), corrections.put("10.0.0.0/28")),
-    (re.compile(r"; use an address, e\.g\. (?P<meant>[0-9.]+)\Z"), corrections.write),
-    (
-        re.compile(
-            r"; (?:the claim's requests|the pod's claims|its requests|the classes|its root steps) are (?:[^;]*, )?(?P<meant>[\w/-]+)\Z"
-        ),
-        corrections.write_name,
-    ),
-    (re.compile(r'; did you mean "(?P<meant>[\w-]+)"\?\Z'), corrections.write_name),
-    (re.compile(r"; write (?P<meant>[a-z.]+/\w+)\Z"), corrections.write),
-    (re.compile(r"; add \{name: (?P<meant>[\w-]+)\} to resources\.claims "), workloads.list_claim),
-    (re.compile(r'; it exists in namespace "(?P<meant>[^"]+)", but '), workloads.move),
-    (re.compile(r": set (?P<meant>resourceClaim\w*Name)\Z"), workloads.refer_by),
-    (
-        re.compile(r"; set (?P<meant>resourceClaimName) or resourceClaimTemplateName\Z"),
-        corrections.add(resourceClaimName="one"),
-    ),
-    (re.compile(r"; remove hostNetwork: "), corrections.remove),
-    (re.compile(r"; add limits, e\.g\. hugepages-1Gi: 2Gi, and a volume "), workloads.add_hugepages),
-    (re.compile(r'lists claim "(?P<meant>[^"]+)", .*; add it to resourceClaims\Z'), workloads.add_claim),
-    (re.compile(r"; use unique names\Z"), corrections.put(lambda name: f"{name}-2")),
-    (re.compile(r"; set it in a claim \(perPod, in a StatefulSet\), or "), corrections.put("numbered")),
-    (re.compile(r"; create one claim per pod: "), workloads.own_claims),
+    *following_steps.RULES,
+    *following_workloads.RULES,
 )
 
 

@@ -94,6 +94,7 @@ HINTS = _hints_by_code()
 def _is_hint(template: str, line: str) -> bool:
     """Whether a line ends with a hint of a template; one without words of its own must be written beside its code."""
     parts = following.LINE.match(line)
+    assert parts is not None, line
     words = re.split(r"\{[^{}]*\}", template)
     pattern = ".+".join(map(re.escape, words))
     pattern += " .+" if template.endswith((" are", ":")) else ""  # the beginning of a list

@@ -1,10 +1,11 @@
-"""The corrections of an author of a pod or workload who follows a hint; as those of `tests.corrections`."""
+"""How hints about pods, workloads and claims are followed: rules for `tests.following`, and their corrections."""
 
 from __future__ import annotations
 
 import re
 
-from tests.corrections import Place, Value, holder
+from tests import corrections
+from tests.corrections import Correction, Place, Value, holder
 
 
 def _pod(value: Value, path: Place) -> Value:
@@ -48,3 +49,27 @@ def add_hugepages(value: Value, path: Place, _: re.Match[str]) -> bool:
 def add_claim(value: Value, path: Place, found: re.Match[str]) -> bool:
     _pod(value, path)["resourceClaims"] = [{"name": found["meant"], "resourceClaimTemplateName": "lan"}]
     return True
+
+
+RULES: tuple[tuple[re.Pattern[str], Correction], ...] = (
+    (
+        re.compile(
+            r"; (?:the claim's requests|the pod's claims|its requests|the classes|its root steps) are "
+            r"(?:[^;]*, )?(?P<meant>[\w/-]+)\Z"
+        ),
+        corrections.write_name,
+    ),
+    (re.compile(r"; add \{name: (?P<meant>[\w-]+)\} to resources\.claims "), list_claim),
+    (re.compile(r'; it exists in namespace "(?P<meant>[^"]+)", but '), move),
+    (re.compile(r": set (?P<meant>resourceClaim\w*Name)\Z"), refer_by),
+    (
+        re.compile(r"; set (?P<meant>resourceClaimName) or resourceClaimTemplateName\Z"),
+        corrections.add(resourceClaimName="one"),
+    ),
+    (re.compile(r"; remove hostNetwork: "), corrections.remove),
+    (re.compile(r"; add limits, e\.g\. hugepages-1Gi: 2Gi, and a volume "), add_hugepages),
+    (re.compile(r'lists claim "(?P<meant>[^"]+)", .*; add it to resourceClaims\Z'), add_claim),
+    (re.compile(r"; use unique names\Z"), corrections.put(lambda name: f"{name}-2")),
+    (re.compile(r"; set it in a claim \(perPod, in a StatefulSet\), or "), corrections.put("numbered")),
+    (re.compile(r"; create one claim per pod: "), own_claims),
+)
