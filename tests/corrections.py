@@ -154,7 +154,7 @@ def use_host(value: Value, path: Place, found: re.Match[str]) -> bool:
 
 
 def add_routes(value: Value, path: Place, _: re.Match[str]) -> bool:
-    _step(value, path)["config"]["ipam"]["routes"] = [{"dst": "10.0.0.0/8"}]
+    step_at(value, path)["config"]["ipam"]["routes"] = [{"dst": "10.0.0.0/8"}]
     return True
 
 
@@ -263,7 +263,7 @@ def outrank(value: Value, _path: Place, _: re.Match[str]) -> bool:
     return True
 
 
-def _step(value: Value, path: Place) -> Value:
+def step_at(value: Value, path: Place) -> Value:
     return value["spec"]["steps"][path[2]]
 
 
@@ -274,6 +274,16 @@ def put(new: Value) -> Correction:
         inner = holder(value, path)
         key = _key(inner, path)
         inner[key] = new(inner[key]) if callable(new) else new
+        return True
+
+    return act
+
+
+def set_field(name: str) -> Correction:
+    """Sets a field of the object at the place to the value that the hint names."""
+
+    def act(value: Value, path: Place, found: re.Match[str]) -> bool:
+        holder(value, path)[path[-1]][name] = yaml.safe_load(found["meant"])
         return True
 
     return act
@@ -315,13 +325,19 @@ def configure(**fields: Value) -> Correction:
     """Sets parameters of the step, or removes those that are None."""
 
     def act(value: Value, path: Place, _: re.Match[str]) -> bool:
-        config = _step(value, path)["config"]
+        config = step_at(value, path)["config"]
         for name, new in fields.items():
             config.pop(name, None)
             config.update({} if new is None else {name: new})
         return True
 
     return act
+
+
+def set_gateway(value: Value, path: Place, _: re.Match[str]) -> bool:
+    route = holder(value, path)[path[-1]]
+    route["gateway"] = "2001:db8::1" if ":" in route["destination"] else "10.77.0.1"
+    return True
 
 
 def exchange(first: str, last: str) -> Correction:
@@ -340,12 +356,12 @@ def move_into(value: Value, path: Place, found: re.Match[str]) -> bool:
 
 
 def move_keep(value: Value, path: Place, _: re.Match[str]) -> bool:
-    value["spec"]["steps"][0]["keep"] = _step(value, path).pop("keep")
+    value["spec"]["steps"][0]["keep"] = step_at(value, path).pop("keep")
     return True
 
 
 def keep_one_range(value: Value, path: Place, _: re.Match[str]) -> bool:
-    ranges = _step(value, path)["config"]["ipam"]["ranges"]
+    ranges = step_at(value, path)["config"]["ipam"]["ranges"]
     del ranges[path[path.index("ranges") + 1]]
     return True
 
@@ -423,7 +439,7 @@ def number_pods(value: Value, _path: Place, _: re.Match[str]) -> bool:
 
 
 def join_network(value: Value, path: Place, _: re.Match[str]) -> bool:
-    _step(value, path)["network"] = "storage"
+    step_at(value, path)["network"] = "storage"
     return True
 
 
@@ -447,7 +463,7 @@ def give_per_pod(value: Value, path: Place, _: re.Match[str]) -> bool:
 
 def address_later(value: Value, path: Place, _: re.Match[str]) -> bool:
     """A step of its own for the addresses of another one."""
-    step = _step(value, path)
+    step = step_at(value, path)
     ipam = step["config"].pop("ipam")
     value["spec"]["steps"].append(
         {"name": "addresses", "type": "tuning", "dependOn": [step["name"]], "config": {"ipam": ipam}}
@@ -459,7 +475,7 @@ def select_by(condition: str) -> Correction:
     """Adds a condition to the step's selector."""
 
     def act(value: Value, path: Place, _: re.Match[str]) -> bool:
-        selector = _step(value, path)["selector"]
+        selector = step_at(value, path)["selector"]
         selector["cel"] = f"{selector['cel']} && {condition}"
         return True
 
@@ -467,13 +483,13 @@ def select_by(condition: str) -> Correction:
 
 
 def name_the_key(value: Value, path: Place, _: re.Match[str]) -> bool:
-    config = _step(value, path)["config"]
+    config = step_at(value, path)["config"]
     config["name"] = config.pop(next(key for key in config if "{{" in key))
     return True
 
 
 def close(value: Value, path: Place, _: re.Match[str]) -> bool:
-    addresses = _step(value, path)["config"].get("ipam", {}).get("addresses", ())
+    addresses = step_at(value, path)["config"].get("ipam", {}).get("addresses", ())
     for address in addresses:
         address["address"] = "{{ params.address }}"
     return bool(addresses)

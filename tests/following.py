@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from testbed import yaml
-from tests import corrections, following_steps, following_workloads
+from tests import corrections, following_files, following_networks, following_steps, following_workloads
 from tests.corrections import Correction, Place, Value, holder
 
 _CODE = r"(?: \((?P<code>ND\d{4})\))?\Z"
@@ -30,6 +30,9 @@ def followed(text: str, line: str) -> str | None:
         documents = [value for value in yaml.safe_load_all(text) if value is not None]
     except yaml.YAMLError:
         return None
+    for pattern, change in following_files.RULES:
+        if (found := pattern.search(parts["text"])) is not None and change(documents, found):
+            return str(yaml.safe_dump_all(documents, sort_keys=False))
     value = _meant(documents, parts["text"], path)
     if value is None:
         return None
@@ -63,7 +66,7 @@ _RULES: tuple[tuple[re.Pattern[str], Correction], ...] = (
     (re.compile(r'rename the request to "(?P<meant>[^"]+)", or remove it\Z'), corrections.rename_request),
     (re.compile(r'add "(?P<meant>[^"]+)" to dependOn\Z'), corrections.depend),
     (re.compile(r'did you mean "(?P<meant>[^"]+)"\?'), corrections.rename),
-    (re.compile(r'; use "(?P<meant>[^"]+)"\Z'), corrections.write),
+    (re.compile(r'; use "(?P<meant>[^"{]+)"\Z'), corrections.write),
     (re.compile(r"; write (?P<meant>[a-z.]+/\w+)\Z"), corrections.write),
     (re.compile(r"; write kind: (?P<meant>\w+)\Z"), corrections.write),
     (
@@ -132,7 +135,7 @@ _RULES: tuple[tuple[re.Pattern[str], Correction], ...] = (
     (re.compile(r"; write an address, a subnet, or the first and last address: "), corrections.put("10.77.0.20")),
     (re.compile(r"; write it without a prefix length, as "), corrections.put(lambda text: text.partition("/")[0])),
     (re.compile(r"; write the address of a router in one of the ranges' subnets\Z"), corrections.put("10.77.0.1")),
-    (re.compile(r"; set the route's gateway, or that of the range\Z"), corrections.add(gateway="2001:db8::1")),
+    (re.compile(r"; set the route's gateway, or that of the range\Z"), corrections.set_gateway),
     (re.compile(r"; write an address of IPv6\Z"), corrections.put("2001:db8::1")),
     (re.compile(r"; choose one of .* that is not excluded\Z"), corrections.put("10.77.0.50")),
     (re.compile(r"\. Set an IPAM plugin, e\.g\. host-local\.\Z"), corrections.add(type="host-local")),
@@ -155,7 +158,10 @@ _RULES: tuple[tuple[re.Pattern[str], Correction], ...] = (
         re.compile(r"; use at most 63 letters and digits, the first a lower-case letter\Z"),
         corrections.put("macvlanMode"),
     ),
-    (re.compile(r"; a type is the name of a program in the CNI path: no slash, no path\Z"), corrections.put("macvlan")),
+    (
+        re.compile(r'"[^" ]*(?:\{[^"]*)?" is not .*; a type is the name of a program in the CNI path: '),
+        corrections.put("macvlan"),
+    ),
     (re.compile(r"; write the program's name alone: (?P<meant>\w+)\Z"), corrections.write),
     (re.compile(r"; give one of them another config\.name\Z"), corrections.put("other0")),
     (re.compile(r"; assign a different address to each pod\Z"), corrections.put("10.77.0.99/24")),
@@ -234,6 +240,7 @@ _RULES: tuple[tuple[re.Pattern[str], Correction], ...] = (
     ),
     (re.compile(r"; references are resolved in values only\Z"), corrections.name_the_key),
     *following_steps.RULES,
+    *following_networks.RULES,
     *following_workloads.RULES,
 )
 

@@ -239,6 +239,13 @@ def _overlapping(ranges: Sequence[_Placed]) -> Iterator[_Remark]:
             last = entry
 
 
+def _no_network(text: str) -> _Remark:
+    hint = "write a network, e.g. 10.0.0.0/24"
+    if _address(text.rpartition("-")[2]) is not None:
+        hint = f"write {text}/24, with the prefix length of the network"
+    return _Remark(f'range "{text}" is not a network', hint, ("range",))
+
+
 def _whereabouts(ipam: Mapping[str, Any]) -> Iterator[_Remark]:
     if not ipam.get("range") and not ipam.get("ipRanges"):
         yield _Remark("ipam whereabouts does not have a range", "set range, e.g. 10.0.0.0/24", ())
@@ -249,10 +256,7 @@ def _whereabouts(ipam: Mapping[str, Any]) -> Iterator[_Remark]:
     # `first-last/prefix` is a range of it as well.
     network, _ = _network(text.rpartition("-")[2])
     if network is None:
-        hint = "write a network, e.g. 10.0.0.0/24"
-        if _address(text.rpartition("-")[2]) is not None:
-            hint = f"write {text}/24, with the prefix length of the network"
-        yield _Remark(f'range "{text}" is not a network', hint, ("range",))
+        yield _no_network(text)
         return
     for key in ("range_start", "range_end", "gateway"):
         address = _address(ipam.get(key))

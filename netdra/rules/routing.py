@@ -174,9 +174,9 @@ def _rules(step: PlannedStep) -> Iterator[Finding]:
         if not all(isinstance(entry.get(name) or "", str) for name in ("from", "to", "iif", "oif")):
             continue  # the schema's check reports it
         if entry.get("table") is None:
-            yield Finding(
-                "the rule does not have a table", "set table, which a route of the topology has", path, code="ND1153"
-            )
+            tables = [route["table"] for _, route in entries(step.config, "routes") if route.get("table")]
+            hint = f"set table: {tables[0]}, as in its routes" if tables else "set table, and set it in a route, too"
+            yield Finding("the rule does not have a table", hint, path, code="ND1153")
             continue
         field, what, hint = rule_fault(entry)
         if what:
@@ -189,7 +189,8 @@ def _neighbours(step: PlannedStep) -> Iterator[Finding]:
         path: Path = ("config", "neighbours", at)
         lacking = [name for name in ("address", "mac") if not entry.get(name)]
         if lacking:
-            yield Finding(f"the neighbour does not have {lacking[0]}", "set address and mac", path, code="ND1155")
+            hint = f"set {' and '.join(lacking)}"
+            yield Finding(f"the neighbour does not have {' and '.join(lacking)}", hint, path, code="ND1155")
         elif isinstance(entry["address"], str) and "{{" not in entry["address"]:
             what, hint = neighbour_fault(entry["address"])
             if what and texts.fits(entry["address"], "ip"):

@@ -220,9 +220,8 @@ def _of_ports(compiled: Graph) -> Iterator[Finding]:
             what = (
                 f'neutron: the VF gets the addresses of its port, but it is a member of the bond of step "{bond.name}"'
             )
-            hint = (
-                f'set assignAddresses: false, and assign the address to "{bond.name}": {{{{ {name}.ips[0].address }}}}'
-            )
+            address = f'"{{{{ {name}.ips[0].address }}}}"'
+            hint = f'set assignAddresses: false, and assign the address to "{bond.name}": {address}'
             yield compiled.about(name, what, hint=hint, path=("neutron",), code="ND1175")
 
 

@@ -21,9 +21,9 @@ from tests import following, validation
 
 TESTS = Path(__file__).parents[2]
 UNFOLLOWED: dict[str, dict[str, list[str]]] = yaml.safe_load((TESTS / "unfollowed.yaml").read_text())
-MOST_UNFOLLOWED = 557
+MOST_UNFOLLOWED = 472
 """Lower it with each hint that gets a case."""
-FEWEST_FOLLOWED = 340
+FEWEST_FOLLOWED = 450
 
 
 class Case(NamedTuple):
