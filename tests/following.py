@@ -23,9 +23,8 @@ def followed(text: str, line: str) -> str | None:
         lines = text.splitlines()
         return "\n".join([*lines[: int(between["line"]) - 1], "---", *lines[int(between["line"]) - 1 :], ""])
     parts = LINE.match(line)
-    if parts is None or not parts["path"]:
+    if parts is None:
         return None
-    path = _path(parts["path"])
     try:
         documents = [value for value in yaml.safe_load_all(text) if value is not None]
     except yaml.YAMLError:
@@ -33,8 +32,9 @@ def followed(text: str, line: str) -> str | None:
     for pattern, change in following_files.RULES:
         if (found := pattern.search(parts["text"])) is not None and change(documents, found):
             return str(yaml.safe_dump_all(documents, sort_keys=False))
+    path = _path(parts["path"] or "")
     value = _meant(documents, parts["text"], path)
-    if value is None:
+    if value is None or not path:
         return None
     for pattern, act in _RULES:
         if (found := pattern.search(parts["text"])) is not None and act(value, path, found):

@@ -11,19 +11,24 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from testbed import yaml
 from testbed.messages import ROOT, messages
-from tests import following, validation
+from tests import following, validation, worlds
 
 TESTS = Path(__file__).parents[2]
 UNFOLLOWED: dict[str, dict[str, list[str]]] = yaml.safe_load((TESTS / "unfollowed.yaml").read_text())
-MOST_UNFOLLOWED = 472
+MOST_UNFOLLOWED = 446
 """Lower it with each hint that gets a case."""
-FEWEST_FOLLOWED = 450
+FEWEST_FOLLOWED = 475
+
+
+FILES: dict[str, dict[str, Any]] = {
+    path.stem: yaml.safe_load(path.read_text()) for path in sorted((TESTS / "mistakes").rglob("*.yaml"))
+}
 
 
 class Case(NamedTuple):
@@ -31,46 +36,62 @@ class Case(NamedTuple):
 
     Attributes:
         file: of the mistake.
-        line: of validate.
-        says: all lines for the mistake.
+        line: of validate, or of another world.
+        mistake: as it is written in the file.
         text: the corrected file.
-        beside: the file beside it.
-        then: the texts of what the mistake hides.
     """
 
     file: str
     line: str
-    says: list[str]
+    mistake: dict[str, Any]
     text: str
-    beside: str
-    then: list[str]
 
 
 def _cases() -> Iterator[Case]:
     """The lines whose hint can be followed."""
-    for path in sorted((TESTS / "mistakes").glob("*.yaml")):
-        written = yaml.safe_load(path.read_text())
+    for file, written in FILES.items():
         for mistake in written["mistakes"]:
             text = validation.text_of(written, mistake)
             for line in mistake["says"]:
                 if (new := following.followed(text, line)) is not None:
-                    yield Case(
-                        path.stem, line, mistake["says"], new, written.get("beside", ""), mistake.get("then", [])
-                    )
+                    yield Case(file, line, mistake, new)
 
 
 CASES = list(_cases())
 
 
+def lines_of(folder: Path, file: str, text: str) -> list[str]:
+    """The lines about a text, in the world of its file."""
+    written = FILES[file]
+    if "world" in written:
+        return worlds.lines(folder, text, written["world"])
+    return validation.lines(folder, text, written.get("beside", ""))[1]
+
+
 @pytest.mark.parametrize("case", CASES, ids=[case.file for case in CASES])
 def test_an_error_is_gone_after_its_hint_was_followed(tmp_path: Path, case: Case) -> None:
     (error,) = following.hints([case.line])
-    _, said = validation.lines(tmp_path, case.text, case.beside)
+    said = lines_of(tmp_path, case.file, case.text)
     assert error not in following.hints(said)
-    known = {*following.hints(case.says), *case.then}
+    known = {*following.hints(case.mistake["says"]), *case.mistake.get("then", ())}
     # An object with an error is not searched for what is a warning.
     new = [line for line in said if is_warning(case.line) or not is_warning(line)]
     assert sorted({*following.hints(new)} - known) == []
+
+
+WORLDS = [(file, mistake) for file, written in FILES.items() if "world" in written for mistake in written["mistakes"]]
+
+
+@pytest.mark.parametrize(("file", "mistake"), WORLDS, ids=[file for file, _ in WORLDS])
+def test_mistakes_that_files_alone_do_not_show(tmp_path: Path, file: str, mistake: dict[str, Any]) -> None:
+    assert lines_of(tmp_path, file, validation.text_of(FILES[file], mistake)) == mistake["says"]
+
+
+@pytest.mark.parametrize("file", [file for file, written in FILES.items() if "world" in written])
+def test_valid_objects_cause_no_problem_in_other_worlds(tmp_path: Path, file: str) -> None:
+    assert [lines_of(tmp_path, file, text) for text in FILES[file]["objects"].values()] == [[]] * len(
+        FILES[file]["objects"]
+    )
 
 
 def is_warning(line: str) -> bool:
@@ -99,7 +120,8 @@ def _is_hint(template: str, line: str) -> bool:
     pattern = ".+".join(map(re.escape, words))
     pattern += " .+" if template.endswith((" are", ":")) else ""  # the beginning of a list
     is_clear = any(len(word.split()) > 1 for word in words) or template in HINTS.get(parts["code"], ())
-    return is_clear and re.search(rf"[;.] {pattern}\Z", parts["text"]) is not None
+    start = "" if template.startswith(", ") else "[;.] "  # the end of another hint
+    return is_clear and re.search(rf"{start}{pattern}\Z", parts["text"]) is not None
 
 
 def test_each_hint_is_followed_or_listed_with_the_reason() -> None:

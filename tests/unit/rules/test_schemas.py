@@ -176,8 +176,7 @@ ROOT = "- {name: vf0, type: %s}"
         ),
         (
             VLAN % "id: 5, master: '{{ vf0.interfaces }}'",
-            'parameter "master" to be string, but {{ vf0.interfaces }} is a list of interfaces. '
-            'Use "{{ vf0.interfaceName }}".',
+            '{{ vf0.interfaces }} is a list of interfaces. Use "{{ vf0.interfaceName }}".',
             ("master",),
         ),
         (
