@@ -448,7 +448,8 @@ def declare(value: Value, path: Place, _: re.Match[str]) -> bool:
     if named is None:
         return False
     spec = value["spec"]
-    spec["parameters"] = [*spec.get("parameters", ()), {"name": named[1], "enum": ["bond0"]}]
+    numbers = {"type": "integer", "minimum": 1, "maximum": 4094, "default": 300}
+    spec["parameters"] = [*spec.get("parameters", ()), {"name": named[1], **numbers}]
     return True
 
 

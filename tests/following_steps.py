@@ -149,6 +149,11 @@ RULES: tuple[tuple[re.Pattern[str], Correction], ...] = (
         re.compile(r'type "(?P<meant>\w+ \w+)" .*; a type is the name of a program in the CNI path: '),
         corrections.put(lambda name: name.replace(" ", "-")),
     ),
+    (re.compile(r"; write the value: a claim must not set it\Z"), corrections.put("{{ bond0.interfaceName }}")),
+    (
+        re.compile(r" names no parameter of this topology; its parameters are "),
+        corrections.put(lambda text: re.sub(r"params\.\w+", "params.vlan", text)),
+    ),
     (re.compile(r"; list its members\Z"), corrections.put("{{ vf1.interfaceName }}")),
     (re.compile(r"; write the address of a router, e\.g\. (?P<meant>[0-9.]+)\Z"), corrections.write),
     (re.compile(r"; use at most (?P<meant>\d+)\Z"), corrections.write),

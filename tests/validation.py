@@ -1,7 +1,7 @@
 """Mistakes as `tests/mistakes` has them, and the output of `netdra validate`; for unit tests and those with a cluster.
 
 A file has `objects` by name, and `mistakes`: an object `in` which the text `write` is written `as` something else,
-or a whole `text`. What is `beside` them is a second file, of correct objects. `by` is who reports a mistake first in a
+or a whole `text`. The text `beside` them is a second file, of correct objects. `by` is who reports a mistake first in a
 cluster: `apiserver`, `webhook` (also as a warning), `prepare` (the node, or the controller in a status), or `validate`
 alone. `says` are the lines of validate, which always reports it: without the file, and without the expression under a
 line. `then` are the texts of errors that it reports after a hint was followed, since the mistake hid them.

@@ -157,8 +157,6 @@ def check_together(topologies: Mapping[str, NetworkTopology]) -> Iterator[tuple[
             resources[resource] = classes[made]
 
 
-_DEVICES = ("master", "device", "deviceID", "hwaddr", "kernelpath", "pciBusID")
-"""Fields that name the device in the configuration of a CNI plugin."""
 _MOST_VARIANTS = 64
 _NETWORK_WITHOUT_PREFIX = re.compile(r"\d+\.\d+\.\d+\.0\Z", re.ASCII)
 _PHYSNET = re.compile(r"\bphysnet\b")
@@ -229,7 +227,7 @@ def _of_masters(compiled: Graph) -> Iterator[Finding]:
     """Root steps that name an interface of the node: they get the allocated one, which may have another name."""
     for step in compiled.roots:
         assert step.selector is not None
-        for key in _DEVICES:
+        for key in parameters.DEVICE_KEYS:
             named = step.config.get(key)
             if isinstance(named, str) and named and "{{" not in named and named not in step.selector.cel:
                 what = f'{key} "{named}" is not in the selector, and a root step must use its allocated device'

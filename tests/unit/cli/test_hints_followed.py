@@ -21,7 +21,7 @@ from tests import following, validation, worlds
 
 TESTS = Path(__file__).parents[2]
 UNFOLLOWED: dict[str, dict[str, list[str]]] = yaml.safe_load((TESTS / "unfollowed.yaml").read_text())
-MOST_UNFOLLOWED = 446
+MOST_UNFOLLOWED = 445
 """Lower it with each hint that gets a case."""
 FEWEST_FOLLOWED = 475
 
