@@ -6,13 +6,12 @@ of veth pairs whose other ends are in no namespace that a driver sees.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -35,11 +34,15 @@ from testbed.workspace import Workspace, open_workspace
 SINGLES, PLAIN, CHAINS, DEVICES = 40, 10, 8, 50
 LEAST, PHASE_SECONDS = 8, 100.0
 """On a busy machine, of one after the other: when to stop, and how many there must be then."""
+CPU_PODS = 10
 IDLE_SECONDS, REST_SECONDS = 30.0, 5.0
 TIMEOUT = 120.0  # the kubelet tries a claim again after a minute that it could not have prepared at first
 
 _TOPOLOGY = "networking.dra.io/v1alpha1/NetworkTopology"
 _PREFIX = "data"
+
+T = TypeVar("T")
+_CPUCLOCK_SCHED = 2  # include/linux/posix-timers.h
 
 
 @dataclass
@@ -54,6 +57,8 @@ class Measured:
         burst_claimed, burst_plain: the first pod created to the last one Running.
         slowest: by hook, the bound of the slowest one's bucket in the burst.
         running: how many of the burst's pods ran.
+        cpu_claimed, cpu_plain, cpu_burst: the driver's processor time of a pod, in ms, from its creation to its end:
+            one after the other with a claim and without, and of the burst with claims until all run.
         memory, idle: with all of them attached; `idle` in percent of a core.
     """
 
@@ -67,6 +72,9 @@ class Measured:
     burst_plain: float = 0.0
     slowest: dict[str, float] = field(default_factory=dict)
     running: int = 0
+    cpu_claimed: float = 0.0
+    cpu_plain: float = 0.0
+    cpu_burst: float = 0.0
     memory: float = 0.0
     idle: float = 0.0
 
@@ -89,6 +97,8 @@ def measure(driver: Driver, containerd: Runtime, plane: ControlPlane, namespace:
         try:
             _say(f"{driver.title}: one pod after the other ...")
             run.one_by_one()
+            _say(f"{driver.title}: {CPU_PODS} pods of each kind, for their processor time ...")
+            run.processor(process)
             if driver.title == OURS:
                 _say(f"{driver.title}: pods of three steps ...")
                 run.chains()
@@ -123,6 +133,19 @@ class _Run:
             for what, total in after.items():
                 self._found.calls.setdefault(what, []).append((total.seconds - before[what].seconds) * 1000)
 
+    def processor(self, process: Process) -> None:
+        """The driver's processor time for pods, one after the other, and for what it does after them."""
+        self._found.cpu_plain = self._processor(process, "plain", "")
+        self._found.cpu_claimed = self._processor(process, "claimed", self._class)
+
+    def _processor(self, process: Process, kind: str, device_class: str) -> float:
+        time.sleep(REST_SECONDS)
+        used = _cpu(process)
+        for number in range(CPU_PODS):
+            self._pod(f"cpu-{kind}-{number}", device_class, lambda: None)
+        time.sleep(REST_SECONDS)
+        return (_cpu(process) - used) / CPU_PODS * 1000
+
     def chains(self) -> None:
         """Pods whose claim has three steps."""
         made = _chain(self._workspace)
@@ -140,6 +163,7 @@ class _Run:
         found.burst_plain, _ = self._burst("many-plain", claimed=False)
         self._pods.delete_all()
         time.sleep(REST_SECONDS)
+        used = _cpu(process)
         found.burst_claimed, found.running = self._burst("many", claimed=True)
         with_claims, without = found.burst_claimed / 1000, found.burst_plain / 1000
         _say(f"{self._driver.title}: all ran after {with_claims:.1f} s, without claims {without:.1f} s; at rest ...")
@@ -147,6 +171,7 @@ class _Run:
         # Of all hooks since the start, the burst's among them.
         found.slowest = {what: after[what].bound * 1000 for what in (RUN, STOP)}
         time.sleep(REST_SECONDS)
+        found.cpu_burst = (_cpu(process) - used) / DEVICES * 1000
         found.memory = process.memory() / 2**20
         used = _cpu(process)
         time.sleep(IDLE_SECONDS)
@@ -159,16 +184,20 @@ class _Run:
         The move is made while the pod runs: a namespace that has just gone makes one half as long again. The pod is
         gone when this returns.
         """
+        return self._pod(name, device_class, lambda: self._moving.move(chain=chain))
+
+    def _pod(self, name: str, device_class: str, act: Callable[[], T]) -> tuple[float, T]:
+        """Milliseconds until a pod runs, and what an act returns that is made while it does."""
         claims = [_claim(self._workspace, name, device_class)] if device_class else []
         started = time.perf_counter()
         self._pods.add(name, *claims)
         self._pods.wait(name, is_running, TIMEOUT)
         took = (time.perf_counter() - started) * 1000
-        move = self._moving.move(chain=chain)
+        result = act()
         self._pods.delete(name)
         for claim in claims:
             self._workspace.api.delete(CLAIM, claim, self._workspace.namespace)
-        return took, move
+        return took, result
 
     def _burst(self, name: str, *, claimed: bool) -> tuple[float, int]:
         """Milliseconds until pods that are made at once all run, and how many do."""
@@ -266,6 +295,6 @@ def _running(driver: Driver, containerd: Runtime, plane: ControlPlane) -> Iterat
 
 
 def _cpu(process: Process) -> float:
-    """A process's CPU time in seconds (proc(5), `stat`)."""
-    user, system = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
-    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+    """A process's CPU time in seconds, by its clock (clock_getcpuclockid(3)): `/proc` counts in steps of 10 ms."""
+    assert process.pid is not None
+    return time.clock_gettime((~process.pid << 3) | _CPUCLOCK_SCHED)

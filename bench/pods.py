@@ -29,6 +29,7 @@ QUICK = {
     "CHAINS": 1,
     "DEVICES": 2,
     "LEAST": 1,
+    "CPU_PODS": 1,
     "IDLE_SECONDS": 1.0,
     "REST_SECONDS": 0.2,
 }
@@ -65,6 +66,10 @@ def _figures(title: str, found: Measured) -> Iterator[Figure]:
     yield Figure(f"{title}: the same without a claim", _p50(found.plain), "ms", note=note)
     yield Figure(f"{title}: {DEVICES} at once, all Running", found.burst_claimed, "ms", note=f"{found.running} run")
     yield Figure(f"{title}: the same without claims", found.burst_plain, "ms")
+    note = "of the driver, from the pod's creation to what it does after its end"
+    yield Figure(f"{title}: CPU of a pod with a claim", found.cpu_claimed, "ms", note=note)
+    yield Figure(f"{title}: CPU of a pod without one", found.cpu_plain, "ms", note=note)
+    yield Figure(f"{title}: CPU of each of {DEVICES} at once", found.cpu_burst, "ms", note="until all run")
     yield Figure(f"{title}: memory", found.memory, "MiB", note=f"RSS with {DEVICES} attached pods")
     limit = IDLE_PERCENT if title == OURS else 0.0
     note = f"of a core over {IDLE_SECONDS:g} s, with {DEVICES} attached pods"

@@ -51,7 +51,7 @@ def rename(value: Value, path: Place, found: re.Match[str]) -> bool:
         return True
     written = inner[key] if isinstance(inner, list) or key in inner else None
     if isinstance(written, str):
-        inner[key] = meant if _WORD.fullmatch(written) else _with_name(written, meant, found.string)
+        inner[key] = meant if _WORD.fullmatch(written) else _renamed(written, meant, found.string)
         return True
     if isinstance(inner, dict) and key in inner and not isinstance(key, int) and str(key).count("/"):
         inner[meant] = inner.pop(key)
@@ -59,14 +59,16 @@ def rename(value: Value, path: Place, found: re.Match[str]) -> bool:
     return False
 
 
-def _with_name(written: str, meant: str, said: str) -> str:
-    """An expression with a name in place of the one that a line quotes, or of the most similar word."""
+def _renamed(written: str, meant: str, said: str) -> str:
+    """A text with a name in place of the one that a line quotes, or of the most similar word."""
     for quoted in re.findall(r"""["']([^"' ]+)["']""", said)[::-1]:
         if quoted != meant and (word := re.search(rf"(?<!\w){re.escape(quoted)}(?!\w)", written)):
             return written[: word.start()] + meant + written[word.end() :]
-    words = [word for word in [*re.findall(r"\w+", written), *_WORD.findall(written)] if word != meant]
-    close = difflib.get_close_matches(meant, words, n=1, cutoff=0.4)
-    return written.replace(close[0], meant) if close else meant
+    whole = [word.strip(".") for word in _WORD.findall(written)]
+    parts = whole if "." in meant or "/" in meant else [part for word in whole for part in (word, *word.split("."))]
+    words = {word.lower(): word for word in parts if word and word != meant}
+    close = difflib.get_close_matches(meant.lower(), words, n=1, cutoff=0.4)
+    return re.sub(rf"(?<![\w-]){re.escape(words[close[0]])}(?![\w-])", meant, written) if close else meant
 
 
 def remove(value: Value, path: Place, _: re.Match[str]) -> bool:
@@ -90,12 +92,49 @@ def write(value: Value, path: Place, found: re.Match[str]) -> bool:
     return bool(literals)
 
 
+def set_type(value: Value, path: Place, found: re.Match[str]) -> bool:
+    holder(value, path)[path[-1]]["type"] = found["meant"]
+    return True
+
+
+def set_subnet(value: Value, path: Place, found: re.Match[str]) -> bool:
+    holder(value, path)[path[-1]]["subnet"] = found["meant"]
+    return True
+
+
+def write_bound(value: Value, path: Place, found: re.Match[str]) -> bool:
+    """The first or the last address that may stand there."""
+    holder(value, path)[path[-1]] = found["last" if path[-1] == "last" else "first"]
+    return True
+
+
+def write_supported(value: Value, path: Place, found: re.Match[str]) -> bool:
+    """The word of a list that the written one begins or begins with; else the last one."""
+    inner = holder(value, path)
+    written, words = str(inner[path[-1]]).lower(), re.findall(r'"([^"]+)"', found["listed"])
+    inner[path[-1]] = next((word for word in words if word.startswith(written) or written.startswith(word)), words[-1])
+    return True
+
+
 def quote(value: Value, path: Place, _: re.Match[str]) -> bool:
     inner = holder(value, path)
     key = _key(inner, path)
     if isinstance(inner[key], (list, dict)):
         return False
     inner[key] = str(inner[key])
+    return True
+
+
+def unquote(value: Value, path: Place, _: re.Match[str]) -> bool:
+    inner = holder(value, path)
+    digits = re.match(r"\d+", inner[path[-1]])
+    inner[path[-1]] = int(digits[0]) if digits is not None else 100
+    return True
+
+
+def refer_to_result(value: Value, path: Place, _: re.Match[str]) -> bool:
+    """The MAC address of a step, or the address of a parameter for what no result has."""
+    holder(value, path)[path[-1]] = "{{ vf0.mac }}" if path[-1] == "mac" else "{{ params.address }}"
     return True
 
 
@@ -127,10 +166,11 @@ def depend(value: Value, path: Place, found: re.Match[str]) -> bool:
 
 
 def shorten(value: Value, path: Place, _: re.Match[str]) -> bool:
+    """A short name, or a short text before a reference."""
     inner = holder(value, path)
     key = _key(inner, path)
-    text, brackets, references = inner[key].partition("{{")
-    inner[key] = text[: 4 if brackets else 15] + brackets + references
+    text, braces, reference = inner[key].partition("{{")
+    inner[key] = f"{text[:1]}{braces}{reference}" if braces else text[:15]
     return True
 
 
@@ -242,10 +282,20 @@ def set_exposure(name: str, new: Value) -> Correction:
     return act
 
 
-def make_exclusive(value: Value, path: Place, found: re.Match[str]) -> bool:
+def make_whole(value: Value, path: Place, found: re.Match[str]) -> bool:
+    """An exposure that no claims share."""
+    del value["spec"]["exposure"]["allowMultipleAllocations"]
+    return make_exclusive(value, path, found)
+
+
+def rename_field(value: Value, path: Place, found: re.Match[str]) -> bool:
+    there = holder(value, path)[path[-1]]
+    there[found["meant"]] = there.pop(found["name"])
+    return True
+
+
+def make_exclusive(value: Value, path: Place, _: re.Match[str]) -> bool:
     holder(value, path)[path[-1]]["exclusive"] = True
-    if "remove allowMultipleAllocations" in found[0]:
-        del value["spec"]["exposure"]["allowMultipleAllocations"]
     return True
 
 
@@ -284,17 +334,6 @@ def set_field(name: str) -> Correction:
 
     def act(value: Value, path: Place, found: re.Match[str]) -> bool:
         holder(value, path)[path[-1]][name] = yaml.safe_load(found["meant"])
-        return True
-
-    return act
-
-
-def rename_field(name: str) -> Correction:
-    """Gives a field of the object at the place, which the hint names, another name."""
-
-    def act(value: Value, path: Place, found: re.Match[str]) -> bool:
-        there = holder(value, path)[path[-1]]
-        there[name] = there.pop(found["meant"])
         return True
 
     return act
@@ -390,9 +429,11 @@ def give(**values: Value) -> Correction:
         parameters = there.get("opaque", {}).get("parameters", {}) if isinstance(there, dict) else {}
         if "values" not in parameters:
             return False
-        parameters["values"].update(values)
-        for name in values.keys() & parameters.get("perPod", {}).keys():
-            del parameters["perPod"][name]
+        for name, new in values.items():
+            if name in parameters.get("perPod", {}):
+                parameters["perPod"][name][-1] = new
+            else:
+                parameters["values"][name] = new
         return True
 
     return act
@@ -448,8 +489,10 @@ def declare(value: Value, path: Place, _: re.Match[str]) -> bool:
     if named is None:
         return False
     spec = value["spec"]
-    numbers = {"type": "integer", "minimum": 1, "maximum": 4094, "default": 300}
-    spec["parameters"] = [*spec.get("parameters", ()), {"name": named[1], **numbers}]
+    form: Value = {"format": "cidr"} if "address" in path else {"enum": ["bridge"]}
+    if path[-1] in ("id", "vlan"):
+        form = {"type": "integer", "minimum": 1, "maximum": 4094, "default": 300}
+    spec["parameters"] = [*spec.get("parameters", ()), {"name": named[1], **form}]
     return True
 
 

@@ -149,11 +149,7 @@ RULES: tuple[tuple[re.Pattern[str], Correction], ...] = (
         re.compile(r'type "(?P<meant>\w+ \w+)" .*; a type is the name of a program in the CNI path: '),
         corrections.put(lambda name: name.replace(" ", "-")),
     ),
-    (re.compile(r"; write the value: a claim must not set it\Z"), corrections.put("{{ bond0.interfaceName }}")),
-    (
-        re.compile(r" names no parameter of this topology; its parameters are "),
-        corrections.put(lambda text: re.sub(r"params\.\w+", "params.vlan", text)),
-    ),
+    (re.compile(r"; write the value: a claim must not set it\Z"), corrections.put("data0")),
     (re.compile(r"; list its members\Z"), corrections.put("{{ vf1.interfaceName }}")),
     (re.compile(r"; write the address of a router, e\.g\. (?P<meant>[0-9.]+)\Z"), corrections.write),
     (re.compile(r"; use at most (?P<meant>\d+)\Z"), corrections.write),
@@ -170,7 +166,6 @@ RULES: tuple[tuple[re.Pattern[str], Correction], ...] = (
     (re.compile(r"; allocate it with a step without dependOn\Z"), allocate),
     (re.compile(r"; use another table\Z"), corrections.put(101)),
     (re.compile(r"; set vrfname, e\.g\. (?P<meant>\w+)\Z"), corrections.write),
-    (re.compile(r"; remove it to use the allocated device, or set it in the topology\Z"), corrections.remove),
     (re.compile(r"; set it in the topology, or remove it to use the allocated device\Z"), corrections.remove),
     (re.compile(r"; add a route with table: (?P<meant>\d+)\Z"), add_route(78)),
     (re.compile(r"; interfaces: \w+, (?P<meant>\w+), "), corrections.write),
@@ -183,7 +178,6 @@ RULES: tuple[tuple[re.Pattern[str], Correction], ...] = (
     (re.compile(r"; use one of (?P<meant>\w+), [^;]*, or a number from "), corrections.write),
     (re.compile(r"; move the gateway into nexthops\Z"), move_gateway),
     (re.compile(r"; remove one of them, or set different metrics\Z"), corrections.remove),
-    (re.compile(r"; remove one of them\Z"), corrections.remove),
     (re.compile(r"; raise mtu to (?P<meant>\d+), or "), corrections.configure(mtu=1280)),
     (
         re.compile(r"; destination must be a network such as (?P<meant>[0-9./]+), "),
@@ -202,5 +196,4 @@ RULES: tuple[tuple[re.Pattern[str], Correction], ...] = (
     (re.compile(r"; assign a different address to each interface\Z"), corrections.put("10.77.0.6/24")),
     (re.compile(r"remove execution or (?P<meant>\w+)\.\Z"), corrections.remove),
     (re.compile(r'; did you mean "(?P<meant>[\w-]+)"\?\Z'), corrections.write_name),
-    (re.compile(r"; write (?P<meant>[a-z.]+/\w+)\Z"), corrections.write),
 )

@@ -118,7 +118,9 @@ def _kept_in_vain(exposure: Exposure) -> Iterator[Finding]:
             f"keep: [{', '.join(kept)}] has no effect: without allowHostAddresses, an interface with addresses or "
             "routes on the node is not offered"
         )
-        yield Finding(what, "set allowHostAddresses: true", (*_EXPOSURE, "keep"), code="ND1467")
+        # Pooled VFs never contain one that the host uses.
+        hint = "remove keep" if exposure.pooled_vfs is not None else "set allowHostAddresses: true"
+        yield Finding(what, hint, (*_EXPOSURE, "keep"), code="ND1467")
 
 
 def hidden(policies: Iterable[DeviceExposurePolicy]) -> Iterator[tuple[DeviceExposurePolicy, Finding]]:
@@ -299,13 +301,12 @@ def _whole(text: QuantityText | None) -> int | None:
 
 def _shadows(policy: DeviceExposurePolicy, rivals: Rivals) -> Iterator[Finding]:
     """Policies of the same persona and rank for the same devices: only one of all is used."""
+    hint = "give it another selector, priority or deviceNameSuffix"
     for name in rivals.names:
         same = f'the policy has the same selector, priority and suffix as "{name}"'
         if rivals.more:
             same += " and more policies"
         if name < policy.name and rivals.more:
-            yield Finding(f"{same}, so it is not used", "change it", ("spec",), code="ND1475")
+            yield Finding(f"{same}, so it is not used", hint, ("spec",), code="ND1475")
         else:
-            yield Finding(
-                f'{same}, so only "{min(name, policy.name)}" is used', "change one of them", ("spec",), code="ND1476"
-            )
+            yield Finding(f'{same}, so only "{min(name, policy.name)}" is used', hint, ("spec",), code="ND1476")

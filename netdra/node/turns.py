@@ -1,6 +1,6 @@
 """Work on one object, one task at a time: work that has begun continues to its end, even if its caller is cancelled.
 
-A server cancels the handler of a call when the caller's deadline passes or its connection drops (grpclib does), but a
+A server cancels the handler of a call when the caller's deadline passes or its connection drops, but a
 thread that the handler waits for cannot be cancelled. If the handler's lock were released then, a second call for the
 same object would act beside that thread, and would answer that all is done. So the lock is held by a task of its own,
 which the handler only waits for. Used for sandboxes (`netdra.node.sandboxes.table`) and for claims

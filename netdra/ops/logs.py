@@ -28,7 +28,7 @@ MAX_TEXT = 8192
 _KEY = "netdra_fields"
 # These log every header and every byte, which is useless for each request.
 _INNARDS = ("hpack",)
-_QUIET = ("aiohttp", "asyncio", "grpclib")
+_QUIET = ("aiohttp", "asyncio")
 _SECRETS = (
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL), "[key]"),
     (re.compile(r"\beyJ[\w-]{8,}\.[\w-]+\.[\w-]*"), "[token]"),

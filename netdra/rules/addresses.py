@@ -210,7 +210,9 @@ def _host_local(ipam: Mapping[str, Any]) -> Iterator[_Remark]:
         place = path if path[0] == "ranges" else ()
         network, host = _network(entry.get("subnet"))
         if not entry.get("subnet"):
-            yield _Remark("the range does not have a subnet", "set subnet, e.g. 10.0.0.0/24", place)
+            start = str(entry.get("rangeStart"))
+            subnet, _ = _network(f"{start}/{64 if ':' in start else 24}")
+            yield _Remark("the range does not have a subnet", f"set subnet, e.g. {subnet or '10.0.0.0/24'}", place)
         if network is None:
             is_whole = False
             continue

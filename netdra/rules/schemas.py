@@ -130,9 +130,9 @@ def _ipam(ipam: Any, contracts: Mapping[str, Contract]) -> Iterator[Finding]:
     plugin = ipam.get("type")
     if not isinstance(plugin, str):
         if ipam and "type" not in ipam:
-            hint = "Set an IPAM plugin, e.g. host-local."
-            if near := suggestions.closest("type", map(str, ipam)):
-                hint = f'Write type in place of "{near}".'
+            near = suggestions.closest("type", ipam)
+            likely = "static" if "addresses" in ipam else "host-local"
+            hint = f'Rename "{near}" to "type".' if near else f"Set an IPAM plugin, e.g. {likely}."
             yield Finding("config.ipam does not have a type.", hint, code="ND1163")
         return
     if not is_plugin_name(plugin):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from netdra.cel import guarded
-from netdra.model import names
+from netdra.model import names, texts
 from netdra.model.errors import InvalidInputError
 from netdra.model.findings import Finding, Path, about, of_rule
 from netdra.model.plan import Plan
@@ -157,6 +157,8 @@ def check_together(topologies: Mapping[str, NetworkTopology]) -> Iterator[tuple[
             resources[resource] = classes[made]
 
 
+_FORMATS = ("cidr", "ip", "mac")
+"""The formats of parameters that plugins' schemas have, too."""
 _MOST_VARIANTS = 64
 _NETWORK_WITHOUT_PREFIX = re.compile(r"\d+\.\d+\.\d+\.0\Z", re.ASCII)
 _PHYSNET = re.compile(r"\bphysnet\b")
@@ -186,13 +188,27 @@ def _because(compiled: Graph, finding: Finding, given: Mapping[str, Any]) -> Fin
     """A finding that names the values of parameters that it is about, if it is about any."""
     at, place = finding.path[2], finding.path[3:]
     step = next(name for name, position in compiled.positions.items() if position == at)
-    named = {
-        f"{reference.field} may be {msgspec.json.encode(given[reference.field]).decode()[:80]}"
+    fields = {
+        reference.field
         for path, reference in compiled.asked[step]
         if len(place) > 1 and (path[: len(place)] == place or place[: len(path)] == path)
     }
-    what = f"{finding.what} Parameter {', '.join(sorted(named))}." if named else finding.what
-    return msgspec.structs.replace(finding, what=what)
+    if not fields:
+        return finding
+    named = [f"{field} may be {msgspec.json.encode(given[field]).decode()[:80]}" for field in sorted(fields)]
+    what = f"{finding.what} Parameter {', '.join(named)}."
+    return msgspec.structs.replace(finding, what=what, hint=_format(compiled, finding, fields) or finding.hint)
+
+
+def _format(compiled: Graph, finding: Finding, fields: Collection[str]) -> str:
+    """The next step for a parameter whose format is another one than that of its place; "" for other findings.
+
+    The place holds a reference to the parameter; another value there, which the finding may propose, is not meant.
+    """
+    form = next((form for form in _FORMATS if f" to be {texts.EXPECTED[form]}, found" in finding.what), "")
+    formatted = (entry.name for entry in compiled.parameters if entry.name in fields and entry.format not in ("", form))
+    name = next(formatted, "") if form else ""
+    return f"Set format of parameter {name} to {form}." if name else ""
 
 
 def _of_ports(compiled: Graph) -> Iterator[Finding]:

@@ -84,7 +84,9 @@ def examine(topology: NetworkTopology) -> Iterator[Finding]:
 def undeclared(field: str, declared: Iterable[str], path: Path) -> str:
     """The next step for a reference to a parameter that the topology does not declare."""
     hint = suggestions.hint(field, declared, "its parameters are") or "declare it in spec.parameters"
-    if str(path[0]) in DEVICE_KEYS or misplaced(path):
+    if str(path[0]) in DEVICE_KEYS:
+        hint = "remove it: a claim must not set a device or an interface"
+    elif misplaced(path):
         hint = "write the value: a claim must not set it"
     return hint
 
@@ -138,7 +140,7 @@ def complete(topology: str, declared: Sequence[DeclaredParameter], given: Mappin
     by_name = {parameter.name: parameter for parameter in declared}
     for name, value in given.items():
         if name not in by_name:
-            there = f"its parameters are {', '.join(by_name)}" if by_name else "the topology has no parameters"
+            there = suggestions.hint(name, by_name, "its parameters are") or "the topology has no parameters"
             raise InvalidInputError(
                 f'NetworkTopology "{topology}" has no parameter {quoted(name)}', hint=there, code="ND1317"
             )
@@ -305,7 +307,8 @@ def _most(parameter: DeclaredParameter) -> int:
 
 def _text(parameter: DeclaredParameter, value: Any) -> str:
     if not isinstance(value, str):
-        hint = "write one text" if isinstance(value, list | tuple | dict) else "put it in quotes"
+        fit = f"one of {', '.join(parameter.enum)}" if parameter.enum else _EXPECTED[parameter.format]
+        hint = "put it in quotes" if str(value) in parameter.enum else f"write {fit}"
         raise InvalidInputError(f"{_shown(value)} is not text", hint=hint, code="ND1326")
     if parameter.enum:
         if value not in parameter.enum:

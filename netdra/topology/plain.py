@@ -76,7 +76,7 @@ def only(configs: Iterable[OpaqueDeviceConfiguration | None], origin: str) -> De
     if any(value != read[0] for value in read):
         raise InvalidInputError(
             f"{origin}: it carries several DeviceParameters",
-            hint="a device can only be attached by one step",
+            hint="keep one of them: a device is attached by one step",
             code="ND1331",
         )
     return read[0] if read else None

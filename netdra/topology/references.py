@@ -335,10 +335,10 @@ def _fact(inside: str) -> Reference | None:
             return Reference(root, field)
         if key is not None or field not in _FIELDS:
             what = f"{shown}: a {root} has no such fact"
-            raise BadReferenceError(what, hint=facts.near(root, field), code="ND1344")
+            raise BadReferenceError(what, hint=facts.near(root, field, key or ""), code="ND1344")
         return None
-    whole = next(text for text in facts.WRITTEN if text.startswith(f"{root}.{field}"))
     if not key or (plain and root == facts.NODE):
+        whole = facts.written(root, key or "")
         raise BadReferenceError(f"{shown} names no {field[:-1]}", hint=f"write {{{{ {whole} }}}}", code="ND1345")
     if not facts.is_key(root, key):
         kind = "the key of a label" if root == facts.NODE else "the name of an attribute"
@@ -377,11 +377,15 @@ def _look_up(path: Path, reference: Reference, results: Mapping[str, StepResult]
     result = results.get(reference.step)
     if reference.is_parameter:
         raise BadReferenceError(
-            f"{dotted(path)}: {reference} has no value", hint="a claim gives it: netdra render", code="ND1347"
+            f"{dotted(path)}: {reference} has no value",
+            hint="make the plan of a claim that gives it: netdra render",
+            code="ND1347",
         )
     if reference.fact is not None:
         what = f"{dotted(path)}: {reference} has no value"
-        raise BadReferenceError(what, hint="a node gives it when it prepares a claim: netdra render", code="ND1348")
+        raise BadReferenceError(
+            what, hint="write the value into the plan, or let a node prepare the claim", code="ND1348"
+        )
     if result is None:
         raise BadReferenceError(
             f'{dotted(path)}: {reference} names step "{reference.step}", which has no result', code="ND1349"

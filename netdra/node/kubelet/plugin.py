@@ -21,11 +21,12 @@ from pathlib import Path
 
 import msgspec
 
+from netdra.grpc.calls import Methods
+from netdra.grpc.server import Server
 from netdra.kube.backoff import Backoff
 from netdra.model import names
 from netdra.model.errors import InvalidInputError, PermanentError, TemporaryError
 from netdra.node.kubelet import presence
-from netdra.node.kubelet.server import Methods, Server
 from netdra.node.kubelet.services import (
     HEALTH_VERSIONS,
     ClaimServices,

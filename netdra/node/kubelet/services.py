@@ -16,12 +16,12 @@ from typing import Any, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
+from netdra.grpc.calls import Methods, streaming, unary
 from netdra.model import names
 from netdra.model.errors import NetdraError
 from netdra.model.plan import ClaimReference
 from netdra.node import metrics
 from netdra.node.claims.store import PreparedDevice, base_request
-from netdra.node.kubelet.server import Methods, streaming, unary
 from netdra.node.priority import Turns
 from netdra.node.view import DeviceHealth
 from netdra.node.wire import kubelet_pb2 as wire
@@ -111,10 +111,8 @@ class ClaimServices:
         for version, name in _SERVICES.items():
             # The messages of v1beta1 have no share ID.
             prepare = self._preparing(with_shares=version == V1)
-            handlers[f"/{name}/NodePrepareResources"] = unary(wire.PrepareRequest, wire.PrepareResponse, prepare)
-            handlers[f"/{name}/NodeUnprepareResources"] = unary(
-                wire.UnprepareRequest, wire.UnprepareResponse, self._unprepare
-            )
+            handlers[f"/{name}/NodePrepareResources"] = unary(wire.PrepareRequest, prepare)
+            handlers[f"/{name}/NodeUnprepareResources"] = unary(wire.UnprepareRequest, self._unprepare)
         return handlers
 
     def _preparing(self, *, with_shares: bool) -> Call:
@@ -206,7 +204,7 @@ class HealthService:
 
     def methods(self) -> Methods:
         """The services as the server takes them."""
-        method = streaming(wire.WatchRequest, wire.WatchResponse, self._watch)
+        method = streaming(wire.WatchRequest, self._watch)
         return {f"/{name}/NodeWatchResources": method for name in HEALTH_VERSIONS}
 
     def close(self) -> None:
@@ -287,10 +285,8 @@ class KubeletRegistration:
     def methods(self) -> Methods:
         """The service as the server takes it."""
         return {
-            f"{_REGISTRATION}/GetInfo": unary(wire.InfoRequest, wire.PluginInfo, self._get_info),
-            f"{_REGISTRATION}/NotifyRegistrationStatus": unary(
-                wire.RegistrationStatus, wire.RegistrationStatusResponse, self._notify
-            ),
+            f"{_REGISTRATION}/GetInfo": unary(wire.InfoRequest, self._get_info),
+            f"{_REGISTRATION}/NotifyRegistrationStatus": unary(wire.RegistrationStatus, self._notify),
         }
 
     async def _get_info(self, _: wire.InfoRequest) -> wire.PluginInfo:

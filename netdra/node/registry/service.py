@@ -11,11 +11,11 @@ import asyncio
 import logging
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, Protocol
 
 from google.protobuf.message import Message
 
+from netdra.grpc.calls import Methods
 from netdra.kernel.device_files import DeviceFiles
 from netdra.kube.backoff import Backoff
 from netdra.model.errors import NetdraError
@@ -24,7 +24,6 @@ from netdra.model.registration import DeviceFile, Registration, RegistrationOutc
 from netdra.model.resource import ResourceSlice
 from netdra.node import metrics
 from netdra.node.kubelet import presence
-from netdra.node.kubelet.server import Methods, Server
 from netdra.node.priority import PriorityGate
 from netdra.node.publishing.interfaces import Bucket
 from netdra.node.registry.callers import Callers
@@ -34,7 +33,7 @@ from netdra.node.registry.listing import Listing
 from netdra.node.registry.messages import from_request, wire_device
 from netdra.node.registry.owners import ROOT
 from netdra.node.registry.place import Place, listening
-from netdra.node.registry.refusals import DetailsCodec, refusal
+from netdra.node.registry.refusals import refusal
 from netdra.node.registry.shares import RefusedRegistrationError
 from netdra.node.registry.standard import standard_methods
 from netdra.node.registry.table import DEFAULT_TTL, RegistrationTable
@@ -120,24 +119,22 @@ class Registry:
     @property
     def methods(self) -> Methods:
         """The methods of all services by their paths."""
-        calls: Mapping[str, tuple[type[Message], type[Message], _Call]] = {
-            "RegisterAttributes": (wire.RegisterAttributesRequest, wire.RegisterAttributesResponse, self._attributes),
-            "RegisterDevice": (wire.RegisterDeviceRequest, wire.RegisterDeviceResponse, self._device),
-            "Deregister": (wire.DeregisterRequest, wire.DeregisterResponse, self._deregister),
-            "ListRegistrations": (wire.ListRegistrationsRequest, wire.ListRegistrationsResponse, self._list),
+        calls: Mapping[str, tuple[type[Message], _Call]] = {
+            "RegisterAttributes": (wire.RegisterAttributesRequest, self._attributes),
+            "RegisterDevice": (wire.RegisterDeviceRequest, self._device),
+            "Deregister": (wire.DeregisterRequest, self._deregister),
+            "ListRegistrations": (wire.ListRegistrationsRequest, self._list),
         }
         methods = {
             f"{SERVICE}/{name}": of_caller(
-                takes, gives, _refusing(call), LIMITS, self._answers if call == self._list else None
+                takes, _refusing(call), LIMITS, self._answers if call == self._list else None
             )
-            for name, (takes, gives, call) in calls.items()
+            for name, (takes, call) in calls.items()
         }
         methods[f"{SERVICE}/WatchDevices"] = streaming_to_caller(
-            wire.WatchDevicesRequest, wire.WatchDevicesResponse, self._watch, LIMITS, self._watches
+            wire.WatchDevicesRequest, self._watch, LIMITS, self._watches
         )
-        methods[f"{FIRST_SERVICE}/RegisterAttributes"] = of_caller(
-            first.RegisterAttributesRequest, first.RegisterAttributesResponse, self._first, LIMITS
-        )
+        methods[f"{FIRST_SERVICE}/RegisterAttributes"] = of_caller(first.RegisterAttributesRequest, self._first, LIMITS)
         return {**methods, **standard_methods(SERVICES, LIMITS, self._watches)}
 
     async def run(self) -> None:
@@ -165,10 +162,7 @@ class Registry:
     async def _serve_on(self, opened: socket.socket, made: presence.Identity) -> None:
         """Serve on a socket until it is deleted or replaced."""
         path = self._place.path
-        server = Server(
-            self.methods,
-            partial(RegistryServer, limits=LIMITS, gate=self._view.gate, status_details_codec=DetailsCodec()),
-        )
+        server = RegistryServer(self.methods, LIMITS, self._view.gate)
         await server.start(opened)
         self.problem = ""
         self.serving.set()

@@ -1,7 +1,6 @@
 """The services that gRPC's own tools ask every server for: health (`grpc.health.v1`) and reflection.
 
-Used by `netdra.node.registry.service`. The messages are those of grpclib; its servers accept
-requests of any size and number.
+Used by `netdra.node.registry.service`. The messages are those of grpclib.
 """
 
 from __future__ import annotations
@@ -12,13 +11,11 @@ from typing import Any
 
 from google.protobuf.descriptor import FileDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
-from grpclib.const import Handler, Status
-from grpclib.exceptions import GRPCError
 from grpclib.health.v1 import health_pb2 as health
 from grpclib.reflection.v1 import reflection_pb2 as v1
 from grpclib.reflection.v1alpha import reflection_pb2 as v1alpha
 
-from netdra.node.kubelet.server import Methods
+from netdra.grpc.calls import GrpcError, GrpcStatus, Method, Methods
 from netdra.node.registry.connections import AnswerSlots, Caller, of_caller, streaming_to_caller, talking
 from netdra.ops.bounded import ConnectionLimits
 
@@ -39,25 +36,22 @@ def standard_methods(services: Sequence[ServiceDescriptor], limits: ConnectionLi
 
     async def check(request: health.HealthCheckRequest, _: Caller) -> Message:
         if request.service not in served:
-            raise GRPCError(Status.NOT_FOUND, f'service "{request.service[:100]}" not found')
+            raise GrpcError(GrpcStatus.NOT_FOUND, f'service "{request.service[:100]}" not found')
         return _SERVING
 
     async def watch(request: health.HealthCheckRequest) -> AsyncGenerator[Message, None]:
         yield _SERVING if request.service in served else _UNKNOWN
         await asyncio.Event().wait()  # while it answers at all, it serves
 
-    methods: dict[str, Handler] = {
-        f"/{_HEALTH}/Check": of_caller(health.HealthCheckRequest, health.HealthCheckResponse, check, limits),
-        f"/{_HEALTH}/Watch": streaming_to_caller(
-            health.HealthCheckRequest, health.HealthCheckResponse, watch, limits, places
-        ),
+    methods: dict[str, Method] = {
+        f"/{_HEALTH}/Check": of_caller(health.HealthCheckRequest, check, limits),
+        f"/{_HEALTH}/Watch": streaming_to_caller(health.HealthCheckRequest, watch, limits, places),
     }
     names = sorted({*served - {""}, _HEALTH, *(f"grpc.reflection.{form}.ServerReflection" for form in _FORMS)})
     files = _files([*(service.file for service in services), *_STANDARD])
     for form, messages in _FORMS.items():
         methods[f"/grpc.reflection.{form}.ServerReflection/ServerReflectionInfo"] = talking(
             messages.ServerReflectionRequest,
-            messages.ServerReflectionResponse,
             _reflecting(messages, names, files),
             limits,
             places,
@@ -94,7 +88,7 @@ def _reflecting(messages: Any, names: Sequence[str], files: Mapping[str, FileDes
         elif request.HasField("file_containing_symbol"):
             file = next((entry for entry in files.values() if _has(entry, request.file_containing_symbol)), None)
         if file is None:
-            error = messages.ErrorResponse(error_code=Status.NOT_FOUND.value, error_message="not found")
+            error = messages.ErrorResponse(error_code=GrpcStatus.NOT_FOUND, error_message="not found")
             return response(request, error_response=error)
         found = messages.FileDescriptorResponse(file_descriptor_proto=[file.serialized_pb])
         return response(request, file_descriptor_response=found)

@@ -119,7 +119,9 @@ def test_a_plugin_name_similar_to_a_known_plugin_is_reported(name: str, meant: s
 def test_a_policy_with_the_same_rank_as_another_policy_is_reported() -> None:
     (text,) = told(exclusive("p", "true "), exclusive("a", "true"), exclusive("b", "false"), exclude("c", "true"))
     same = 'the policy has the same selector, priority and suffix as "a"'
-    assert text == f'{same}, so only "a" is used; change one of them [spec] (ND1476)'
+    assert (
+        text == f'{same}, so only "a" is used; give it another selector, priority or deviceNameSuffix [spec] (ND1476)'
+    )
 
 
 def test_capacity_reported_as_unreachable_is_reached_by_no_combination_of_claims() -> None:

@@ -25,7 +25,7 @@ BEGUN = """
 import netdra.cli.node, netdra.node.daemon, netdra.node.metrics, netdra.ops.server, netdra.kube.connection
 """
 LATER = (
-    "grpclib",
+    "hpack",
     "google.protobuf",
     "netdra.chain.attach",
     "netdra.steps",
@@ -83,7 +83,7 @@ def test_parts_that_cannot_be_imported_end_the_daemon_with_an_error(tmp_path: Pa
     if used:
         (state / "claims" / "uid.json").touch()
     done = subprocess.run(
-        [sys.executable, "-c", DAEMON, "grpclib.const", "node", f"--kubeconfig={kubeconfig}", f"--state-dir={state}"],
+        [sys.executable, "-c", DAEMON, "hpack", "node", f"--kubeconfig={kubeconfig}", f"--state-dir={state}"],
         cwd=ROOT,
         env=os.environ,
         capture_output=True,
@@ -91,7 +91,7 @@ def test_parts_that_cannot_be_imported_end_the_daemon_with_an_error(tmp_path: Pa
         timeout=120,
     )
     assert done.returncode == 3
-    assert "keep pods cannot be imported: import of grpclib.const halted" in done.stderr
+    assert "keep pods cannot be imported: import of hpack halted" in done.stderr
     assert how_to_install("cluster") in done.stderr
     assert "Traceback" not in done.stderr
 

@@ -146,17 +146,3 @@ def test_debug_level_logs_each_request_but_not_the_header_details_of_libraries(
         for name, level in levels.items():
             logging.getLogger(name).setLevel(level)
     assert [line.split(" ", 3)[2] for line in told.getvalue().splitlines()] == ["aiohttp.server:", "netdra.test:"]
-
-
-def test_calls_cancelled_by_a_lost_connection_are_not_logged(told: io.StringIO) -> None:
-    """A program of the node can make thousands of them a second."""
-    level = logging.getLogger("grpclib").level
-    try:
-        set_up("text", "info", told)
-        for _ in range(3):
-            logging.getLogger("grpclib.server").info("Request was cancelled: %s", "Connection lost")
-        logging.getLogger("grpclib.server").error("told")
-    finally:
-        logging.getLogger("grpclib").setLevel(level)
-    (line,) = told.getvalue().splitlines()
-    assert line.endswith("told")

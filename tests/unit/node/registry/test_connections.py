@@ -11,13 +11,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from grpclib.protocol import H2Protocol
 from h2.connection import H2Connection
 from h2.events import PingAckReceived
 from hyperframe.frame import Frame, SettingsFrame
 
+from netdra.grpc.connection import Connection
 from netdra.node.priority import MOST_SECONDS, PriorityGate
-from netdra.node.registry import connections
 from netdra.node.registry.connections import CALLS, ReadingTurns
 from testbed.pace import measured
 from testbed.waiting import until_async
@@ -76,13 +75,13 @@ def test_a_flood_of_frames_lets_all_else_have_its_turn(folder: Path) -> None:
 
 def test_nothing_is_worked_on_while_a_pod_waits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pieces: list[float] = []
-    original = H2Protocol.data_received
+    original = Connection.data_received
 
-    def received(protocol: H2Protocol, data: bytes) -> None:
+    def received(connection: Connection, data: bytes) -> None:
         pieces.append(time.monotonic())
-        original(protocol, data)
+        original(connection, data)
 
-    monkeypatch.setattr(H2Protocol, "data_received", received)
+    monkeypatch.setattr(Connection, "data_received", received)
 
     async def story() -> None:
         async with serving(folder) as scene:
@@ -197,10 +196,11 @@ def test_answers_to_a_closed_connection_are_dropped_without_a_log_line(caplog: p
     async def story() -> None:
         near, far = socket.socketpair()
         transport, _ = await asyncio.get_running_loop().create_unix_connection(asyncio.Protocol, sock=near)
-        answers = connections._Answers(transport)
+        connection = Connection({})
+        connection.connection_made(transport)
         transport.abort()
         for _ in range(CALLS):
-            answers.write(b"answer")
+            connection.write(b"answer")
         far.close()
 
     with caplog.at_level(logging.WARNING):
