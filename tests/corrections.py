@@ -7,6 +7,7 @@ whether it could be made; `put("10.77.0.1")` and the like are corrections with a
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import re
 from collections.abc import Callable
 from typing import Any
@@ -50,7 +51,7 @@ def rename(value: Value, path: Place, found: re.Match[str]) -> bool:
         return True
     written = inner[key] if isinstance(inner, list) or key in inner else None
     if isinstance(written, str):
-        inner[key] = _renamed(written, meant)
+        inner[key] = meant if _WORD.fullmatch(written) else _renamed(written, meant, found.string)
         return True
     if isinstance(inner, dict) and key in inner and not isinstance(key, int) and str(key).count("/"):
         inner[meant] = inner.pop(key)
@@ -58,15 +59,16 @@ def rename(value: Value, path: Place, found: re.Match[str]) -> bool:
     return False
 
 
-def _renamed(written: str, meant: str) -> str:
-    """A text whose most similar word is replaced; the new word if the text is a single one, or has none like it."""
+def _renamed(written: str, meant: str, said: str) -> str:
+    """A text with a name in place of the one that a line quotes, or of the most similar word."""
+    for quoted in re.findall(r"""["']([^"' ]+)["']""", said)[::-1]:
+        if quoted != meant and (word := re.search(rf"(?<!\w){re.escape(quoted)}(?!\w)", written)):
+            return written[: word.start()] + meant + written[word.end() :]
     whole = [word.strip(".") for word in _WORD.findall(written)]
     parts = whole if "." in meant or "/" in meant else [part for word in whole for part in (word, *word.split("."))]
     words = {word.lower(): word for word in parts if word and word != meant}
     close = difflib.get_close_matches(meant.lower(), words, n=1, cutoff=0.4)
-    if not close or _WORD.fullmatch(written):
-        return meant
-    return re.sub(rf"(?<![\w-]){re.escape(words[close[0]])}(?![\w-])", meant, written)
+    return re.sub(rf"(?<![\w-]){re.escape(words[close[0]])}(?![\w-])", meant, written) if close else meant
 
 
 def remove(value: Value, path: Place, _: re.Match[str]) -> bool:
@@ -79,15 +81,15 @@ def remove(value: Value, path: Place, _: re.Match[str]) -> bool:
 
 
 def write(value: Value, path: Place, found: re.Match[str]) -> bool:
-    """A value; of an expression, the literal that the text quotes last."""
-    inner = holder(value, path)
+    inner, meant = holder(value, path), found["meant"]
     key = _key(inner, path)
-    if key in {"cel", "expression"}:
-        quoted = [text for text in re.findall(r'"[^"]*"', found.string[: found.start()]) if text in inner[key]]
-        inner[key] = inner[key].replace(quoted[-1], found["meant"])
-    else:
-        inner[key] = yaml.safe_load(found["meant"])
-    return True
+    if key not in ("cel", "expression"):
+        inner[key] = yaml.safe_load(meant)
+        return True
+    literals = [text for text in re.findall(r'"[^"]+"', found.string[: found.start()]) if text in inner[key]]
+    if literals:
+        inner[key] = inner[key].replace(literals[-1], meant)
+    return bool(literals)
 
 
 def set_type(value: Value, path: Place, found: re.Match[str]) -> bool:
@@ -184,6 +186,31 @@ def bound(value: Value, path: Place, _: re.Match[str]) -> bool:
     return True
 
 
+def use_host(value: Value, path: Place, found: re.Match[str]) -> bool:
+    """An address of the network that a hint names."""
+    inner = holder(value, path)
+    inner[path[-1]] = str(ipaddress.ip_network(found["network"])[7])
+    return True
+
+
+def add_routes(value: Value, path: Place, _: re.Match[str]) -> bool:
+    step_at(value, path)["config"]["ipam"]["routes"] = [{"dst": "10.0.0.0/8"}]
+    return True
+
+
+def write_name(value: Value, path: Place, found: re.Match[str]) -> bool:
+    """A name in place of a value, or of the part of a key after its last slash."""
+    inner = holder(value, path)
+    there = inner[path[-1]]
+    if not isinstance(there, dict):
+        inner[path[-1]] = found["meant"]
+        return True
+    keys = [key for key in there if key.rpartition("/")[2] in re.findall(r"[\w.-]+", found.string)]
+    for key in keys:
+        there[key.rpartition("/")[0] + "/" + found["meant"]] = there.pop(key)
+    return bool(keys)
+
+
 def remove_named(value: Value, path: Place, found: re.Match[str]) -> bool:
     """A field that the hint names, beside the place or in it."""
     inner = holder(value, path)
@@ -211,7 +238,9 @@ def remove_one(value: Value, path: Place, found: re.Match[str]) -> bool:
     """One of two that exclude each other: of a list's equal entries, of two fields, or a field beside another."""
     inner = holder(value, path)
     there = inner[path[-1]]
-    if path[-1] == "name" and isinstance(path[-2], int):
+    if "is already at" in found.string:
+        value.clear()
+    elif path[-1] == "name" and isinstance(path[-2], int):
         del holder(value, path[:-1])[path[-2]]
     elif isinstance(there, list):
         inner[path[-1]] = list(dict.fromkeys(there))
@@ -284,7 +313,7 @@ def outrank(value: Value, _path: Place, _: re.Match[str]) -> bool:
     return True
 
 
-def _step(value: Value, path: Place) -> Value:
+def step_at(value: Value, path: Place) -> Value:
     return value["spec"]["steps"][path[2]]
 
 
@@ -295,6 +324,16 @@ def put(new: Value) -> Correction:
         inner = holder(value, path)
         key = _key(inner, path)
         inner[key] = new(inner[key]) if callable(new) else new
+        return True
+
+    return act
+
+
+def set_field(name: str) -> Correction:
+    """Sets a field of the object at the place to the value that the hint names."""
+
+    def act(value: Value, path: Place, found: re.Match[str]) -> bool:
+        holder(value, path)[path[-1]][name] = yaml.safe_load(found["meant"])
         return True
 
     return act
@@ -325,13 +364,19 @@ def configure(**fields: Value) -> Correction:
     """Sets parameters of the step, or removes those that are None."""
 
     def act(value: Value, path: Place, _: re.Match[str]) -> bool:
-        config = _step(value, path)["config"]
+        config = step_at(value, path)["config"]
         for name, new in fields.items():
             config.pop(name, None)
             config.update({} if new is None else {name: new})
         return True
 
     return act
+
+
+def set_gateway(value: Value, path: Place, _: re.Match[str]) -> bool:
+    route = holder(value, path)[path[-1]]
+    route["gateway"] = "2001:db8::1" if ":" in route["destination"] else "10.77.0.1"
+    return True
 
 
 def exchange(first: str, last: str) -> Correction:
@@ -350,12 +395,12 @@ def move_into(value: Value, path: Place, found: re.Match[str]) -> bool:
 
 
 def move_keep(value: Value, path: Place, _: re.Match[str]) -> bool:
-    value["spec"]["steps"][0]["keep"] = _step(value, path).pop("keep")
+    value["spec"]["steps"][0]["keep"] = step_at(value, path).pop("keep")
     return True
 
 
 def keep_one_range(value: Value, path: Place, _: re.Match[str]) -> bool:
-    ranges = _step(value, path)["config"]["ipam"]["ranges"]
+    ranges = step_at(value, path)["config"]["ipam"]["ranges"]
     del ranges[path[path.index("ranges") + 1]]
     return True
 
@@ -435,7 +480,7 @@ def number_pods(value: Value, _path: Place, _: re.Match[str]) -> bool:
 
 
 def join_network(value: Value, path: Place, _: re.Match[str]) -> bool:
-    _step(value, path)["network"] = "storage"
+    step_at(value, path)["network"] = "storage"
     return True
 
 
@@ -444,7 +489,9 @@ def declare(value: Value, path: Place, _: re.Match[str]) -> bool:
     if named is None:
         return False
     spec = value["spec"]
-    form = {"format": "cidr"} if "address" in path else {"enum": ["bridge"]}
+    form: Value = {"format": "cidr"} if "address" in path else {"enum": ["bridge"]}
+    if path[-1] in ("id", "vlan"):
+        form = {"type": "integer", "minimum": 1, "maximum": 4094, "default": 300}
     spec["parameters"] = [*spec.get("parameters", ()), {"name": named[1], **form}]
     return True
 
@@ -460,7 +507,7 @@ def give_per_pod(value: Value, path: Place, _: re.Match[str]) -> bool:
 
 def address_later(value: Value, path: Place, _: re.Match[str]) -> bool:
     """A step of its own for the addresses of another one."""
-    step = _step(value, path)
+    step = step_at(value, path)
     ipam = step["config"].pop("ipam")
     value["spec"]["steps"].append(
         {"name": "addresses", "type": "tuning", "dependOn": [step["name"]], "config": {"ipam": ipam}}
@@ -472,7 +519,7 @@ def select_by(condition: str) -> Correction:
     """Adds a condition to the step's selector."""
 
     def act(value: Value, path: Place, _: re.Match[str]) -> bool:
-        selector = _step(value, path)["selector"]
+        selector = step_at(value, path)["selector"]
         selector["cel"] = f"{selector['cel']} && {condition}"
         return True
 
@@ -480,13 +527,13 @@ def select_by(condition: str) -> Correction:
 
 
 def name_the_key(value: Value, path: Place, _: re.Match[str]) -> bool:
-    config = _step(value, path)["config"]
+    config = step_at(value, path)["config"]
     config["name"] = config.pop(next(key for key in config if "{{" in key))
     return True
 
 
 def close(value: Value, path: Place, _: re.Match[str]) -> bool:
-    addresses = _step(value, path)["config"].get("ipam", {}).get("addresses", ())
+    addresses = step_at(value, path)["config"].get("ipam", {}).get("addresses", ())
     for address in addresses:
         address["address"] = "{{ params.address }}"
     return bool(addresses)

@@ -6,12 +6,19 @@ import re
 from collections.abc import Iterator
 
 from testbed import yaml
-from tests import corrections, following_topologies
+from tests import (
+    corrections,
+    following_files,
+    following_networks,
+    following_steps,
+    following_topologies,
+    following_workloads,
+)
 from tests.corrections import Correction, Place, Value, holder
 
-_CODE = r"(?: \(ND\d{4}\))?\Z"
+_CODE = r"(?: \((?P<code>ND\d{4})\))?\Z"
 _PLACE = r"(?: \[(?P<path>[^\]\[ ]+(?:\[\d+\][^ ]*)*)\])?"
-_LINE = re.compile(rf"\d+: (?:warning: )?(?P<text>.*?){_PLACE}{_CODE}", re.DOTALL)
+LINE = re.compile(rf"\d+: (?:warning: )?(?P<text>.*?){_PLACE}{_CODE}", re.DOTALL)
 _BETWEEN = re.compile(rf'(?P<line>\d+): .*; write "---" on a line between the two objects{_CODE}')
 _NAMED = re.compile(r'(?P<kind>[A-Z]\w+) "(?P<name>[^"]*)"')
 _PART = re.compile(r"\[(\d+)\]|\.?([^.\[]+)")
@@ -25,19 +32,22 @@ def followed(text: str, line: str) -> str | None:
     for pattern, rewrite in following_topologies.OF_TEXTS:
         if pattern.search(line) is not None and (new := rewrite(text)) != text:
             return new
-    parts = _LINE.match(line)
-    if parts is None or not parts["path"]:
+    parts = LINE.match(line)
+    if parts is None:
         return None
-    path = _path(parts["path"])
     try:
         documents = [value for value in yaml.safe_load_all(text) if value is not None]
     except yaml.YAMLError:
         return None
+    for pattern, change in following_files.RULES:
+        if (found := pattern.search(parts["text"])) is not None and change(documents, found):
+            return str(yaml.safe_dump_all(documents, sort_keys=False))
+    path = _path(parts["path"] or "")
     value = _meant(documents, parts["text"], path)
-    if value is None:
+    if value is None or not path:
         return None
     if _corrected(documents, value, path, parts["text"]):
-        return str(yaml.safe_dump_all(documents, sort_keys=False))
+        return str(yaml.safe_dump_all([left for left in documents if left], sort_keys=False))
     return None
 
 
@@ -73,7 +83,7 @@ _RULES: tuple[tuple[re.Pattern[str], Correction], ...] = (
     (re.compile(r'set deviceClassName of request "(?P<name>[^"]+)" to "(?P<meant>[^"]+)"\Z'), corrections.write_class),
     (re.compile(r'add "(?P<meant>[^"]+)" to dependOn\Z'), corrections.depend),
     (re.compile(r'did you mean "(?P<meant>[^"]+)"\?'), corrections.rename),
-    (re.compile(r'; use "(?P<meant>[^"]+)"\Z'), corrections.write),
+    (re.compile(r'; use "(?P<meant>[^"{]+)"\Z'), corrections.write),
     (re.compile(r"; write (?P<meant>[a-z.]+/\w+)\Z"), corrections.write),
     (re.compile(r"; write kind: (?P<meant>\w+)\Z"), corrections.write),
     (
@@ -85,8 +95,9 @@ _RULES: tuple[tuple[re.Pattern[str], Correction], ...] = (
     (re.compile(r"; use (?:at most 63 )?lower-case letters, digits"), corrections.clean),
     (re.compile(r"; give it a minimum and a maximum\Z"), corrections.bound),
     (re.compile(r"[;.] remove (?P<meant>\w+)(?:[.;]|, or [^;]*)?\Z", re.IGNORECASE), corrections.remove_named),
+    (re.compile(r"; remove (?P<meant>resourceClaimName) or resourceClaimTemplateName\Z"), corrections.remove_named),
     (re.compile(r"; set a metric, so that eth0"), corrections.set_metric),
-    (re.compile(r"; write (?P<meant>\"?[0-9a-f][0-9a-f.:/]*\"?)(?: without quotes)?\Z"), corrections.write),
+    (re.compile(r"; write (?P<meant>\"?[0-9a-f][0-9a-f.:/]*\"?|true)(?: without quotes)?\Z"), corrections.write),
     (re.compile(r"; write an address from (?P<first>[0-9.]+) to (?P<last>[0-9.]+)\Z"), corrections.write_bound),
     (re.compile(r"; (?:use|choose) another config\.(?P<meant>name)\Z"), corrections.write),
     (re.compile(r"; put it in quotes\b[^;]*\Z"), corrections.quote),
@@ -107,7 +118,7 @@ _RULES: tuple[tuple[re.Pattern[str], Correction], ...] = (
     (re.compile(r"; set requestPolicy\.default of the capacity\Z"), corrections.set_default),
     (re.compile(r"; lower requestPolicy\.default or pooledVFs\.lanes\Z"), corrections.set_default),
     (re.compile(r"; give it another selector, priority or deviceNameSuffix\Z"), corrections.outrank),
-    (re.compile(r"; write it in Mbit/s, e\.g\. (?P<meant>\d+)\Z"), corrections.write),
+    (re.compile(r'; write it in Mbit/s, e\.g\. (?P<meant>"?\d+"?)\Z'), corrections.write),
     (re.compile(r"is reserved; use a domain of your (?P<meant>own)\Z"), corrections.write),
     (re.compile(r"; give each (?:rule )?a name of its own\Z"), corrections.put(lambda name: f"{name}-2")),
     (re.compile(r"; 1 is the default\Z"), corrections.remove),
@@ -139,9 +150,8 @@ _RULES: tuple[tuple[re.Pattern[str], Correction], ...] = (
     (re.compile(r"; exchange them\Z"), corrections.exchange("first", "last")),
     (re.compile(r"; swap them\Z"), corrections.exchange("rangeStart", "rangeEnd")),
     (re.compile(r"; write an address, a subnet, or the first and last address: "), corrections.put("10.77.0.20")),
-    (re.compile(r"; write it without a prefix length, as "), corrections.put(lambda text: text.partition("/")[0])),
     (re.compile(r"; write the address of a router in one of the ranges' subnets\Z"), corrections.put("10.77.0.1")),
-    (re.compile(r"; set the route's gateway, or that of the range\Z"), corrections.add(gateway="2001:db8::1")),
+    (re.compile(r"; set the route's gateway, or that of the range\Z"), corrections.set_gateway),
     (re.compile(r"; write an address of IPv6\Z"), corrections.put("2001:db8::1")),
     (re.compile(r"; choose one of .* that is not excluded\Z"), corrections.put("10.77.0.50")),
     (re.compile(r"\. Set an IPAM plugin, e\.g\. (?P<meant>[\w-]+)\.\Z"), corrections.set_type),
@@ -164,9 +174,10 @@ _RULES: tuple[tuple[re.Pattern[str], Correction], ...] = (
         corrections.put("macvlanMode"),
     ),
     (
-        re.compile(r"; a type is the name of a program in the CNI path: no slash, no path\Z"),
-        corrections.put(lambda path: path.rpartition("/")[2] if "/" in path else "sriov"),
+        re.compile(r'"[^" ]*(?:\{[^"]*)?" is not .*; a type is the name of a program in the CNI path: '),
+        corrections.put("sriov"),
     ),
+    (re.compile(r"; write the program's name alone: (?P<meant>[\w-]+)\Z"), corrections.write),
     (re.compile(r"; give one of them another config\.name\Z"), corrections.put("other0")),
     (re.compile(r"; assign a different address to each pod\Z"), corrections.put("10.77.0.99/24")),
     (re.compile(r"; move it to the step of the device that this one stands on\Z"), corrections.move_keep),
@@ -180,7 +191,7 @@ _RULES: tuple[tuple[re.Pattern[str], Correction], ...] = (
     (re.compile(r"; use the router's address\Z"), corrections.give(router="10.77.0.254")),
     (re.compile(r"; change one of the two\Z"), corrections.put('device.attributes["dra.networking"].ifName == "eno9"')),
     (re.compile(r"; (?:write several claims|request one device, or [^;]*)\Z"), corrections.one_each),
-    (re.compile(r"; known kinds: (?P<meant>\w+), "), corrections.write),
+    (re.compile(r"; known kinds: \w+, (?P<meant>\w+), "), corrections.write),
     (re.compile(r"; request the classes of its root steps: (?P<meant>[\w-]+)\Z"), corrections.write),
     (re.compile(r"; list the networks behind this interface, or "), corrections.put("10.9.0.0/16")),
     (re.compile(r"; request a VF of another PF in one of these steps\Z"), corrections.of_another_pf),
@@ -239,11 +250,14 @@ _RULES: tuple[tuple[re.Pattern[str], Correction], ...] = (
         corrections.select_by('device.attributes["dra.networking"].vfIndex >= 0'),
     ),
     (re.compile(r"; references are resolved in values only\Z"), corrections.name_the_key),
+    *following_steps.RULES,
+    *following_networks.RULES,
+    *following_workloads.RULES,
 )
 
 
 def hints(said: list[str]) -> Iterator[str]:
     """The texts of lines, without place and code."""
     for line in said:
-        parts = _LINE.match(line)
+        parts = LINE.match(line)
         yield parts["text"] if parts is not None else line

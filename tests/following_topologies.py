@@ -125,10 +125,11 @@ def in_values(change: Callable[[Value, re.Match[str]], object]) -> FileCorrectio
     """Changes the values that a claim of the file gives to parameters."""
 
     def act(documents: list[Value], _value: Value, _path: Place, found: re.Match[str]) -> bool:
-        claim = next(document for document in documents if document["kind"].startswith("ResourceClaim"))
-        spec = claim["spec"].get("spec", claim["spec"])
-        change(spec["devices"]["config"][0]["opaque"]["parameters"], found)
-        return True
+        claims = [document for document in documents if str(document.get("kind")).startswith("ResourceClaim")]
+        for claim in claims[:1]:
+            spec = claim["spec"].get("spec", claim["spec"])
+            change(spec["devices"]["config"][0]["opaque"]["parameters"], found)
+        return bool(claims)
 
     return act
 
@@ -176,9 +177,10 @@ def merge(documents: list[Value], value: Value, _path: Place, _: re.Match[str]) 
 
 def change_vlan(documents: list[Value], _value: Value, _path: Place, _: re.Match[str]) -> bool:
     """A VLAN that the schema allows, in the topology beside it."""
-    topology = next(document for document in documents if document["kind"] == "NetworkTopology")
-    topology["spec"]["steps"][0]["config"]["vlan"] = 10
-    return True
+    topology = next(document for document in documents if document.get("kind") == "NetworkTopology")
+    config = topology["spec"]["steps"][0].get("config", {})
+    config["vlan"] = 10
+    return "config" in topology["spec"]["steps"][0]
 
 
 RULES: tuple[tuple[re.Pattern[str], Correction], ...] = (
@@ -220,7 +222,6 @@ RULES: tuple[tuple[re.Pattern[str], Correction], ...] = (
     (re.compile(r"; rename the step, or delete the DeviceClass\Z"), corrections.put("port")),
     (re.compile(r"; write at most (?P<meant>\d+)\Z"), corrections.write),
     (re.compile(r"; remove some\Z"), keep_first(3)),
-    (re.compile(r"; the claim's requests are .*?(?P<meant>[\w/-]+)\Z"), corrections.write),
     (re.compile(r"; write \{key: value\}\Z"), corrections.put({"a": 1})),
     (re.compile(r'; rename request "(?P<name>[^"]+)" to "(?P<meant>[^"]+)"\Z'), rename_request),
     (re.compile(r"; request one device; only a topology with "), corrections.put({"deviceClassName": "pair-vf1"})),
@@ -247,7 +248,7 @@ def write_topology(documents: list[Value], value: Value, _path: Place, _: re.Mat
 
 def in_statefulset(documents: list[Value], _value: Value, _path: Place, _: re.Match[str]) -> bool:
     for document in documents:
-        if document["kind"] == "Deployment":
+        if document.get("kind") == "Deployment":
             document["kind"] = "StatefulSet"
     return True
 

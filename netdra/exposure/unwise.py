@@ -216,11 +216,13 @@ def _moved(exposure: Exposure) -> Iterator[Finding]:
     """Plugins that take away a device that several claims share."""
     if sharing(exposure) == "exclusive":
         return
-    for at, plugin in enumerate(exposure.supported_cni_plugins):
+    plugins = exposure.supported_cni_plugins
+    hint = "set exclusive: true"
+    if exposure.allow_multiple_allocations and all(each.exclusive or each.name in MOVING_TYPES for each in plugins):
+        hint = "set exclusive: true, and remove allowMultipleAllocations"
+    for at, plugin in enumerate(plugins):
         if plugin.name in MOVING_TYPES and not plugin.exclusive:
             what = f'plugin "{plugin.name}" moves the device into the pod, and other claims that share it lose it'
-            stays = any(other is not plugin and not other.exclusive for other in exposure.supported_cni_plugins)
-            hint = "set exclusive: true" if stays else "set exclusive: true, and remove allowMultipleAllocations"
             yield Finding(what, hint, (*_PLUGINS, at), code="ND1472")
 
 

@@ -94,7 +94,7 @@ def check_allowed(network: PodNetwork, namespace: str) -> None:
     if not network.spec.allows(namespace):
         raise NotAllowedError(
             f'PodNetwork "{network.name}" is not for namespace "{namespace}"',
-            hint=f"its spec.namespaces has {', '.join(network.spec.namespaces)}",
+            hint=f'an administrator can add "{namespace}" to its spec.namespaces: {", ".join(network.spec.namespaces)}',
             code="ND1116",
         )
 

@@ -43,9 +43,10 @@ def check_vrf(step: PlannedStep, name_of: Callable[[str], str]) -> Iterator[Find
     if name == "" or (isinstance(name, str) and name_of(name) == step.if_name):
         what = "an empty name" if not name else f'the name of the step\'s own interface, "{step.if_name}"'
         yield Finding(f"vrfname is {what}", "set vrfname, e.g. blue", ("config", "vrfname"), code="ND1144")
-    if step.config.get("table") in _SHARED_TABLES:
+    table = step.config.get("table")
+    if isinstance(table, int) and table in _SHARED_TABLES:
         yield Finding(
-            f"table {step.config['table']} is not one for a VRF",
+            f"table {table} is not one for a VRF",
             "use another table",
             ("config", "table"),
             code="ND1145",
@@ -114,8 +115,8 @@ def _of_pod_networks(compiled: Graph) -> Iterator[Finding]:
 
 def _of_tables(compiled: Graph) -> Iterator[Finding]:
     tunings = [step for step in compiled.steps if step.type == "tuning"]
-    tables = {entry.get("table") for step in tunings for _, entry in entries(step.config, "routes")}
-    tables |= {step.config.get("table") for step in compiled.steps if step.type in _MOVE_ROUTES}
+    tables = [entry.get("table") for step in tunings for _, entry in entries(step.config, "routes")]
+    tables += [step.config.get("table") for step in compiled.steps if step.type in _MOVE_ROUTES]
     if any(isinstance(table, str) for table in tables):
         return  # a reference
     for step in tunings:
@@ -174,9 +175,10 @@ def _rules(step: PlannedStep) -> Iterator[Finding]:
         if not all(isinstance(entry.get(name) or "", str) for name in ("from", "to", "iif", "oif")):
             continue  # the schema's check reports it
         if entry.get("table") is None:
-            yield Finding(
-                "the rule does not have a table", "set table, which a route of the topology has", path, code="ND1153"
-            )
+            listed = [route.get("table") for _, route in entries(step.config, "routes")]
+            tables = [table for table in listed if isinstance(table, int)]
+            hint = f"set table: {tables[0]}, as in its routes" if tables else "set table, and set it in a route, too"
+            yield Finding("the rule does not have a table", hint, path, code="ND1153")
             continue
         field, what, hint = rule_fault(entry)
         if what:
@@ -189,7 +191,8 @@ def _neighbours(step: PlannedStep) -> Iterator[Finding]:
         path: Path = ("config", "neighbours", at)
         lacking = [name for name in ("address", "mac") if not entry.get(name)]
         if lacking:
-            yield Finding(f"the neighbour does not have {lacking[0]}", "set address and mac", path, code="ND1155")
+            hint = f"set {' and '.join(lacking)}"
+            yield Finding(f"the neighbour does not have {' and '.join(lacking)}", hint, path, code="ND1155")
         elif isinstance(entry["address"], str) and "{{" not in entry["address"]:
             what, hint = neighbour_fault(entry["address"])
             if what and texts.fits(entry["address"], "ip"):

@@ -24,7 +24,7 @@ from netdra.rules.contract import Contract, examine
 from netdra.rules.flow import check_flow, flows
 from netdra.topology.attachment import supplied
 from netdra.topology.graph import Graph
-from netdra.topology.step_check import RESERVED_KEYS, is_plugin_name
+from netdra.topology.step_check import RESERVED_KEYS, is_plugin_name, plugin_name_hint
 
 MAX_FINDINGS = 50
 """How many findings there are about one step; more of the same mistake help nobody."""
@@ -136,10 +136,8 @@ def _ipam(ipam: Any, contracts: Mapping[str, Contract]) -> Iterator[Finding]:
             yield Finding("config.ipam does not have a type.", hint, code="ND1163")
         return
     if not is_plugin_name(plugin):
-        what = f"type {quoted(plugin)} is not a valid CNI plugin name."
-        yield Finding(
-            what, "A type is the name of an executable in the CNI path, without a slash.", ("type",), code="ND1164"
-        )
+        what = f"type {quoted(plugin)} is not a valid CNI plugin name"
+        yield Finding(what, plugin_name_hint(plugin), ("type",), code="ND1164")
     if (contract := contracts.get(plugin)) is not None:
         given = {key: value for key, value in ipam.items() if key != "type"}
         yield from check_config(given, contract)

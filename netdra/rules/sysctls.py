@@ -50,7 +50,7 @@ def forbidden(plans: Iterable[Plan]) -> Iterator[Finding]:
     """The sysctls of plans with allocated devices that no policy of these devices allows."""
     for plan in plans:
         steps = {step.name: step for step in plan.steps}
-        for step in plan.steps:
+        for at, step in enumerate(plan.steps):
             patterns = [pattern for root in _roots(step, steps) for pattern in _allowed(root)]
             for key in step.sysctls:
                 if not sysctls.is_allowed(sysctls.path(key), patterns):
@@ -58,6 +58,7 @@ def forbidden(plans: Iterable[Plan]) -> Iterator[Finding]:
                         f'NetworkTopology "{plan.topology}", step "{step.name}" ({step.type}): sysctl "{key}" is not '
                         "allowed by the policy of its device",
                         "remove it, or add it to allowedSysctls of the DeviceExposurePolicy",
+                        ("steps", at, "sysctls", key),
                         code="ND1168",
                     )
 

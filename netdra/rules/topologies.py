@@ -234,9 +234,8 @@ def _of_ports(compiled: Graph) -> Iterator[Finding]:
             what = (
                 f'neutron: the VF gets the addresses of its port, but it is a member of the bond of step "{bond.name}"'
             )
-            hint = (
-                f'set assignAddresses: false, and assign the address to "{bond.name}": {{{{ {name}.ips[0].address }}}}'
-            )
+            address = f'"{{{{ {name}.ips[0].address }}}}"'
+            hint = f'set assignAddresses: false, and assign the address to "{bond.name}": {address}'
             yield compiled.about(name, what, hint=hint, path=("neutron",), code="ND1175")
 
 
@@ -244,7 +243,7 @@ def _of_masters(compiled: Graph) -> Iterator[Finding]:
     """Root steps that name an interface of the node: they get the allocated one, which may have another name."""
     for step in compiled.roots:
         assert step.selector is not None
-        for key in parameters.DEVICE_FIELDS:
+        for key in parameters.DEVICE_KEYS:
             named = step.config.get(key)
             if isinstance(named, str) and named and "{{" not in named and named not in step.selector.cel:
                 what = f'{key} "{named}" is not in the selector, and a root step must use its allocated device'

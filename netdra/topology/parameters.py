@@ -23,6 +23,8 @@ from netdra.model.findings import Finding, Path, quoted
 from netdra.model.meta import ObjectMeta
 from netdra.model.topology import VALUES_KIND, DeclaredParameter, NetworkTopology, ParameterValues
 
+DEVICE_KEYS = ("master", "device", "deviceID", "hwaddr", "kernelpath", "pciBusID")
+"""Fields that name the device in the configuration of a CNI plugin."""
 MAX_LENGTH = 253
 MOST_ITEMS = 64
 DEFAULT_ITEMS = 16
@@ -79,8 +81,14 @@ def examine(topology: NetworkTopology) -> Iterator[Finding]:
                 )
 
 
-DEVICE_FIELDS = ("master", "device", "deviceID", "hwaddr", "kernelpath", "pciBusID")
-"""Fields that name the device in the configuration of a CNI plugin."""
+def undeclared(field: str, declared: Iterable[str], path: Path) -> str:
+    """The next step for a reference to a parameter that the topology does not declare."""
+    hint = suggestions.hint(field, declared, "its parameters are") or "declare it in spec.parameters"
+    if str(path[0]) in DEVICE_KEYS:
+        hint = "remove it: a claim must not set a device or an interface"
+    elif misplaced(path):
+        hint = "write the value: a claim must not set it"
+    return hint
 
 
 def misplaced(path: Path) -> str:

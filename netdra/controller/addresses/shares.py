@@ -275,8 +275,10 @@ class NetworkShares:
             problem = NotAllowedError.reason
             if reminders.is_due(key, (entry.metadata.uid, problem)):
                 reminders.note(key, (entry.metadata.uid, problem))
-                what = f'PodNetwork "{name}" is not for namespace "{entry.metadata.namespace}"'
-                self._warn(entry, problem, what, f"its spec.namespaces has {', '.join(network.spec.namespaces)}")
+                namespace, listed = entry.metadata.namespace, ", ".join(network.spec.namespaces)
+                what = f'PodNetwork "{name}" is not for namespace "{namespace}"'
+                hint = f'an administrator can add "{namespace}" to its spec.namespaces: {listed}'
+                self._warn(entry, problem, what, hint)
         free = "no free address" if not most else f"free addresses for {most} more steps"
         hint = "the pod stays Pending until addresses are released, or a range is added to the PodNetwork"
         for key, entry in waiting.items():

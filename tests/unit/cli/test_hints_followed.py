@@ -2,14 +2,15 @@
 
 `tests/following.py` follows hints on the mistakes of `tests/mistakes`. The hints of docs/messages.md that it does not
 follow are listed in tests/unfollowed.yaml by reason and file; the list may only become shorter. A hint counts as
-followed by its text: two places of the code with one text are one.
+followed by its text: two places of the code with one text are one. The corrected file has no other problem than before.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -17,74 +18,89 @@ from netdra.cli import codes
 from netdra.model.errors import code_of, without_code
 from testbed import yaml
 from testbed.messages import messages
-from tests import following, validation
+from tests import following, validation, worlds
 from tests.following_calls import CALLS
 
 TESTS = Path(__file__).parents[2]
 UNFOLLOWED: dict[str, dict[str, list[str]]] = yaml.safe_load((TESTS / "unfollowed.yaml").read_text())
-MOST_UNFOLLOWED = 482
+MOST_UNFOLLOWED = 346
 """Lower it with each hint that gets a case."""
-FEWEST_FOLLOWED = 360
+FEWEST_FOLLOWED = 560
 
 
-REVEALED: Mapping[str, frozenset[str]] = {
-    code: frozenset(others.split())
-    for code, others in {
-        "ND1001": "ND1012",
-        "ND1130": "ND1139",
-        "ND1210": "ND1015",
-        "ND1286": "ND1173 ND1175",
-        "ND1287": "ND1287",
-        "ND1289": "ND1085",
-        "ND1313": "ND1287",
-        "ND1315": "ND1536",
-        "ND1338": "ND1041 ND1078",
-        "ND1344": "ND1378",
-        "ND1345": "ND1378",
-        "ND1445": "ND1467",
-        "ND1465": "ND1428 ND1447",
-        "ND1501": "ND1504",
-        "ND1503": "ND1004 ND1477",
-        "ND1516": "ND1536 ND1537",
-        "ND1518": "ND1537",
-        "ND1536": "ND1461 ND1537",
-        "ND1537": "ND1051 ND1107 ND1328 ND1461 ND1537",
-        "ND1542": "ND1224 ND1228",
-    }.items()
+FILES: dict[str, dict[str, Any]] = {
+    path.stem: yaml.safe_load(path.read_text()) for path in sorted((TESTS / "mistakes").rglob("*.yaml"))
 }
-"""Code -> the errors of some files that are reported only when that one is gone: a file has several mistakes, and
-warnings come after errors."""
 
 
-def _lines() -> Iterator[tuple[str, str, str, list[str]]]:
-    """Each line that a mistake causes: the file, the wrong text, the line, and all of its lines."""
-    for path in sorted((TESTS / "mistakes").glob("*.yaml")):
-        written = yaml.safe_load(path.read_text())
-        for mistake in written["mistakes"] if isinstance(written, dict) else ():
+class Case(NamedTuple):
+    """A line that a mistake causes, and the file after its hint was followed.
+
+    Attributes:
+        file: of the mistake.
+        line: of validate, or of another world.
+        mistake: as it is written in the file.
+        text: the corrected file.
+    """
+
+    file: str
+    line: str
+    mistake: dict[str, Any]
+    text: str
+
+
+def _cases() -> Iterator[Case]:
+    """The lines whose hint can be followed."""
+    for file, written in FILES.items():
+        for mistake in written["mistakes"]:
             text = validation.text_of(written, mistake)
-            yield from ((path.stem, text, line, mistake["says"]) for line in mistake["says"])
+            for line in mistake["says"]:
+                if (new := following.followed(text, line)) is not None:
+                    yield Case(file, line, mistake, new)
 
 
-CASES = [
-    (file, line, before, new)
-    for file, text, line, before in _lines()
-    if (new := following.followed(text, line)) is not None
-]
-"""The lines whose hint can be followed, each with all lines of its mistake, and with the text after that."""
+CASES = list(_cases())
 _VALUE = r"\{[^{}]*\}"
-FILES = {code.code: code.file for code in codes.read().codes}
+FILE_OF = {code.code: code.file for code in codes.read().codes}
 
 
-@pytest.mark.parametrize(("_file", "line", "before", "text"), CASES, ids=[file for file, *_ in CASES])
-def test_an_error_is_gone_after_its_hint_was_followed_and_no_other_one_is_made(
-    tmp_path: Path, _file: str, line: str, before: list[str], text: str
-) -> None:
-    (error,) = following.hints([line])
-    _, said = validation.lines(tmp_path, text)
+def lines_of(folder: Path, file: str, text: str) -> list[str]:
+    """The lines about a text, in the world of its file."""
+    written = FILES[file]
+    if "world" in written:
+        return worlds.lines(folder, text, written["world"])
+    return validation.lines(folder, text, written.get("beside", ""))[1]
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.file for case in CASES])
+def test_an_error_is_gone_after_its_hint_was_followed(tmp_path: Path, case: Case) -> None:
+    (error,) = following.hints([case.line])
+    said = lines_of(tmp_path, case.file, case.text)
     assert error not in following.hints(said)
-    left = set(following.hints(before))
-    made = [entry for entry in said if not left.issuperset(following.hints([entry]))]
-    assert [entry for entry in made if code_of(entry) not in REVEALED.get(code_of(line), ())] == []
+    known = {*following.hints(case.mistake["says"]), *case.mistake.get("then", ())}
+    # An object with an error is not searched for what is a warning.
+    new = [line for line in said if is_warning(case.line) or not is_warning(line)]
+    assert sorted({*following.hints(new)} - known) == []
+
+
+WORLDS = [(file, mistake) for file, written in FILES.items() if "world" in written for mistake in written["mistakes"]]
+
+
+@pytest.mark.parametrize(("file", "mistake"), WORLDS, ids=[file for file, _ in WORLDS])
+def test_mistakes_that_files_alone_do_not_show(tmp_path: Path, file: str, mistake: dict[str, Any]) -> None:
+    assert lines_of(tmp_path, file, validation.text_of(FILES[file], mistake)) == mistake["says"]
+
+
+@pytest.mark.parametrize("file", [file for file, written in FILES.items() if "world" in written])
+def test_valid_objects_cause_no_problem_in_other_worlds(tmp_path: Path, file: str) -> None:
+    assert [lines_of(tmp_path, file, text) for text in FILES[file]["objects"].values()] == [[]] * len(
+        FILES[file]["objects"]
+    )
+
+
+def is_warning(line: str) -> bool:
+    """Whether a line of validate is not about an error."""
+    return line.partition(": ")[2].startswith("warning: ")
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -103,14 +119,14 @@ def _followed(written: set[tuple[str, str]]) -> set[tuple[str, str]]:
 
     A hint without words of its own (`use {listed}`) is that of a line with a code of its file, if no other one is.
     """
-    lines = {*(line for _, line, *_ in CASES), *(line for call in CALLS.values() for line in call.wrong())}
+    lines = {*(case.line for case in CASES), *(line for call in CALLS.values() for line in call.wrong())}
     clear = {entry: _pattern(entry[1]) for entry in written if any(map(_has_words, re.split(_VALUE, entry[1])))}
     vague = {entry: _pattern(entry[1]) for entry in written - clear.keys()}
     done: set[tuple[str, str]] = set()
     for line in lines:
         (error,) = (without_code(text).partition("\n")[0] for text in following.hints([line]))
         meant = {entry for entry, pattern in clear.items() if pattern.search(error)}
-        file = FILES.get(code_of(line), "")
+        file = FILE_OF.get(code_of(line), "")
         if file not in {path for path, _ in meant}:
             meant |= {entry for entry, pattern in vague.items() if entry[0] == file and pattern.search(error)}
         done |= meant

@@ -43,8 +43,10 @@ def span(least: Any, most: Any = None, step: Any = None) -> dict[str, Any]:
 def test_a_shared_device_with_a_plugin_that_moves_it_into_the_pod_is_reported(name: str) -> None:
     (text,) = told(of({"seats": some(4)}, {"name": name}))
     assert text.startswith(f'plugin "{name}" moves the device into the pod')
-    place = "[spec.exposure.supportedCNIPlugins[0]] (ND1472)"
-    assert text.endswith(f"set exclusive: true, and remove allowMultipleAllocations {place}")
+    hint = "set exclusive: true, and remove allowMultipleAllocations"
+    assert text.endswith(f"{hint} [spec.exposure.supportedCNIPlugins[0]] (ND1472)")
+    (text,) = told(of({"seats": some(4)}, {"name": name}, {"name": "macvlan"}))
+    assert text.endswith("; set exclusive: true [spec.exposure.supportedCNIPlugins[0]] (ND1472)")
     assert told(of({"seats": some(4)}, {"name": "macvlan"}, {"name": name, "exclusive": True})) == []
 
 

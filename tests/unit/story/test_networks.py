@@ -107,7 +107,11 @@ def address(text: str, uid: str = "uid-of-net", node: str = "worker-1", pod: str
         ([network(ranges=OF_RACK), WORKER], 'PodNetwork "storage" has no range of IPv4 for the node', "nodeSelector"),
         ([network(ranges="[{cidr: 10.77.0.0/16, first: a}]")], 'PodNetwork "storage" cannot be used: ', "correct"),
         ([network(status=condition("Ready", "wrong"))], 'of PodNetwork "storage": wrong', "correct it"),
-        ([network(more=", namespaces: [web]")], 'is not for namespace "apps"', "its spec.namespaces has web"),
+        (
+            [network(more=", namespaces: [web]")],
+            'is not for namespace "apps"',
+            'an administrator can add "apps" to its spec.namespaces: web',
+        ),
         ([network(), address("10.77.0.5/16")], 'no address of PodNetwork "storage" yet', "netdra doctor"),
         ([network(), address("10.77.0.5/16", "other")], 'no address of PodNetwork "storage" yet', "netdra doctor"),
         (
