@@ -133,7 +133,7 @@ def unquote(value: Value, path: Place, _: re.Match[str]) -> bool:
 
 
 def refer_to_result(value: Value, path: Place, _: re.Match[str]) -> bool:
-    """The MAC address of a step, or the address of a parameter for what no result has."""
+    """The MAC address of a step; for other facts, which no result has, a parameter."""
     holder(value, path)[path[-1]] = "{{ vf0.mac }}" if path[-1] == "mac" else "{{ params.address }}"
     return True
 
@@ -530,10 +530,3 @@ def name_the_key(value: Value, path: Place, _: re.Match[str]) -> bool:
     config = step_at(value, path)["config"]
     config["name"] = config.pop(next(key for key in config if "{{" in key))
     return True
-
-
-def close(value: Value, path: Place, _: re.Match[str]) -> bool:
-    addresses = step_at(value, path)["config"].get("ipam", {}).get("addresses", ())
-    for address in addresses:
-        address["address"] = "{{ params.address }}"
-    return bool(addresses)

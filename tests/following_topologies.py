@@ -93,7 +93,11 @@ def rewrite_texts(pattern: str, new: str) -> Correction:
 
 def write_fact(value: Value, path: Place, found: re.Match[str]) -> bool:
     """A label of the node, in place of the reference that is not one."""
-    return rewrite_texts(r"\{\{ node\.label.*?\}\}", found["meant"])(value, path, found)
+    return rewrite_texts(r"\{\{ node\..*?\}\}", found["meant"])(value, path, found)
+
+
+def close(value: Value, path: Place, found: re.Match[str]) -> bool:
+    return rewrite_texts(r"\{\{ [\w.]+ ?\}?\Z", found["meant"])(value, path, found)
 
 
 def set_format(value: Value, _path: Place, found: re.Match[str]) -> bool:
@@ -207,6 +211,11 @@ RULES: tuple[tuple[re.Pattern[str], Correction], ...] = (
     (re.compile(r"; keep one of them: a device is attached by one step\Z"), keep_first(1)),
     (re.compile(r'(?:; write|; did you mean ") ?(?P<meant>\{\{ node\.labels\[.*?\}\})'), write_fact),
     (re.compile(r"; write a finite number, or "), write_finite),
+    (re.compile(r"; write \{\{ step\.field \}\}; a literal "), rewrite_texts(r"\{\{ vlan\Z", "{{ params.vlan }}")),
+    (
+        re.compile(r" opens a reference that is not closed; write (?P<meant>\{\{ [\w.]+ \}\})\Z"),
+        close,
+    ),
     (re.compile(r"; supported: (?P<listed>.*)\Z"), corrections.write_supported),
     (re.compile(r"; use (?P<meant>[a-z.]+/inventory-v\d+): capture it "), corrections.write),
     (re.compile(r"; request (?P<meant>[\w-]+)\Z"), corrections.write),

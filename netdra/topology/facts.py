@@ -113,6 +113,8 @@ def near(root: str, field: str, key: str = "") -> str:
     if meant:
         shown = written(root, key) if is_keyed(root, meant) else f"{root}.{meant}"
         return f'did you mean "{{{{ {shown} }}}}"?'
+    if root != POD and is_key(root, field):
+        return f'did you mean "{{{{ {written(root, field)} }}}}"?'
     return f"write one of {', '.join(of_root(root))}"
 
 

@@ -166,7 +166,7 @@ def parse(text: str) -> tuple[str | Reference, ...]:
         if closing < 0:
             raise BadReferenceError(
                 f"{quoted(text[opening:])} opens a reference that is not closed",
-                hint="write {{ step.field }}; a literal {{ is not supported",
+                hint=_closed(text[opening + 2 : opening + _MAX_LENGTH]),
                 code="ND1338",
             )
         if opening > position:
@@ -318,6 +318,14 @@ def _reference(inside: str) -> Reference:
     return Reference(step, field)
 
 
+def _closed(inside: str) -> str:
+    """A hint for a text after two braces that are not closed: the reference that it is if they are."""
+    try:
+        return f"write {_reference(inside.strip().rstrip('} '))}"
+    except BadReferenceError:
+        return "write {{ step.field }}; a literal {{ is not supported"
+
+
 def _fact(inside: str) -> Reference | None:
     """The reference to a fact between two braces; None if it may be another one.
 
@@ -350,10 +358,18 @@ def _fact(inside: str) -> Reference | None:
 
 
 _LIKE_PARAMETERS = 0.8
+_KEYS = {
+    facts.DEVICE: re.compile(r"\bdevices?\.attributes?\.([A-Za-z_]\w*)"),
+    facts.NODE: re.compile(r"\bnodes?\.labels?\[[\"']([^\"'\]]+)[\"']\]"),
+}
+"""By root, the attribute or the label in a text that is almost a reference."""
 
 
 def _rewritten(inside: str) -> str:
     """A hint for a text that is not a reference: the most similar one."""
+    for root, pattern in _KEYS.items():
+        if (found := pattern.search(inside)) is not None:
+            return f"write {{{{ {facts.written(root, found[1])} }}}}, and nothing else between the braces"
     for root in facts.ROOTS:
         if re.search(rf"\b{root}s?\.", inside):
             return f"write one of {', '.join(facts.of_root(root))}, and nothing else between the braces"
