@@ -530,10 +530,3 @@ def name_the_key(value: Value, path: Place, _: re.Match[str]) -> bool:
     config = step_at(value, path)["config"]
     config["name"] = config.pop(next(key for key in config if "{{" in key))
     return True
-
-
-def close(value: Value, path: Place, _: re.Match[str]) -> bool:
-    addresses = step_at(value, path)["config"].get("ipam", {}).get("addresses", ())
-    for address in addresses:
-        address["address"] = "{{ params.address }}"
-    return bool(addresses)

@@ -243,7 +243,6 @@ _RULES: tuple[tuple[re.Pattern[str], Correction], ...] = (
         re.compile(r"; write \{\{ step\.field \}\} with a step's name and "),
         corrections.configure(vlan="{{ params.vlan }}"),
     ),
-    (re.compile(r"; write \{\{ step\.field \}\}; a literal \{\{ is not supported\Z"), corrections.close),
     (re.compile(r'; add a step of type "tuning" with this ipam on its interface\Z'), corrections.address_later),
     (
         re.compile(r"; let the step's selector match only devices to which it applies\Z"),

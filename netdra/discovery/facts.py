@@ -176,12 +176,12 @@ class MachineFacts:
         for address in device.functions.values():
             self.vfs.pop(address, None)
 
-    def drop(self, index: int) -> None:
-        """Forget a link and all facts by its index."""
+    def drop(self, index: int, *, moved: bool = False) -> None:
+        """Forget a link and all facts by its index; `moved` is whether it continues in another namespace."""
         old = self.links.pop(index, None)
         if old is not None:
             self._part(old)
-        self.pairs.drop(index)
+        self.pairs.drop(index, moved=moved)
         self._part_device(index)
         for by_index in (self.addresses, self.speeds, self.problems, self.vlan_ids, self.programs):
             by_index.pop(index, None)

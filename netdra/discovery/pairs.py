@@ -3,7 +3,7 @@
 CNI plugins make the pair of a pod in several ways: both ends on the node, then one is moved; both in the pod, then one
 comes out; each end where it belongs. So an end may be seen on the node before its other end is in the pod. It is the
 node's once its other end has been at one place, which is not a pod's namespace, for `SETTLE_SECONDS`. Until then it is
-not offered.
+not offered. An end of the node's that was in a pod and comes back to the same other end is the node's at once.
 
 `netdra.discovery.facts` keeps one `Pairs`. It is filled by `live` and `update`, and read by `assemble` and `watch`.
 """
@@ -18,6 +18,8 @@ from netdra.kernel.link import HERE, Link
 
 SETTLE_SECONDS = 1.0
 """How long the other end of a pair must stay at one place. A CNI plugin moves it within milliseconds."""
+MAX_LEFT = 1024
+"""How many ends that have left the node are remembered."""
 Whose = Literal["node", "pod", "unknown"]
 
 
@@ -65,7 +67,7 @@ class _End:
         place: where its other end is.
         since: since when, on the caller's clock; None if that is to be noted.
         whose: the last answer.
-        home: the place on the node where its other end was when this end was the node's.
+        home: the place of its other end when this end was the node's.
     """
 
     place: PairPlace
@@ -94,6 +96,7 @@ class Pairs:
         self._settle = settle
         self._ends: dict[int, _End] = {}
         self._open: set[int] = set()  # all but those of pods, which are most and stay as they are
+        self._left: dict[int, PairPlace] = {}  # of the node's ends that have left it: the places of their other ends
         self.pods: set[int] = set()
         self.unknown: set[int] = set()
         self.arriving: set[int] = set()
@@ -104,7 +107,7 @@ class Pairs:
         place = PairPlace(link.lower, link.lower_netns)
         end = self._ends.get(link.index)
         if end is None:
-            self._ends[link.index] = _End(place)
+            self._ends[link.index] = _End(place, home=self._left.pop(link.index, None))
         elif end.place != place:
             end.place, end.since, end.whose = place, None, "unknown"
         else:
@@ -112,9 +115,19 @@ class Pairs:
         self.pods.discard(link.index)
         self._open.add(link.index)
 
-    def drop(self, index: int) -> None:
-        """Forget one end of a pair: it has left the node."""
-        self._ends.pop(index, None)
+    def drop(self, index: int, *, moved: bool = False) -> None:
+        """Forget one end of a pair: it has left the node.
+
+        Args:
+            index: the end.
+            moved: whether it is in another namespace now. It may come back, and if its other end was in a third
+                namespace, which never changed, that is still there.
+        """
+        end = self._ends.pop(index, None)
+        if moved and end is not None and end.home is not None and end.home.netns != HERE:
+            self._left[index] = end.home
+            if len(self._left) > MAX_LEFT:
+                del self._left[next(iter(self._left))]
         self._open.discard(index)
         self.pods.discard(index)
 
@@ -137,7 +150,8 @@ class Pairs:
             if end.since is None:
                 end.since = now
                 changed.add(index)
-            answer = "node" if self._is_back(index, end) else whose(end.place, pods, now - end.since, self._settle)
+            stays = self._settle if self._is_back(index, end) else now - end.since
+            answer = whose(end.place, pods, stays, self._settle)
             if answer != end.whose:
                 changed.add(index)
                 end.whose = answer
@@ -147,7 +161,7 @@ class Pairs:
             elif end.whose == "unknown":
                 self.unknown.add(index)
                 self._note_arriving(index, end.since + self._settle, now)
-            elif end.place.netns == HERE:
+            else:
                 end.home = end.place
         return changed
 
@@ -161,11 +175,11 @@ class Pairs:
             self.due = settled if self.due is None else min(self.due, settled)
 
     def _is_back(self, index: int, end: _End) -> bool:
-        """Whether both ends of a pair of the node are on it again: one was in a pod, and the other never left.
+        """Whether an end of the node's has its other end where that was before: one of the two was in a pod.
 
         As long as an end lives its other end is the same link.
         """
-        if end.place.netns != HERE:
-            return False
-        other = self._ends.get(end.place.peer)
-        return end.place == end.home or (other is not None and other.home == other.place == PairPlace(index, HERE))
+        if end.place == end.home:
+            return True
+        other = self._ends.get(end.place.peer) if end.place.netns == HERE else None
+        return other is not None and other.home == other.place == PairPlace(index, HERE)

@@ -91,7 +91,7 @@ class _Batch:
         if event.gone:
             facts.routes.drop_link(index)
             self.routes = True
-            facts.drop(index)
+            facts.drop(index, moved=event.moved)
             if event.moved:
                 facts.moved.add(index)
             return

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import select
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, suppress
 from typing import Self, TypeVar
 
@@ -24,6 +24,7 @@ from netdra.discovery import assemble, live, scan, update
 from netdra.discovery.facts import Key, MachineFacts
 from netdra.discovery.pairs import SETTLE_SECONDS, Pairs
 from netdra.kernel.errors import EventsLostError, KernelError
+from netdra.kernel.host_use import POD
 from netdra.kernel.monitor import DeviceMonitor, Monitor
 from netdra.kernel.sysfs import Sysfs
 from netdra.model.inventory import Interface, Inventory, InventoryNode
@@ -51,6 +52,17 @@ class InterfaceChanges(msgspec.Struct, frozen=True, kw_only=True):
 
     def __bool__(self) -> bool:
         return bool(self.added or self.removed or self.changed)
+
+    @property
+    def of_pods(self) -> frozenset[str]:
+        """The names of the interfaces if all are ends of pods' pairs, or bridges with such ports; none otherwise."""
+        ends = {interface.if_name for interface in (*self.added, *self.removed) if POD in interface.host_use}
+        are_of_pods = all(POD in interface.host_use for interface in (*self.added, *self.removed)) and all(
+            (POD in before.host_use and POD in after.host_use) or _differ_by_ports(before, after, ends)
+            for before, after in self.changed
+        )
+        listed = (*self.added, *self.removed, *(before for before, _ in self.changed))
+        return frozenset(interface.if_name for interface in listed if are_of_pods)
 
 
 class Watcher:
@@ -274,6 +286,12 @@ def _difference(before: Mapping[Key, Interface], after: Mapping[Key, Interface])
         removed=tuple(before[key] for key in before if key not in after),
         changed=tuple((before[key], after[key]) for key in after if key in before and after[key] != before[key]),
     )
+
+
+def _differ_by_ports(before: Interface, after: Interface, ends: Collection[str]) -> bool:
+    """Whether an interface has other ports among some ends than before, and all else is the same."""
+    ports = set(before.lower_devices) ^ set(after.lower_devices)
+    return ports.issubset(ends) and before == msgspec.structs.replace(after, lower_devices=before.lower_devices)
 
 
 def _drained(read: Callable[[], list[T]]) -> list[T]:

@@ -72,7 +72,7 @@ async def run(client: Client, process: Process, settings: NodeSettings) -> None:
         hardware=HardwareTable(settings.state_dir / HARDWARE_FILE, lambda: client.now().timestamp()),
     )
     permits = permits_of(settings, lambda: publishing.schemas, lambda: publishing.named_plugins)
-    signals.held_changed.subscribe(publishing.look_again)
+    signals.held_changed.subscribe(publishing.note_held)
     signals.registrations_changed.subscribe(publishing.look_again)
     _add_checks(process, client, publishing)
     try:

@@ -20,7 +20,7 @@ from typing import TypeVar
 
 import msgspec
 
-from netdra.discovery.watch import Watcher
+from netdra.discovery.watch import InterfaceChanges, Watcher
 from netdra.kernel.device_files import DeviceFiles
 from netdra.kube.backoff import Backoff
 from netdra.model.errors import TemporaryError
@@ -166,11 +166,14 @@ class Interfaces:
             with watcher:
                 yield cls(watcher, thread, files)
 
-    async def next(self, clear: Callable[[], Awaitable[None]]) -> bool:
-        """Wait for events of the kernel or until a full reading is due; returns whether another pass is needed.
+    async def next(self, clear: Callable[[], Awaitable[None]]) -> InterfaceChanges | None:
+        """Wait for events of the kernel, or until a full reading is due.
 
         Args:
             clear: awaited before the kernel is read.
+
+        Returns:
+            The changes, none after a full reading that found none; None without any and without one.
 
         Raises:
             KernelError: the kernel's events cannot be read.
@@ -196,14 +199,14 @@ class Interfaces:
             await asyncio.sleep(max(self.watcher.settling, _LEAST_SLEEP))
             await self.run(self._handle)
 
-    def _handle(self) -> bool:
+    def _handle(self) -> InterfaceChanges | None:
         # A full reading also finds changes without an event, such as hardware that went while it was in a pod.
         rescans, began = self.watcher.rescans, time.perf_counter()
-        changed = bool(self.watcher.handle())
+        changes = self.watcher.handle()
         scanned = self.watcher.rescans != rescans
         READ_SECONDS.labels("scan" if scanned else "event").observe(time.perf_counter() - began)
         self.metrics.count()
-        return changed or scanned
+        return changes if changes or scanned else None
 
     @property
     def inventory(self) -> Inventory:

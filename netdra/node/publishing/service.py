@@ -18,7 +18,7 @@ from functools import partial
 import msgspec
 
 from netdra.cni.plugins import PluginPath
-from netdra.discovery.watch import Watcher
+from netdra.discovery.watch import InterfaceChanges, Watcher
 from netdra.exposure.registered import NOTHING
 from netdra.exposure.templates import allocatable_of
 from netdra.kernel.device_files import DeviceFiles
@@ -73,6 +73,8 @@ CUSTOM_DEVICES_SECONDS = 5.0
 """How long the first list of CustomDevices is waited for."""
 FILES_SECONDS = 2.0
 HELD_AGAIN_SECONDS = 5.0
+PODS_SECONDS = 10.0
+"""How long the links of pods that come and go wait for a pass, so that one counts many."""
 """Seconds between two looks whether registered device files have come or gone."""
 
 
@@ -149,6 +151,9 @@ class Publishing:
         self.faults: Callable[[], tuple[tuple[DeviceFault, ...], int]] = lambda: ((), 0)
         self._problems: tuple[Problem, ...] = ()
         self._work = asyncio.Event()
+        self._later: asyncio.TimerHandle | None = None
+        self._held_noted = asyncio.Event()
+        self._passed_held: tuple[HeldDevice, ...] | None = None
         self._first_pass = asyncio.Event()
         self._handed_on = asyncio.Event()
         self._delay = metrics.Delay()
@@ -222,8 +227,25 @@ class Publishing:
             await followed.run()
 
     def look_again(self) -> None:
-        """The held devices, the registrations or the node's plugins have changed."""
+        """The registrations or the node's plugins have changed."""
         self._work.set()
+
+    def note_held(self) -> None:
+        """The held devices may have changed: they are compared with those of the last pass soon."""
+        self._held_noted.set()
+
+    async def _compare_held(self) -> None:
+        """Have a pass made when other devices are held than at the last one, or none of that is known."""
+        while True:
+            await self._held_noted.wait()
+            await self.gate.wait()
+            self._held_noted.clear()
+            try:
+                is_same = self._held_devices() == self._passed_held
+            except NetdraError:
+                is_same = False  # the pass reports it
+            if not is_same:
+                self._work.set()
 
     async def run(self) -> None:
         """Publish until cancelled.
@@ -258,6 +280,7 @@ class Publishing:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(publisher.run())
             tasks.create_task(self._follow(interfaces))
+            tasks.create_task(self._compare_held())
             tasks.create_task(self._run_passes(interfaces, publisher, offering))
             tasks.create_task(self._time(publisher))
             await self._first_pass.wait()
@@ -339,6 +362,7 @@ class Publishing:
         while True:
             await self.gate.wait()
             self._work.clear()
+            self._cancel_later()
             if self._plugins is not None and self._names_plugins:
                 self._names_plugins = False
                 await self._plugins.wait_known()
@@ -349,6 +373,12 @@ class Publishing:
                 self._handed_on.set()
             self._first_pass.set()
             await self._reason(interfaces, offering)
+
+    def _cancel_later(self) -> None:
+        """Forget the pass that was to come later: one is made now."""
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
 
     async def _reason(self, interfaces: Interfaces, offering: Offering) -> None:
         """Wait until another pass is needed; device files are inspected meanwhile, because they have no events."""
@@ -373,6 +403,7 @@ class Publishing:
         allocatable_names = allocatable_of(policies)
         allocatable = {name: amount for name, amount in _allocatable(node).items() if name in allocatable_names}
         held_devices, features = self._held_devices(), self._features
+        self._passed_held = held_devices
         presence = self._plugins.presence if self._plugins is not None else None
         required = self._needed.names
         registered = self._registered = self._facts.registered(labels)
@@ -437,9 +468,19 @@ class Publishing:
 
     async def _follow(self, interfaces: Interfaces) -> None:
         while True:
-            if await interfaces.next(self.gate.wait):
+            changes = await interfaces.next(self.gate.wait)
+            if changes is None:
+                continue
+            if not self._can_wait(changes):
                 self._delay.begins()
                 self._work.set()
+            elif self._later is None:
+                self._later = asyncio.get_running_loop().call_later(PODS_SECONDS, self._work.set)
+
+    def _can_wait(self, changes: InterfaceChanges) -> bool:
+        """Whether a pass would only count: the ends of pods' pairs came or went, and none of them is offered."""
+        ends = changes.of_pods
+        return bool(ends) and ends.isdisjoint(device.if_name for device in self._devices.values())
 
     async def _time(self, publisher: Publisher) -> None:
         """Measure how long it takes until the API server has the slices that follow from a change."""

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from netdra.discovery.pairs import SETTLE_SECONDS, PairPlace, Pairs, Whose, whose
+from netdra.discovery.pairs import MAX_LEFT, SETTLE_SECONDS, PairPlace, Pairs, Whose, whose
 from netdra.kernel.link import HERE, UNASSIGNED, Link
 
 PODS = frozenset({3, 5})
@@ -100,6 +100,39 @@ def test_an_end_that_comes_back_from_a_pod_to_its_other_end_is_the_nodes_at_once
     pairs.drop(1)
     assert judged(pairs, 12.0, end(2, 1, POD))[2] == "pod"
     assert judged(pairs, 13.0, end(1, 2), end(2, 1)) == {1: "node", 2: "node"}
+
+
+def test_an_end_that_comes_back_to_an_other_end_in_a_third_namespace_is_the_nodes_at_once() -> None:
+    pairs = Pairs()
+    judged(pairs, 10.0, end(1, 2, ROUTER))
+    judged(pairs, 11.0)
+    for moved, place, expected in (
+        (True, ROUTER, "node"),
+        (True, ROUTER, "node"),
+        (True, POD, "pod"),
+        (False, ROUTER, "unknown"),
+    ):
+        pairs.drop(1, moved=moved)
+        assert judged(pairs, 12.0, end(1, 2, place))[1] == expected
+
+
+def test_an_end_that_has_not_stayed_before_it_left_is_not_known_when_it_comes_back() -> None:
+    pairs = Pairs()
+    judged(pairs, 10.0, end(1, 2, ROUTER))
+    pairs.drop(1, moved=True)
+    assert judged(pairs, 10.5, end(1, 2, ROUTER))[1] == "unknown"
+
+
+def test_ends_that_left_are_remembered_up_to_a_limit() -> None:
+    pairs = Pairs()
+    for index in range(1, MAX_LEFT + 3):
+        judged(pairs, 10.0, end(index, 9999, ROUTER))
+    judged(pairs, 20.0)
+    for index in range(1, MAX_LEFT + 3):
+        pairs.drop(index, moved=True)
+    assert len(pairs._left) == MAX_LEFT
+    assert judged(pairs, 21.0, end(1, 9999, ROUTER))[1] == "unknown"
+    assert judged(pairs, 21.0, end(MAX_LEFT, 9999, ROUTER)).get(MAX_LEFT) is None
 
 
 def test_an_end_of_another_pair_with_the_index_of_one_that_was_away_is_not_known() -> None:
