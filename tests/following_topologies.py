@@ -134,6 +134,11 @@ def in_values(change: Callable[[Value, re.Match[str]], object]) -> FileCorrectio
     return act
 
 
+def unquote_values(given: Value, _: re.Match[str]) -> None:
+    """Numbers in place of texts of digits."""
+    given["values"] = {name: int(text) if str(text).isdecimal() else text for name, text in given["values"].items()}
+
+
 def on_node(documents: list[Value], _value: Value, _path: Place, found: re.Match[str]) -> bool:
     """The label of the command, on the Node of the file."""
     (node,) = (document for document in documents if document.get("kind") == "Node")
@@ -288,6 +293,7 @@ OF_FILES: tuple[tuple[re.Pattern[str], FileCorrection], ...] = (
         re.compile(r' has no parameter "(?P<name>\w+)"; did you mean "(?P<meant>\w+)"\?\Z'),
         in_values(lambda given, found: given["values"].update({found["meant"]: given["values"].pop(found["name"])})),
     ),
+    (re.compile(r"; remove its quotes\Z"), in_values(unquote_values)),
     (re.compile(r"; remove one of the values\Z"), in_values(lambda given, _: given["values"].pop("address"))),
     (re.compile(r"; they keep working; fix them before "), change_vlan),
     (re.compile(r'attribute "(?P<meant>\w+)" of .*; a policy can set it with additionalAttributes\Z'), add_attribute),

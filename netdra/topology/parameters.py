@@ -282,7 +282,9 @@ def _text_declaration(parameter: DeclaredParameter) -> Iterator[tuple[str, str, 
 
 def _integer(parameter: DeclaredParameter, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidInputError(f"{_shown(value)} is not an integer", code="ND1322")
+        is_quoted = isinstance(value, str) and value.removeprefix("-").isdecimal()
+        hint = "remove its quotes" if is_quoted else ""
+        raise InvalidInputError(f"{_shown(value)} is not an integer", hint=hint, code="ND1322")
     assert parameter.minimum is not None
     assert parameter.maximum is not None
     if not parameter.minimum <= value <= parameter.maximum:
