@@ -55,10 +55,13 @@ class InterfaceChanges(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def of_pods(self) -> frozenset[str]:
-        """The names of the interfaces if all are ends of pods' pairs, or bridges with such ports; none otherwise."""
-        ends = {interface.if_name for interface in (*self.added, *self.removed) if POD in interface.host_use}
-        are_of_pods = all(POD in interface.host_use for interface in (*self.added, *self.removed)) and all(
-            (POD in before.host_use and POD in after.host_use) or _differ_by_ports(before, after, ends)
+        """The names of the interfaces if all are ends of pods' pairs, or bridges with such ports; none otherwise.
+
+        An end counts whose other end is in a namespace that ends, or is not known: nothing is offered on it either.
+        """
+        ends = {interface.if_name for interface in (*self.added, *self.removed) if _is_pods(interface)}
+        are_of_pods = all(map(_is_pods, (*self.added, *self.removed))) and all(
+            (_is_pods(before) and _is_pods(after)) or _differ_by_ports(before, after, ends)
             for before, after in self.changed
         )
         listed = (*self.added, *self.removed, *(before for before, _ in self.changed))
@@ -286,6 +289,11 @@ def _difference(before: Mapping[Key, Interface], after: Mapping[Key, Interface])
         removed=tuple(before[key] for key in before if key not in after),
         changed=tuple((before[key], after[key]) for key in after if key in before and after[key] != before[key]),
     )
+
+
+def _is_pods(interface: Interface) -> bool:
+    """Whether an interface is the end of a pair whose other end is in a pod, or at a place that is not known."""
+    return POD in interface.host_use or interface.peer_unknown
 
 
 def _differ_by_ports(before: Interface, after: Interface, ends: Collection[str]) -> bool:
