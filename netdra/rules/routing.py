@@ -140,7 +140,7 @@ def _of_interfaces(compiled: Graph, plan: Plan) -> Iterator[Finding]:
                 name = entry.get(key) or ""
                 if isinstance(name, str) and "{{" not in name and name not in made | _NOT_OF_STEPS:
                     what = f'{key} "{name}" is not an interface of the topology; the rule does not match any packet'
-                    hint = f"interfaces: {', '.join(sorted(made))}, eth0"
+                    hint = f"use one of {', '.join(sorted(made))}, eth0"
                     yield compiled.about(step.name, what, hint=hint, path=("config", "rules", at, key), code="ND1152")
 
 

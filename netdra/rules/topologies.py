@@ -152,7 +152,7 @@ def check_together(topologies: Mapping[str, NetworkTopology]) -> Iterator[tuple[
             resource = step.extended_resource_name
             if resource and resource in resources:
                 what = f'extendedResourceName "{resource}" is also used by {resources[resource]}'
-                hint = "an extended resource belongs to one DeviceClass"
+                hint = "choose another name: an extended resource belongs to one DeviceClass"
                 yield name, about(name, step.name, what, hint=hint, path=(*path, "extendedResourceName"), code="ND1172")
             resources[resource] = classes[made]
 
