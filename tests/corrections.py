@@ -7,6 +7,7 @@ whether it could be made; `put("10.77.0.1")` and the like are corrections with a
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import re
 from collections.abc import Callable
 from typing import Any
@@ -50,15 +51,24 @@ def rename(value: Value, path: Place, found: re.Match[str]) -> bool:
         return True
     written = inner[key] if isinstance(inner, list) or key in inner else None
     if isinstance(written, str):
-        words = [word for word in _WORD.findall(written) if word != meant]
-        close = difflib.get_close_matches(meant, words, n=1, cutoff=0.4)
-        is_whole = not close or _WORD.fullmatch(written)
-        inner[key] = meant if is_whole else written.replace(close[0], meant)
+        inner[key] = meant if _WORD.fullmatch(written) else _renamed(written, meant, found.string)
         return True
     if isinstance(inner, dict) and key in inner and not isinstance(key, int) and str(key).count("/"):
         inner[meant] = inner.pop(key)
         return True
     return False
+
+
+def _renamed(written: str, meant: str, said: str) -> str:
+    """A text with a name in place of the one that a line quotes, or of the most similar word."""
+    for quoted in re.findall(r"""["']([^"' ]+)["']""", said)[::-1]:
+        if quoted != meant and (word := re.search(rf"(?<!\w){re.escape(quoted)}(?!\w)", written)):
+            return written[: word.start()] + meant + written[word.end() :]
+    whole = [word.strip(".") for word in _WORD.findall(written)]
+    parts = whole if "." in meant or "/" in meant else [part for word in whole for part in (word, *word.split("."))]
+    words = {word.lower(): word for word in parts if word and word != meant}
+    close = difflib.get_close_matches(meant.lower(), words, n=1, cutoff=0.4)
+    return re.sub(rf"(?<![\w-]){re.escape(words[close[0]])}(?![\w-])", meant, written) if close else meant
 
 
 def remove(value: Value, path: Place, _: re.Match[str]) -> bool:
@@ -71,8 +81,38 @@ def remove(value: Value, path: Place, _: re.Match[str]) -> bool:
 
 
 def write(value: Value, path: Place, found: re.Match[str]) -> bool:
+    inner, meant = holder(value, path), found["meant"]
+    key = _key(inner, path)
+    if key not in ("cel", "expression"):
+        inner[key] = yaml.safe_load(meant)
+        return True
+    literals = [text for text in re.findall(r'"[^"]+"', found.string[: found.start()]) if text in inner[key]]
+    if literals:
+        inner[key] = inner[key].replace(literals[-1], meant)
+    return bool(literals)
+
+
+def set_type(value: Value, path: Place, found: re.Match[str]) -> bool:
+    holder(value, path)[path[-1]]["type"] = found["meant"]
+    return True
+
+
+def set_subnet(value: Value, path: Place, found: re.Match[str]) -> bool:
+    holder(value, path)[path[-1]]["subnet"] = found["meant"]
+    return True
+
+
+def write_bound(value: Value, path: Place, found: re.Match[str]) -> bool:
+    """The first or the last address that may stand there."""
+    holder(value, path)[path[-1]] = found["last" if path[-1] == "last" else "first"]
+    return True
+
+
+def write_supported(value: Value, path: Place, found: re.Match[str]) -> bool:
+    """The word of a list that the written one begins or begins with; else the last one."""
     inner = holder(value, path)
-    inner[_key(inner, path)] = yaml.safe_load(found["meant"])
+    written, words = str(inner[path[-1]]).lower(), re.findall(r'"([^"]+)"', found["listed"])
+    inner[path[-1]] = next((word for word in words if word.startswith(written) or written.startswith(word)), words[-1])
     return True
 
 
@@ -82,6 +122,19 @@ def quote(value: Value, path: Place, _: re.Match[str]) -> bool:
     if isinstance(inner[key], (list, dict)):
         return False
     inner[key] = str(inner[key])
+    return True
+
+
+def unquote(value: Value, path: Place, _: re.Match[str]) -> bool:
+    inner = holder(value, path)
+    digits = re.match(r"\d+", inner[path[-1]])
+    inner[path[-1]] = int(digits[0]) if digits is not None else 100
+    return True
+
+
+def refer_to_result(value: Value, path: Place, _: re.Match[str]) -> bool:
+    """The MAC address of a step; for other facts, which no result has, a parameter."""
+    holder(value, path)[path[-1]] = "{{ vf0.mac }}" if path[-1] == "mac" else "{{ params.address }}"
     return True
 
 
@@ -113,9 +166,11 @@ def depend(value: Value, path: Place, found: re.Match[str]) -> bool:
 
 
 def shorten(value: Value, path: Place, _: re.Match[str]) -> bool:
+    """A short name, or a short text before a reference."""
     inner = holder(value, path)
     key = _key(inner, path)
-    inner[key] = inner[key][:15]
+    text, braces, reference = inner[key].partition("{{")
+    inner[key] = f"{text[:1]}{braces}{reference}" if braces else text[:15]
     return True
 
 
@@ -129,6 +184,31 @@ def clean(value: Value, path: Place, _: re.Match[str]) -> bool:
 def bound(value: Value, path: Place, _: re.Match[str]) -> bool:
     holder(value, path).update(minimum=100, maximum=199)
     return True
+
+
+def use_host(value: Value, path: Place, found: re.Match[str]) -> bool:
+    """An address of the network that a hint names."""
+    inner = holder(value, path)
+    inner[path[-1]] = str(ipaddress.ip_network(found["network"])[7])
+    return True
+
+
+def add_routes(value: Value, path: Place, _: re.Match[str]) -> bool:
+    step_at(value, path)["config"]["ipam"]["routes"] = [{"dst": "10.0.0.0/8"}]
+    return True
+
+
+def write_name(value: Value, path: Place, found: re.Match[str]) -> bool:
+    """A name in place of a value, or of the part of a key after its last slash."""
+    inner = holder(value, path)
+    there = inner[path[-1]]
+    if not isinstance(there, dict):
+        inner[path[-1]] = found["meant"]
+        return True
+    keys = [key for key in there if key.rpartition("/")[2] in re.findall(r"[\w.-]+", found.string)]
+    for key in keys:
+        there[key.rpartition("/")[0] + "/" + found["meant"]] = there.pop(key)
+    return bool(keys)
 
 
 def remove_named(value: Value, path: Place, found: re.Match[str]) -> bool:
@@ -158,7 +238,9 @@ def remove_one(value: Value, path: Place, found: re.Match[str]) -> bool:
     """One of two that exclude each other: of a list's equal entries, of two fields, or a field beside another."""
     inner = holder(value, path)
     there = inner[path[-1]]
-    if path[-1] == "name" and isinstance(path[-2], int):
+    if "is already at" in found.string:
+        value.clear()
+    elif path[-1] == "name" and isinstance(path[-2], int):
         del holder(value, path[:-1])[path[-2]]
     elif isinstance(there, list):
         inner[path[-1]] = list(dict.fromkeys(there))
@@ -200,6 +282,18 @@ def set_exposure(name: str, new: Value) -> Correction:
     return act
 
 
+def make_whole(value: Value, path: Place, found: re.Match[str]) -> bool:
+    """An exposure that no claims share."""
+    del value["spec"]["exposure"]["allowMultipleAllocations"]
+    return make_exclusive(value, path, found)
+
+
+def rename_field(value: Value, path: Place, found: re.Match[str]) -> bool:
+    there = holder(value, path)[path[-1]]
+    there[found["meant"]] = there.pop(found["name"])
+    return True
+
+
 def make_exclusive(value: Value, path: Place, _: re.Match[str]) -> bool:
     holder(value, path)[path[-1]]["exclusive"] = True
     return True
@@ -219,7 +313,7 @@ def outrank(value: Value, _path: Place, _: re.Match[str]) -> bool:
     return True
 
 
-def _step(value: Value, path: Place) -> Value:
+def step_at(value: Value, path: Place) -> Value:
     return value["spec"]["steps"][path[2]]
 
 
@@ -230,6 +324,16 @@ def put(new: Value) -> Correction:
         inner = holder(value, path)
         key = _key(inner, path)
         inner[key] = new(inner[key]) if callable(new) else new
+        return True
+
+    return act
+
+
+def set_field(name: str) -> Correction:
+    """Sets a field of the object at the place to the value that the hint names."""
+
+    def act(value: Value, path: Place, found: re.Match[str]) -> bool:
+        holder(value, path)[path[-1]][name] = yaml.safe_load(found["meant"])
         return True
 
     return act
@@ -260,13 +364,19 @@ def configure(**fields: Value) -> Correction:
     """Sets parameters of the step, or removes those that are None."""
 
     def act(value: Value, path: Place, _: re.Match[str]) -> bool:
-        config = _step(value, path)["config"]
+        config = step_at(value, path)["config"]
         for name, new in fields.items():
             config.pop(name, None)
             config.update({} if new is None else {name: new})
         return True
 
     return act
+
+
+def set_gateway(value: Value, path: Place, _: re.Match[str]) -> bool:
+    route = holder(value, path)[path[-1]]
+    route["gateway"] = "2001:db8::1" if ":" in route["destination"] else "10.77.0.1"
+    return True
 
 
 def exchange(first: str, last: str) -> Correction:
@@ -285,12 +395,12 @@ def move_into(value: Value, path: Place, found: re.Match[str]) -> bool:
 
 
 def move_keep(value: Value, path: Place, _: re.Match[str]) -> bool:
-    value["spec"]["steps"][0]["keep"] = _step(value, path).pop("keep")
+    value["spec"]["steps"][0]["keep"] = step_at(value, path).pop("keep")
     return True
 
 
 def keep_one_range(value: Value, path: Place, _: re.Match[str]) -> bool:
-    ranges = _step(value, path)["config"]["ipam"]["ranges"]
+    ranges = step_at(value, path)["config"]["ipam"]["ranges"]
     del ranges[path[path.index("ranges") + 1]]
     return True
 
@@ -316,10 +426,14 @@ def give(**values: Value) -> Correction:
 
     def act(value: Value, path: Place, _: re.Match[str]) -> bool:
         there = holder(value, path)[path[-1]]
-        given = there.get("opaque", {}).get("parameters", {}).get("values") if isinstance(there, dict) else None
-        if given is None:
+        parameters = there.get("opaque", {}).get("parameters", {}) if isinstance(there, dict) else {}
+        if "values" not in parameters:
             return False
-        given.update(values)
+        for name, new in values.items():
+            if name in parameters.get("perPod", {}):
+                parameters["perPod"][name][-1] = new
+            else:
+                parameters["values"][name] = new
         return True
 
     return act
@@ -366,7 +480,7 @@ def number_pods(value: Value, _path: Place, _: re.Match[str]) -> bool:
 
 
 def join_network(value: Value, path: Place, _: re.Match[str]) -> bool:
-    _step(value, path)["network"] = "storage"
+    step_at(value, path)["network"] = "storage"
     return True
 
 
@@ -375,7 +489,10 @@ def declare(value: Value, path: Place, _: re.Match[str]) -> bool:
     if named is None:
         return False
     spec = value["spec"]
-    spec["parameters"] = [*spec.get("parameters", ()), {"name": named[1], "type": "string"}]
+    form: Value = {"format": "cidr"} if "address" in path else {"enum": ["bridge"]}
+    if path[-1] in ("id", "vlan"):
+        form = {"type": "integer", "minimum": 1, "maximum": 4094, "default": 300}
+    spec["parameters"] = [*spec.get("parameters", ()), {"name": named[1], **form}]
     return True
 
 
@@ -390,7 +507,7 @@ def give_per_pod(value: Value, path: Place, _: re.Match[str]) -> bool:
 
 def address_later(value: Value, path: Place, _: re.Match[str]) -> bool:
     """A step of its own for the addresses of another one."""
-    step = _step(value, path)
+    step = step_at(value, path)
     ipam = step["config"].pop("ipam")
     value["spec"]["steps"].append(
         {"name": "addresses", "type": "tuning", "dependOn": [step["name"]], "config": {"ipam": ipam}}
@@ -402,7 +519,7 @@ def select_by(condition: str) -> Correction:
     """Adds a condition to the step's selector."""
 
     def act(value: Value, path: Place, _: re.Match[str]) -> bool:
-        selector = _step(value, path)["selector"]
+        selector = step_at(value, path)["selector"]
         selector["cel"] = f"{selector['cel']} && {condition}"
         return True
 
@@ -410,13 +527,6 @@ def select_by(condition: str) -> Correction:
 
 
 def name_the_key(value: Value, path: Place, _: re.Match[str]) -> bool:
-    config = _step(value, path)["config"]
+    config = step_at(value, path)["config"]
     config["name"] = config.pop(next(key for key in config if "{{" in key))
     return True
-
-
-def close(value: Value, path: Place, _: re.Match[str]) -> bool:
-    addresses = _step(value, path)["config"].get("ipam", {}).get("addresses", ())
-    for address in addresses:
-        address["address"] = "{{ params.address }}"
-    return bool(addresses)

@@ -21,7 +21,7 @@ from tests.custom_objects import GOOD
 
 ROOT = Path(__file__).parents[1]
 FILES = sorted(path for path in (ROOT / "examples").rglob("*.yaml") if path.name not in {"wrong.yaml", "slices.yaml"})
-NAMESPACED = {"ResourceClaim", "ResourceClaimTemplate", "Pod"}
+NAMESPACED = {"ResourceClaim", "ResourceClaimTemplate", "Pod", "StatefulSet", "Deployment", "Service"}
 OF_OTHERS = ("ResourceSlice", "StatefulSet", "Job", "Service", "ServiceAccount", "ClusterRole", "ClusterRoleBinding")
 """Kinds that validate reads no more of than what concerns claims."""
 READ_OF_PODS = {"resourceClaims", "claims"}

@@ -13,6 +13,7 @@ from netdra.chain.report import AttachReport
 from netdra.chain.site import ChainSettings
 from netdra.model.plan import ClaimReference, Plan, PlannedDevice, PlannedStep
 from netdra.model.schema import CNIPluginSchema
+from netdra.model.topology import NetworkTopology
 from netdra.rules.plans import check
 from netdra.steps import builtin
 from netdra.topology.attachment import completed
@@ -63,9 +64,14 @@ def plan(*steps: PlannedStep, topology: str = "t") -> Plan:
 
 def on_devices(written: str, **devices: PlannedDevice) -> Plan:
     """A topology's plan on these devices."""
-    graph = compile_topology(topology(written))
+    return on_topology(topology(written), devices)
+
+
+def on_topology(given: NetworkTopology, devices: Mapping[str, PlannedDevice]) -> Plan:
+    """A topology's plan on the devices of its steps."""
+    graph = compile_topology(given)
     steps = {each.name: each for each in graph.steps}
-    found = unbound(topology(written))
+    found = unbound(given)
     return msgspec.structs.replace(
         found,
         steps=tuple(

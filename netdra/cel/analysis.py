@@ -302,10 +302,9 @@ class _Walk:
                 return _NOTHING
             return self._attribute(domain, name, at) if field == ATTRIBUTES else self._amount(domain, name, at)
         if own.kinds and not kinds.fits(own.kinds, ("map", "list", "optional")):
-            hint = f"{own.called} is the value itself" if own.called else ""
-            self._wrong(
-                at, f'{_subject(own)} is {kinds.word(own.kinds)} and does not have a field "{_cut(name)}"', hint
-            )
+            shown = _cut(name)
+            hint = f'{own.called} is the value itself: remove "{shown}"' if own.called else ""
+            self._wrong(at, f'{_subject(own)} is {kinds.word(own.kinds)} and does not have a field "{shown}"', hint)
         return _NOTHING
 
     def _domain(self, field: str, domain: str, at: int, *, tested: bool) -> Meaning:

@@ -120,9 +120,7 @@ def parse(expression: str) -> Node:
 
 
 def _broken(at: int) -> InvalidInputError:
-    return InvalidInputError(
-        f"CEL expression has a syntax error at character {at + 1}", hint="see docs/cel.md", code="ND1555"
-    )
+    return InvalidInputError(f"CEL expression has a syntax error at character {at + 1}", code="ND1555")
 
 
 class _Reader:
@@ -141,9 +139,7 @@ class _Reader:
     def expression(self) -> Node:
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise InvalidInputError(
-                f"CEL expression is nested deeper than {MAX_DEPTH} levels", hint="reduce the nesting", code="ND1556"
-            )
+            raise InvalidInputError(f"CEL expression is nested deeper than {MAX_DEPTH} levels", code="ND1556")
         condition = self._chain("||")
         if self._take("?"):
             yes = self.expression()

@@ -315,7 +315,7 @@ def applied(part: ExposureResult, registered: Sequence[Sequence[Registration]], 
 
 def _hidden(registration: Registration, decision: Decision) -> RegistrationOutcome:
     offers = f'offered by a policy that selects registeredBy == "{registration.provider}"'
-    hint = f"; {offers}" if registration.adds else "; addIfNotExist registers it, and a policy must match it"
+    hint = f"; {offers}" if registration.adds else f"; set addIfNotExist: true; then it is {offers}"
     problem = f"not a device: {decision.reason}{(hint if decision.hidden in ('no-match', 'no-answer') else '')}"
     if decision.pooled:
         first, *others = decision.pooled

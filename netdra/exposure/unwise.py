@@ -118,7 +118,9 @@ def _kept_in_vain(exposure: Exposure) -> Iterator[Finding]:
             f"keep: [{', '.join(kept)}] has no effect: without allowHostAddresses, an interface with addresses or "
             "routes on the node is not offered"
         )
-        yield Finding(what, "set allowHostAddresses: true", (*_EXPOSURE, "keep"), code="ND1467")
+        # Pooled VFs never contain one that the host uses.
+        hint = "remove keep" if exposure.pooled_vfs is not None else "set allowHostAddresses: true"
+        yield Finding(what, hint, (*_EXPOSURE, "keep"), code="ND1467")
 
 
 def hidden(policies: Iterable[DeviceExposurePolicy]) -> Iterator[tuple[DeviceExposurePolicy, Finding]]:
@@ -214,10 +216,14 @@ def _moved(exposure: Exposure) -> Iterator[Finding]:
     """Plugins that take away a device that several claims share."""
     if sharing(exposure) == "exclusive":
         return
-    for at, plugin in enumerate(exposure.supported_cni_plugins):
+    plugins = exposure.supported_cni_plugins
+    hint = "set exclusive: true"
+    if exposure.allow_multiple_allocations and all(each.exclusive or each.name in MOVING_TYPES for each in plugins):
+        hint = "set exclusive: true, and remove allowMultipleAllocations"
+    for at, plugin in enumerate(plugins):
         if plugin.name in MOVING_TYPES and not plugin.exclusive:
             what = f'plugin "{plugin.name}" moves the device into the pod, and other claims that share it lose it'
-            yield Finding(what, "set exclusive: true", (*_PLUGINS, at), code="ND1472")
+            yield Finding(what, hint, (*_PLUGINS, at), code="ND1472")
 
 
 class _Shares(msgspec.Struct, frozen=True):
@@ -295,13 +301,12 @@ def _whole(text: QuantityText | None) -> int | None:
 
 def _shadows(policy: DeviceExposurePolicy, rivals: Rivals) -> Iterator[Finding]:
     """Policies of the same persona and rank for the same devices: only one of all is used."""
+    hint = "give it another selector, priority or deviceNameSuffix"
     for name in rivals.names:
         same = f'the policy has the same selector, priority and suffix as "{name}"'
         if rivals.more:
             same += " and more policies"
         if name < policy.name and rivals.more:
-            yield Finding(f"{same}, so it is not used", "change it", ("spec",), code="ND1475")
+            yield Finding(f"{same}, so it is not used", hint, ("spec",), code="ND1475")
         else:
-            yield Finding(
-                f'{same}, so only "{min(name, policy.name)}" is used', "change one of them", ("spec",), code="ND1476"
-            )
+            yield Finding(f'{same}, so only "{min(name, policy.name)}" is used', hint, ("spec",), code="ND1476")

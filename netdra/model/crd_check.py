@@ -86,6 +86,8 @@ _RULES: Mapping[str, str] = {
     f"^{quantity.PATTERN}$": "a quantity, e.g. 64, 10Gi or 500m",
 }
 """What the patterns of the definitions ask for; RE2's syntax helps no author."""
+_MUST = "must be"
+"""Before a rule in words, which needs no hint."""
 
 
 @cache
@@ -99,7 +101,8 @@ def _findings(value: Any, schema: Schema, path: Path) -> Iterator[Finding]:
         return
     what = _broken(value, schema)
     if what:
-        yield Finding(what, "" if "must be" in what else _described(path[-1], schema), path, code="ND1509")
+        is_clear = _MUST in what
+        yield Finding(what, "" if is_clear else _described(path[-1], schema), path, code="ND1509")
     if isinstance(value, dict):
         inner = schema.get("properties", {})
         others = schema.get("additionalProperties", {})
@@ -116,7 +119,7 @@ def _broken(value: Any, schema: Schema) -> str:
     quoted = _text(value)
     if isinstance(value, str) and not _matches(schema.get("pattern", ""), value):
         rule = _RULES.get(schema["pattern"])
-        return f"{quoted} must be {rule}" if rule else f"{quoted} does not match {schema['pattern']}"
+        return f"{quoted} {_MUST} {rule}" if rule else f"{quoted} does not match {schema['pattern']}"
     if "enum" in schema and value not in schema["enum"]:
         return f"{quoted} is not supported; supported: {', '.join(map(_text, schema['enum']))}"
     if isinstance(value, int | float) and not isinstance(value, bool) and (what := _out_of_range(value, schema)):

@@ -362,7 +362,8 @@ def list_items(value: Any) -> list[Any] | None:
     if items is None:
         return []
     if not isinstance(items, list):
-        what = f"kind {ascii(kind)[:MAX_QUOTED]}: items is of type {type(items).__name__}"
+        found = {dict: "an object", str: "text", bool: "true or false"}.get(type(items), "a number")
+        what = f"kind {ascii(kind)[:MAX_QUOTED]}: expected a list of items, found {found}"
         raise InvalidInputError(what, hint="items of a list begin with dashes", code="ND1527")
     return items
 

@@ -66,7 +66,7 @@ class NodePermits:
         """
         schemas, named = self.schemas(), self.named()
         try:
-            return check(plans, schemas or (), self._permits((named or frozenset()) | kept), topologies)
+            return check(plans, schemas or (), self.permits((named or frozenset()) | kept), topologies)
         except InvalidInputError as problem:
             if schemas is not None and named is not None:
                 raise
@@ -93,18 +93,19 @@ class NodePermits:
 
     def may_run(self, plugin: str) -> bool:
         """Whether the program of a type may be run here, as far as the cluster's schemas are known."""
-        return confine.is_runnable(plugin, self._permits(self.named() or frozenset()), self.schemas() or ())
+        return confine.is_runnable(plugin, self.permits(self.named() or frozenset()), self.schemas() or ())
 
     @cached_property
     def _permits_digest(self) -> str:
-        return permits_digest(self._permits(frozenset()))
+        return permits_digest(self.permits(frozenset()))
 
     @cached_property
     def _has_links(self) -> bool:
         """Whether a path that was allowed may lead elsewhere by now: a link may have been put into a folder."""
         return bool(self.folders) and Path("/") not in self.folders
 
-    def _permits(self, named: frozenset[str]) -> confine.Permits:
+    def permits(self, named: frozenset[str] = frozenset()) -> confine.Permits:
+        """The permissions as the rules read them; `named` are the plugins that policies name."""
         return confine.Permits(
             plugins=frozenset(self.plugins),
             named=named,

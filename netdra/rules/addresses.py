@@ -201,7 +201,9 @@ def _host_local(ipam: Mapping[str, Any]) -> Iterator[_Remark]:
         place = path if path[0] == "ranges" else ()
         network, host = _network(entry.get("subnet"))
         if not entry.get("subnet"):
-            yield _Remark("the range does not have a subnet", "set subnet, e.g. 10.0.0.0/24", place)
+            start = str(entry.get("rangeStart"))
+            subnet, _ = _network(f"{start}/{64 if ':' in start else 24}")
+            yield _Remark("the range does not have a subnet", f"set subnet, e.g. {subnet or '10.0.0.0/24'}", place)
         if network is None:
             is_whole = False
             continue
@@ -211,7 +213,7 @@ def _host_local(ipam: Mapping[str, Any]) -> Iterator[_Remark]:
             ranges.append(_Placed(first.version, int(first), int(last), f"{first} to {last}", (*place, "subnet")))
         if host:
             what = f"subnet {entry['subnet']} is a host address instead of a network, and host-local rejects it"
-            yield _Remark(what, f"use {network}", (*place, "subnet"))
+            yield _Remark(what, f"use the network {network}", (*place, "subnet"))
         gateway = _address(entry.get("gateway"))
         if gateway is not None and gateway not in network:
             yield _outside("gateway", gateway, [network], (*place, "gateway"))
@@ -230,6 +232,13 @@ def _overlapping(ranges: Sequence[_Placed]) -> Iterator[_Remark]:
             last = entry
 
 
+def _no_network(text: str) -> _Remark:
+    hint = "write a network, e.g. 10.0.0.0/24"
+    if _address(text.rpartition("-")[2]) is not None:
+        hint = f"write {text}/24, with the prefix length of the network"
+    return _Remark(f'range "{text}" is not a network', hint, ("range",))
+
+
 def _whereabouts(ipam: Mapping[str, Any]) -> Iterator[_Remark]:
     if not ipam.get("range") and not ipam.get("ipRanges"):
         yield _Remark("ipam whereabouts does not have a range", "set range, e.g. 10.0.0.0/24", ())
@@ -240,7 +249,7 @@ def _whereabouts(ipam: Mapping[str, Any]) -> Iterator[_Remark]:
     # `first-last/prefix` is a range of it as well.
     network, _ = _network(text.rpartition("-")[2])
     if network is None:
-        yield _Remark(f'range "{text}" is not a network', "include the prefix length, e.g. 10.0.0.0/24", ("range",))
+        yield _no_network(text)
         return
     for key in ("range_start", "range_end", "gateway"):
         address = _address(ipam.get(key))
@@ -291,7 +300,7 @@ def _routes(ipam: Mapping[str, Any], networks: Sequence[_Network]) -> Iterator[_
         gateway = _address(entry.get("gw"))
         if network is not None and host:
             what = f"route {entry['dst']} is a host address instead of a network"
-            yield _Remark(what, f"use {network}", ("routes", at, "dst"))
+            yield _Remark(what, f"use the network {network}", ("routes", at, "dst"))
         if gateway is not None and networks and not any(gateway in each for each in networks):
             yield _outside("gw", gateway, networks, ("routes", at, "gw"))
 

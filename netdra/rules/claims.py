@@ -406,13 +406,19 @@ def _against(
         yield Finding(
             what=f'NetworkTopology "{name}" requires root step requests {_list(roots)}, '
             f"but {named} only provides requests {_list(provided)}.",
-            hint=_of_missing(name, missing, wanted, classes),
+            hint=_of_missing(name, missing, wanted, classes) + _misnamed(wishes, missing),
             path=path,
             code="ND1024",
         )
         return
     for wish in wishes:
         yield from _of_wish(named, graph, wish)
+
+
+def _misnamed(wishes: Sequence[_Wish], missing: Sequence[str]) -> str:
+    """The next step for a request that has the class of a missing root step, and another name; "" without one."""
+    wish = next((wish for wish in wishes if wish.step in missing and wish.path[-1] == "exactly"), None)
+    return "" if wish is None else f'; rename request "{wish.request}" to "{wish.step}"'
 
 
 def _of_missing(topology: str, missing: Sequence[str], wanted: DeviceClaim, classes: Mapping[str, DeviceClass]) -> str:
@@ -425,7 +431,9 @@ def _of_missing(topology: str, missing: Sequence[str], wanted: DeviceClaim, clas
 
 def _of_wish(named: str, graph: Graph, wish: _Wish) -> Iterator[Finding]:
     if wish.name != wish.step:
-        yield replace(mismatches.other_step(named, wish.request, wish.step, graph.topology), path=wish.path)
+        roots = [step.name for step in graph.roots]
+        mismatch = mismatches.other_step(named, wish.request, wish.step, graph.topology, roots)
+        yield replace(mismatch, path=wish.path)
     elif wish.several and len(graph.roots) > 1:
         yield replace(mismatches.several(named, wish.request, wish.step, graph.topology), path=wish.path)
 

@@ -131,7 +131,7 @@ def _reference(text: str, shape: Shape, path: Path) -> Iterator[Finding]:
         if not _takes(shape, "object" if whole.field == "interfaces" else "string"):
             element = "interfaces" if whole.field == "interfaces" else "strings"
             what = f"expects parameter {_called(path)} to be {shape.text}, but {whole} is a list of {element}."
-            hint = "Use {{ step.interfaceName }} for the name of an interface." if whole.field == "interfaces" else ""
+            hint = f'Use "{{{{ {whole.step}.interfaceName }}}}".' if whole.field == "interfaces" else ""
             yield Finding(what, hint, path, code="ND1038")
         return
     if whole is not None and whole.fact is not None and whole.fact.kind != "text":

@@ -28,7 +28,7 @@ from netdra.topology import needed, references, values
 from netdra.topology.attachment import IN_POD_PARAMETERS
 from netdra.topology.binaries import UNIX
 from netdra.topology.references import Reference
-from netdra.topology.step_check import RESERVED_KEYS, is_plugin_name
+from netdra.topology.step_check import RESERVED_KEYS, is_plugin_name, plugin_name_hint
 from netdra.topology.values import ConfigError
 
 Steps = Mapping[str, PlannedStep]
@@ -54,11 +54,15 @@ class Permits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Given(msgspec.Struct, frozen=True):
-    """A value of a config for which a schema has a format: its place, and the named object; "" is a misspelt key."""
+    """A value of a config for which a schema has a format: its place, and the named object.
+
+    A key that only differs in case from one of the schema has no format, but the key that is `meant`.
+    """
 
     path: Path
     value: Any
     format: Format
+    meant: str = ""
 
 
 _RUNTIME = "runtimeConfig"
@@ -150,9 +154,7 @@ def _plugin(kind: Any, path: Path, contracts: Contracts, permits: Permits | None
     """A program is run only if the node allows it; its name must be plain text without references."""
     if not isinstance(kind, str) or not is_plugin_name(kind):
         shown = quoted(kind) if isinstance(kind, str) else "not text"
-        yield Finding(
-            f"the plugin's type is {shown}", "a type is the name of an executable in the CNI path", path, code="ND1053"
-        )
+        yield Finding(f"the plugin's type is {shown}", plugin_name_hint(str(kind)), path, code="ND1053")
     elif permits is not None and not permits.run_plugins:
         what = f'plugin "{kind}" is not allowed: the node\'s driver runs no plugins'
         hint = (
@@ -225,13 +227,13 @@ def _inside(value: Any, shape: Shape, path: Path) -> Iterator[_Given]:
 
 
 def _in_mapping(value: Mapping[str, Any], shape: Shape, path: Path) -> Iterator[_Given]:
-    folded = {name.casefold() for name in shape.properties}
+    folded = {name.casefold(): name for name in shape.properties}
     for key, inside in value.items():
         inner = shape.properties.get(key) if shape.kind == "object" else next(iter(shape.parts), None)
         if inner is not None:
             yield from _inside(inside, inner, (*path, key))
         elif key.casefold() in folded:
-            yield _Given((*path, key), inside, "")
+            yield _Given((*path, key), inside, "", folded[key.casefold()])
 
 
 def _element(shape: Shape) -> Shape | None:
@@ -267,8 +269,8 @@ def _in_pod(step: PlannedStep, allocated: bool) -> Iterator[Finding]:
 def _value(step: PlannedStep, given: _Given, permits: Permits | None, steps: Steps) -> Iterator[Finding]:
     where = dotted(given.path)
     if not given.format:
-        hint = "use the spelling of the plugin's schema"
-        yield Finding(f"most plugins read {where} as another parameter", hint, given.path, code="ND1058")
+        what = f"most plugins read {where} as {quoted(given.meant)}"
+        yield Finding(what, f"use only {given.meant}", given.path, code="ND1058")
     elif not isinstance(given.value, str):
         yield Finding(f"{where} must be text", path=given.path, code="ND1059")
     elif given.format != "interface" and _has_fact(given.value):

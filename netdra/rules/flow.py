@@ -89,17 +89,22 @@ def check_flow(
             what = f'{dotted(path)}: {reference}: plugin "{plugin}" of step "{reference.step}" {problem}.'
             yield Finding(what, path=("config", *path), code="ND1078")
         elif reference.field == "interfaces" and contract is not None and len(path) == 1:
-            yield from _too_short(path[0], reference, contract, by_step[reference.step])
+            yield from _too_short(step, path[0], reference, contract, by_step[reference.step])
 
 
-def _too_short(key: str | int, reference: Reference, contract: Contract, flow: Flow) -> Iterator[Finding]:
+def _too_short(step: Step, key: str | int, reference: Reference, contract: Contract, flow: Flow) -> Iterator[Finding]:
     """A reference to all interfaces of a step that has fewer interfaces than the parameter needs."""
     shape = contract.parameters.get(contract.names.get(str(key), ""))
     least = shape.min_items if shape is not None else None
     if least is not None and not flow.unknown and flow.most < least:
         what = f'CNIPluginSchema "{contract.schema}" expects at least {least} items in parameter "{key}", but '
         what += f"{reference} is of {_interfaces(flow.most)}."
-        hint = "Use a list: [{name: '{{ step.interfaceName }}'}, …], or refer to a step that is on top of all of them."
+        names = ", ".join(f'"{{{{ {name}.interfaceName }}}}"' for name in step.depend_on)
+        hint = (
+            f"Use a list: [{names}]."
+            if len(step.depend_on) >= least
+            else "Add another step to dependOn, and list both."
+        )
         yield Finding(what, hint, ("config", key), code="ND1079")
 
 

@@ -29,7 +29,7 @@ from netdra.topology.classes import parameters
 from netdra.topology.devices import supported_cnis
 from netdra.topology.graph import Graph, examine
 from netdra.topology.references import Reference
-from netdra.topology.surroundings import device_value
+from netdra.topology.surroundings import device_value, label
 from netdra.topology.values import ConfigError
 
 MOST_VARIANTS = 256
@@ -344,13 +344,7 @@ class _Forecast:
             if reference.field == "name":
                 return device.node
             labels = self._labels.get(device.node)
-            if labels is not None and reference.key not in labels:
-                raise InvalidInputError(
-                    f'node "{device.node}" does not have a label "{reference.key}"',
-                    hint=f"set it: kubectl label node {device.node} {reference.key}=<value>",
-                    code="ND1088",
-                )
-            return None if labels is None else labels[reference.key]
+            return None if labels is None else label(device.node, reference.key, labels)
         return None
 
 

@@ -104,14 +104,11 @@ def warnings(
         if not requested[network]:
             what = f'{named} does not request the addresses of PodNetwork "{network}" that its steps get: if the '
             what += "network is full, the pod is bound to a node and waits there"
-            yield Finding(
-                what, f"add a request of DeviceClass {names.network_class(network)}: {_RENDER}", path, code="ND1094"
-            )
+            yield Finding(what, _request_hint(network, 0, steps), path, code="ND1094")
         elif requested[network] != steps:
             what = f'{named} requests addresses of PodNetwork "{network}" for {requested[network]} steps, but it has '
             what += f"{steps} on this network"
-            key = names.qualified(names.ADDRESSES)
-            yield Finding(what, f'set capacity.requests["{key}"] of the request to {steps}', path, code="ND1095")
+            yield Finding(what, _request_hint(network, requested[network], steps), path, code="ND1095")
 
 
 def refused(
@@ -145,9 +142,7 @@ def refused(
                 f'{named} requests addresses of PodNetwork "{name}" for {requested[name]} of its {steps} steps on this '
             )
             what += "network, which requires the request"
-            yield Finding(
-                what, f"add a request of DeviceClass {names.network_class(name)}: {_RENDER}", path, code="ND1097"
-            )
+            yield Finding(what, _request_hint(name, requested[name], steps), path, code="ND1097")
 
 
 def _requested(wanted: DeviceClaim) -> Counter[str]:
@@ -157,6 +152,16 @@ def _requested(wanted: DeviceClaim) -> Counter[str]:
         if name := _network(request):
             steps[name] += _steps(request.exactly) if request.exactly is not None else 1
     return steps
+
+
+def _request_hint(network: str, requested: int, steps: int) -> str:
+    """How a claim requests the addresses of a network for all of its steps."""
+    amount = f'capacity.requests["{names.qualified(names.ADDRESSES)}"]'
+    hint = f"set {amount} of the request to {steps}"
+    if not requested:
+        several = f" with {amount} of {steps}" * (steps > 1)
+        hint = f"add a request of DeviceClass {names.network_class(network)}{several}: {_RENDER}"
+    return hint
 
 
 def limited(
@@ -234,7 +239,8 @@ def _of_request(named: str, request: DeviceRequest, path: Path, wanted: DeviceCl
             toleration.key in ("", names.OF_NETWORK) for toleration in choice.tolerations
         ):
             what = f'{named} does not tolerate the taint "{names.OF_NETWORK}", so it is never allocated'
-            yield Finding(what, f"add the toleration: {_RENDER}", path, code="ND1101")
+            hint = f"add tolerations: [{{key: {names.OF_NETWORK}, operator: Exists}}]"
+            yield Finding(what, hint, path, code="ND1101")
     for constraint in wanted.constraints:
         if not constraint.requests or request.name in constraint.requests:
             attribute = constraint.match_attribute or constraint.distinct_attribute

@@ -73,6 +73,18 @@ def check(
         InvalidInputError: the plans cannot be run, or name what their authors may not use; the text has all findings.
     """
     own = tuple(shipped.own_of(schemas))
+    refuse(examine(plans, own, permits, topologies))
+    return CheckedPlans(tuple(plans), schemas_digest(own), permits_digest(permits), _RULES)
+
+
+def examine(
+    plans: Sequence[Plan],
+    schemas: Iterable[CNIPluginSchema] = (),
+    permits: confine.Permits | None = None,
+    topologies: Iterable[NetworkTopology] = (),
+) -> tuple[Finding, ...]:
+    """All that is wrong with plans; the arguments are those of `check`."""
+    own = tuple(shipped.own_of(schemas))
     described = {schema.spec.plugin for schema in own}
     topologies = tuple(topologies)
     configs = [finding for topology in topologies for finding in check_configs(topology, described)]
@@ -83,8 +95,7 @@ def check(
         *confine.check(plans, confine.contracts_of(plans, own), permits),
     )
     # A rule that a topology breaks is also broken by its plan.
-    refuse(list({finding.what: finding for finding in findings}.values()))
-    return CheckedPlans(tuple(plans), schemas_digest(own), permits_digest(permits), _RULES)
+    return tuple({finding.what: finding for finding in findings}.values())
 
 
 def _with_facts(topologies: Iterable[NetworkTopology]) -> set[tuple[str, str]]:

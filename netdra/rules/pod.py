@@ -132,7 +132,8 @@ def _vlan(step: PlannedStep, names: Mapping[str, str], vlans: dict[tuple[str, st
     tagged = (master, str(step.config.get("protocol", "802.1q")).lower(), number)
     if tagged in vlans:
         what = f'VLAN {number} of "{master}" is already created by step "{vlans[tagged]}"'
-        yield Finding(what, "choose another VLAN, or depend on that step", ("config", key), code="ND1111")
+        hint = f'choose another VLAN, or use the interface of step "{vlans[tagged]}"'
+        yield Finding(what, hint, ("config", key), code="ND1111")
     vlans.setdefault(tagged, step.name)
 
 
@@ -175,8 +176,8 @@ class _MTUs:
             if 0 < mtu < asked:
                 what = f'mtu {asked}{source} of "{step.if_name}" exceeds the {mtu} of its member "{member}"'
                 hint = (
-                    "the kernel raises the MTU of the member if its device supports it; set this mtu in "
-                    "the member's step"
+                    f"the kernel raises the MTU of the member if its device supports it; set mtu {asked} in the step "
+                    f'of "{member}"'
                 )
                 yield Finding(what, hint, ("config", "mtu"), code="ND1113")
 

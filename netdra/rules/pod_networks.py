@@ -8,11 +8,11 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from netdra.model import ip, names, suggestions
+from netdra.model import ip, suggestions
 from netdra.model.findings import Finding, Path, about
 from netdra.model.ip import Network
 from netdra.model.pod_address import family_of
-from netdra.model.pod_network import REQUIRED, AddressRange, PodNetwork
+from netdra.model.pod_network import AddressRange, PodNetwork
 from netdra.model.topology import NetworkTopology
 from netdra.networks.ranges import Span, address_of, bounds, exclusion, hosts, network_of, servers, shown, usable
 from netdra.rules.networks import tags
@@ -115,13 +115,10 @@ def _of_spec(network: PodNetwork) -> Iterator[Finding]:
             yield from _twice(entry, subnet, span, subnets, path)
             subnets.append((subnet, span))
     yield from _of_routes(network)
-    if network.spec.requests == REQUIRED and not names.has_shares(network.name):
-        what = "requests is Required, but the name is too long for a DeviceClass, so no claim can request addresses"
-        yield Finding(what, "choose a shorter name, or set requests to Optional", ("requests",), code="ND1124")
     yield from (
         Finding(
             f'"{server}" is not an IP address',
-            "write it without a prefix length, as 10.77.0.2",
+            _address_hint(server),
             ("dns", at),
             code="ND1125",
         )
@@ -247,7 +244,12 @@ def _of_routes(network: PodNetwork) -> Iterator[Finding]:
             hint = "write the address of a router in one of the ranges' subnets"
             yield Finding(f"gateway {route.gateway} is outside all ranges", hint, (*path, "gateway"), code="ND1135")
         elif family not in versions:
-            yield Finding(f"route to {destination} is of {family}, and no range is", "add a range", path, code="ND1136")
+            yield Finding(
+                f"route to {destination} is of {family}, and no range is",
+                f"add a range of {family}",
+                path,
+                code="ND1136",
+            )
         elif not route.gateway and family not in routers:
             what = f"route to {destination} has no gateway, and no range has one"
             yield Finding(what, "set the route's gateway, or that of the range", path, code="ND1137")
@@ -274,7 +276,7 @@ def _of_reservations(network: PodNetwork, subnets: Iterable[tuple[Network, Span]
         path: Path = ("reservations", at, "address")
         if not ip.is_address(reservation.address):
             what = f'reservation "{reservation.address}" is not an IP address'
-            yield Finding(what, "write it without a prefix length, as 10.77.1.5", path, code="ND1138")
+            yield Finding(what, _address_hint(reservation.address), path, code="ND1138")
             continue
         address = ip.address(reservation.address)
         if not any(
@@ -303,10 +305,25 @@ def unusable(network: PodNetwork) -> Iterator[Finding]:
 
 
 def _subnet_hint(text: str) -> str:
+    hint = "write a subnet, e.g. 10.77.0.0/16"
     try:
-        return f"write {ipaddress.ip_network(text, strict=False)}" if "/" in text else "write it as 10.77.0.0/16"
+        network = ipaddress.ip_network(text, strict=False)
+        hint = (
+            f"write the subnet {network}"
+            if "/" in text
+            else f"write {text}/{24 if network.version == 4 else 64}, with its prefix length"
+        )
     except ValueError:
-        return "write it as 10.77.0.0/16"
+        pass
+    return hint
+
+
+def _address_hint(text: str) -> str:
+    address = text.partition("/")[0]
+    hint = "write an address, e.g. 10.77.1.5"
+    if ip.is_address(address):
+        hint = f"write {address}, without a prefix length"
+    return hint
 
 
 def _may_be_one_wire(one: PodNetwork, other: PodNetwork) -> bool:

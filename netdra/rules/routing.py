@@ -42,9 +42,10 @@ def check_vrf(step: PlannedStep, name_of: Callable[[str], str]) -> Iterator[Find
     if name == "" or (isinstance(name, str) and name_of(name) == step.if_name):
         what = "an empty name" if not name else f'the name of the step\'s own interface, "{step.if_name}"'
         yield Finding(f"vrfname is {what}", "set vrfname, e.g. blue", ("config", "vrfname"), code="ND1144")
-    if step.config.get("table") in _SHARED_TABLES:
+    table = step.config.get("table")
+    if isinstance(table, int) and table in _SHARED_TABLES:
         yield Finding(
-            f"table {step.config['table']} is not one for a VRF",
+            f"table {table} is not one for a VRF",
             "use another table",
             ("config", "table"),
             code="ND1145",
@@ -113,8 +114,8 @@ def _of_pod_networks(compiled: Graph) -> Iterator[Finding]:
 
 def _of_tables(compiled: Graph) -> Iterator[Finding]:
     tunings = [step for step in compiled.steps if step.type == "tuning"]
-    tables = {entry.get("table") for step in tunings for _, entry in entries(step.config, "routes")}
-    tables |= {step.config.get("table") for step in compiled.steps if step.type in _MOVE_ROUTES}
+    tables = [entry.get("table") for step in tunings for _, entry in entries(step.config, "routes")]
+    tables += [step.config.get("table") for step in compiled.steps if step.type in _MOVE_ROUTES]
     if any(isinstance(table, str) for table in tables):
         return  # a reference
     for step in tunings:
@@ -138,7 +139,7 @@ def _of_interfaces(compiled: Graph, plan: Plan) -> Iterator[Finding]:
                 name = entry.get(key) or ""
                 if isinstance(name, str) and "{{" not in name and name not in made | _NOT_OF_STEPS:
                     what = f'{key} "{name}" is not an interface of the topology; the rule does not match any packet'
-                    hint = f"interfaces: {', '.join(sorted(made))}, eth0"
+                    hint = f"use one of {', '.join(sorted(made))}, eth0"
                     yield compiled.about(step.name, what, hint=hint, path=("config", "rules", at, key), code="ND1152")
 
 
@@ -173,9 +174,10 @@ def _rules(step: PlannedStep) -> Iterator[Finding]:
         if not all(isinstance(entry.get(name) or "", str) for name in ("from", "to", "iif", "oif")):
             continue  # the schema's check reports it
         if entry.get("table") is None:
-            yield Finding(
-                "the rule does not have a table", "set table, which a route of the topology has", path, code="ND1153"
-            )
+            listed = [route.get("table") for _, route in entries(step.config, "routes")]
+            tables = [table for table in listed if isinstance(table, int)]
+            hint = f"set table: {tables[0]}, as in its routes" if tables else "set table, and set it in a route, too"
+            yield Finding("the rule does not have a table", hint, path, code="ND1153")
             continue
         field, what, hint = rule_fault(entry)
         if what:
@@ -188,7 +190,8 @@ def _neighbours(step: PlannedStep) -> Iterator[Finding]:
         path: Path = ("config", "neighbours", at)
         lacking = [name for name in ("address", "mac") if not entry.get(name)]
         if lacking:
-            yield Finding(f"the neighbour does not have {lacking[0]}", "set address and mac", path, code="ND1155")
+            hint = f"set {' and '.join(lacking)}"
+            yield Finding(f"the neighbour does not have {' and '.join(lacking)}", hint, path, code="ND1155")
         elif isinstance(entry["address"], str) and "{{" not in entry["address"]:
             what, hint = neighbour_fault(entry["address"])
             if what and texts.fits(entry["address"], "ip"):

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from netdra.model import suggestions
 from netdra.model.findings import Finding, of_step, quoted, within
 from netdra.model.plan import Plan, PlannedStep
 from netdra.model.schema import CNIPluginSchema
@@ -23,7 +24,7 @@ from netdra.rules.contract import Contract, examine
 from netdra.rules.flow import check_flow, flows
 from netdra.topology.attachment import supplied
 from netdra.topology.graph import Graph
-from netdra.topology.step_check import RESERVED_KEYS, is_plugin_name
+from netdra.topology.step_check import RESERVED_KEYS, is_plugin_name, plugin_name_hint
 
 MAX_FINDINGS = 50
 """How many findings there are about one step; more of the same mistake help nobody."""
@@ -129,13 +130,14 @@ def _ipam(ipam: Any, contracts: Mapping[str, Contract]) -> Iterator[Finding]:
     plugin = ipam.get("type")
     if not isinstance(plugin, str):
         if ipam and "type" not in ipam:
-            yield Finding("config.ipam does not have a type.", "Set an IPAM plugin, e.g. host-local.", code="ND1163")
+            near = suggestions.closest("type", ipam)
+            likely = "static" if "addresses" in ipam else "host-local"
+            hint = f'Rename "{near}" to "type".' if near else f"Set an IPAM plugin, e.g. {likely}."
+            yield Finding("config.ipam does not have a type.", hint, code="ND1163")
         return
     if not is_plugin_name(plugin):
-        what = f"type {quoted(plugin)} is not a valid CNI plugin name."
-        yield Finding(
-            what, "A type is the name of an executable in the CNI path, without a slash.", ("type",), code="ND1164"
-        )
+        what = f"type {quoted(plugin)} is not a valid CNI plugin name"
+        yield Finding(what, plugin_name_hint(plugin), ("type",), code="ND1164")
     if (contract := contracts.get(plugin)) is not None:
         given = {key: value for key, value in ipam.items() if key != "type"}
         yield from check_config(given, contract)

@@ -50,7 +50,7 @@ def forbidden(plans: Iterable[Plan]) -> Iterator[Finding]:
     """The sysctls of plans with allocated devices that no policy of these devices allows."""
     for plan in plans:
         steps = {step.name: step for step in plan.steps}
-        for step in plan.steps:
+        for at, step in enumerate(plan.steps):
             devices = (root.device for root in roots(step.name, steps) if root.device is not None)
             patterns = [pattern for device in devices for pattern in device.allowed_sysctls]
             for key in step.sysctls:
@@ -59,5 +59,6 @@ def forbidden(plans: Iterable[Plan]) -> Iterator[Finding]:
                         f'NetworkTopology "{plan.topology}", step "{step.name}" ({step.type}): sysctl "{key}" is not '
                         "allowed by the policy of its device",
                         "remove it, or add it to allowedSysctls of the DeviceExposurePolicy",
+                        ("steps", at, "sysctls", key),
                         code="ND1168",
                     )

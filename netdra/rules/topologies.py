@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from netdra.cel import guarded
-from netdra.model import names
+from netdra.model import names, texts
 from netdra.model.errors import InvalidInputError
 from netdra.model.findings import Finding, Path, about, of_rule
 from netdra.model.plan import Plan
@@ -152,13 +152,13 @@ def check_together(topologies: Mapping[str, NetworkTopology]) -> Iterator[tuple[
             resource = step.extended_resource_name
             if resource and resource in resources:
                 what = f'extendedResourceName "{resource}" is also used by {resources[resource]}'
-                hint = "an extended resource belongs to one DeviceClass"
+                hint = "choose another name: an extended resource belongs to one DeviceClass"
                 yield name, about(name, step.name, what, hint=hint, path=(*path, "extendedResourceName"), code="ND1172")
             resources[resource] = classes[made]
 
 
-_DEVICES = ("master", "device", "deviceID", "hwaddr", "kernelpath", "pciBusID")
-"""Fields that name the device in the configuration of a CNI plugin."""
+_FORMATS = ("cidr", "ip", "mac")
+"""The formats of parameters that plugins' schemas have, too."""
 _MOST_VARIANTS = 64
 _NETWORK_WITHOUT_PREFIX = re.compile(r"\d+\.\d+\.\d+\.0\Z", re.ASCII)
 _PHYSNET = re.compile(r"\bphysnet\b")
@@ -188,13 +188,27 @@ def _because(compiled: Graph, finding: Finding, given: Mapping[str, Any]) -> Fin
     """A finding that names the values of parameters that it is about, if it is about any."""
     at, place = finding.path[2], finding.path[3:]
     step = next(name for name, position in compiled.positions.items() if position == at)
-    named = {
-        f"{reference.field} may be {msgspec.json.encode(given[reference.field]).decode()[:80]}"
+    fields = {
+        reference.field
         for path, reference in compiled.asked[step]
         if len(place) > 1 and (path[: len(place)] == place or place[: len(path)] == path)
     }
-    what = f"{finding.what} Parameter {', '.join(sorted(named))}." if named else finding.what
-    return msgspec.structs.replace(finding, what=what)
+    if not fields:
+        return finding
+    named = [f"{field} may be {msgspec.json.encode(given[field]).decode()[:80]}" for field in sorted(fields)]
+    what = f"{finding.what} Parameter {', '.join(named)}."
+    return msgspec.structs.replace(finding, what=what, hint=_format(compiled, finding, fields) or finding.hint)
+
+
+def _format(compiled: Graph, finding: Finding, fields: Collection[str]) -> str:
+    """The next step for a parameter whose format is another one than that of its place; "" for other findings.
+
+    The place holds a reference to the parameter; another value there, which the finding may propose, is not meant.
+    """
+    form = next((form for form in _FORMATS if f" to be {texts.EXPECTED[form]}, found" in finding.what), "")
+    formatted = (entry.name for entry in compiled.parameters if entry.name in fields and entry.format not in ("", form))
+    name = next(formatted, "") if form else ""
+    return f"Set format of parameter {name} to {form}." if name else ""
 
 
 def _of_ports(compiled: Graph) -> Iterator[Finding]:
@@ -220,9 +234,8 @@ def _of_ports(compiled: Graph) -> Iterator[Finding]:
             what = (
                 f'neutron: the VF gets the addresses of its port, but it is a member of the bond of step "{bond.name}"'
             )
-            hint = (
-                f'set assignAddresses: false, and assign the address to "{bond.name}": {{{{ {name}.ips[0].address }}}}'
-            )
+            address = f'"{{{{ {name}.ips[0].address }}}}"'
+            hint = f'set assignAddresses: false, and assign the address to "{bond.name}": {address}'
             yield compiled.about(name, what, hint=hint, path=("neutron",), code="ND1175")
 
 
@@ -230,7 +243,7 @@ def _of_masters(compiled: Graph) -> Iterator[Finding]:
     """Root steps that name an interface of the node: they get the allocated one, which may have another name."""
     for step in compiled.roots:
         assert step.selector is not None
-        for key in _DEVICES:
+        for key in parameters.DEVICE_KEYS:
             named = step.config.get(key)
             if isinstance(named, str) and named and "{{" not in named and named not in step.selector.cel:
                 what = f'{key} "{named}" is not in the selector, and a root step must use its allocated device'

@@ -313,7 +313,7 @@ def _route(path: Path, entry: Mapping[str, Any], places: dict[str, int]) -> Iter
 def _scope(path: Path, scope: object) -> Iterator[Finding]:
     is_word = isinstance(scope, str) and scope not in _SCOPES and "{{" not in scope
     if is_word or (isinstance(scope, int) and not 0 <= scope <= _MOST_SCOPE):
-        hint = f"one of {', '.join(_SCOPES)}, or 0 to {_MOST_SCOPE}"
+        hint = f"use one of {', '.join(_SCOPES)}, or a number from 0 to {_MOST_SCOPE}"
         yield Finding(f"{scope!r:.40} is not a route scope", hint, (*path, "scope"), code="ND1199")
 
 
@@ -370,7 +370,7 @@ def _numbers(config: Mapping[str, Any]) -> Iterator[Finding]:
             if isinstance(leaf, int) and not isinstance(leaf, bool) and leaf > _MOST:
                 yield Finding(
                     f"{dotted(path[1:], '')[1:]} {leaf} does not fit into 32 bits",
-                    f"at most {_MOST}",
+                    f"use at most {_MOST}",
                     path,
                     code="ND1203",
                 )
@@ -422,7 +422,8 @@ def _members(step: PlannedStep, links: Sequence[Any], name_of: Callable[[str], s
     written = [link.get("name") if isinstance(link, Mapping) else link for link in links]
     for at, entry in enumerate(written):
         if entry is None or entry == "":
-            hint = "use {name: '{{ step.interfaceName }}'}"
+            left = [name for name in step.depend_on if not any(f"{{{{ {name}." in str(each) for each in written)]
+            hint = f'use "{{{{ {left[0] if left else "step"}.interfaceName }}}}"'
             yield Finding("a member of the bond does not have a name", hint, ("config", "links", at), code="ND1206")
     members = [name_of(entry) if isinstance(entry, str) else "" for entry in written]
     if step.if_name in members:
@@ -443,7 +444,9 @@ def _arp_targets(targets: object) -> Iterator[Finding]:
         if not isinstance(entry, str) or not texts.fits(entry.strip(), "ip") or ":" in entry:
             shown = quoted(entry) if isinstance(entry, str) else str(entry)
             what = f"arpIpTarget {shown} is not an IPv4 address"
-            yield Finding(what, "an example is 10.0.0.1", ("config", "arpIpTarget"), code="ND1209")
+            yield Finding(
+                what, "write the address of a router, e.g. 10.0.0.1", ("config", "arpIpTarget"), code="ND1209"
+            )
 
 
 # bond_opts of drivers/net/bonding/bond_options.c, unsuppmodes: the kernel refuses the option with any value.

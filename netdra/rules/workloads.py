@@ -159,7 +159,8 @@ def _entries(workload: Workload, entries: Sequence[PodClaim]) -> Iterator[Wrong]
                 f"{('both' if all(named) else 'neither')} a ResourceClaim "
             )
             what += "and a template" if all(named) else "nor a template"
-            yield Wrong(Finding(what, "set resourceClaimName or resourceClaimTemplateName", place, code="ND1216"))
+            hint = f"{'remove' if all(named) else 'set'} resourceClaimName or resourceClaimTemplateName"
+            yield Wrong(Finding(what, hint, place, code="ND1216"))
         if entry.name in seen:
             what = f'{workload.called} has two claims with the name "{entry.name}"'
             yield Wrong(Finding(what, "use unique names", (*place, "name"), code="ND1217"))

@@ -323,7 +323,7 @@ def _runs(claim: ResourceClaim, graph: Graph, allotted: Sequence[_Allotted]) -> 
         if not given[root]:
             raise _missing(claim, graph, root)
     for entry in astray:
-        refuse([mismatches.other_step(_named(claim), entry.result.request, entry.step, graph.topology)])
+        refuse([mismatches.other_step(_named(claim), entry.result.request, entry.step, graph.topology, roots)])
     if len(roots) == 1:
         return [_Run(claim, graph, {roots[0]: result}) for result in given[roots[0]]]
     for root in roots:

@@ -95,15 +95,26 @@ def is_key(root: str, key: str) -> bool:
     return names.is_identifier(name) and (not slash or names.is_subdomain(domain))
 
 
-def near(root: str, field: str) -> str:
-    """A hint for an unknown word of a root: the most similar fact, or all facts."""
+def written(root: str, key: str = "") -> str:
+    """The fact of a root that needs a key, as it is written: with the key, or with a placeholder."""
+    if not is_key(root, key):
+        return next(text for text in WRITTEN if text.startswith(f"{root}.") and "<" in text)
+    if root == NODE:
+        return f'node.labels["{key}"]'
+    return f"device.attributes.{key}" if names.is_identifier(key) else f'device.attributes["{key}"]'
+
+
+def near(root: str, field: str, key: str = "") -> str:
+    """A hint for an unknown word of a root, and the key after it: the most similar fact, or all facts."""
     own = sorted(entry for place, entry in (*_PLAIN, *_KEYED) if place == root)
     if root == DEVICE and names.qualified(field) in DEFAULTS:
         return f'did you mean "{{{{ device.attributes.{field} }}}}"?'
     meant = closest(field, own)
     if meant:
-        shown = next(text for text in WRITTEN if re.match(rf"{root}\.{meant}\b", text))
+        shown = written(root, key) if is_keyed(root, meant) else f"{root}.{meant}"
         return f'did you mean "{{{{ {shown} }}}}"?'
+    if root != POD and is_key(root, field):
+        return f'did you mean "{{{{ {written(root, field)} }}}}"?'
     return f"write one of {', '.join(of_root(root))}"
 
 
@@ -139,15 +150,9 @@ def checked(value: Any) -> str | int | bool:
             "a list cannot stand in a config", hint="refer to an attribute with one value", code="ND1272"
         )
     if not value:
-        raise InvalidInputError(
-            'the value is empty: ""',
-            hint="let the selector match only devices to which the fact applies",
-            code="ND1273",
-        )
+        raise InvalidInputError('the value is empty: ""', code="ND1273")
     if len(value) > MAX_LENGTH:
-        raise InvalidInputError(
-            f"{quoted(value)} has more than {MAX_LENGTH} characters", hint="use a shorter value", code="ND1274"
-        )
+        raise InvalidInputError(f"{quoted(value)} has more than {MAX_LENGTH} characters", code="ND1274")
     if _TEXT.match(value) is None:
         raise InvalidInputError(
             f"{quoted(value)} has a character that is not allowed",

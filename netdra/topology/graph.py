@@ -305,9 +305,7 @@ def _parameters(topology: NetworkTopology, asked: Mapping[str, References]) -> I
             what, hint = "", ""
             if reference.field not in declared:
                 what = "names no parameter of this topology"
-                hint = (
-                    suggestions.hint(reference.field, declared, "its parameters are") or "declare it in spec.parameters"
-                )
+                hint = parameters.undeclared(reference.field, declared, path)
             elif top == "neutron":
                 hint = neutron_request.misfit(path, declared[reference.field].type)
                 what = f"is of type {declared[reference.field].type}" if hint else ""

@@ -115,14 +115,14 @@ def examine(graphs: Sequence[Steps]) -> tuple[tuple[dict[str, str], ...], tuple[
     for roots in (True, False):
         for graph, names in zip(graphs, named, strict=True):
             for step in (step for step in graph.steps if step.is_root is roots):
+                path: Path = ("config", _key(step) or "name")
                 try:
-                    names[step.name], problem, hint = *_named(step, names, named, numbers), ""
+                    names[step.name], problem = _named(step, names, named, numbers)
                 except ConfigError as error:
-                    names[step.name], problem, hint = next(numbers), error.what, error.hint
+                    names[step.name], problem = next(numbers), ""
+                    findings.append(graph.about(step.name, error.what, hint=error.hint, path=path, code=error.code))
                 if problem:
-                    findings.append(
-                        graph.about(step.name, problem, hint=hint, path=("config", _key(step) or "name"), code="ND1291")
-                    )
+                    findings.append(graph.about(step.name, problem, path=path, code="ND1291"))
     return named, tuple(findings or (*_clashes(graphs, named), *_masters(graphs, named)))
 
 

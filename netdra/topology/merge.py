@@ -50,7 +50,7 @@ def _placed(address: CNIAddress, result: StepResult, places: dict[tuple[str, str
         raise InvalidInputError(
             f"address {address.address} is on interface {address.interface} of a result "
             f"that has {len(result.interfaces)}",
-            hint="the plugin that printed it breaks the CNI specification",
+            hint="report it to the authors of the plugin: CNI counts a result's interfaces from 0",
             code="ND1298",
         )
     interface = result.interfaces[address.interface]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from netdra.model.findings import Finding
+from netdra.topology.classes import class_name
 
 
 def absent(claim: str, topology: str) -> Finding:
@@ -19,18 +20,21 @@ def absent(claim: str, topology: str) -> Finding:
     )
 
 
-def other_step(claim: str, request: str, step: str, topology: str) -> Finding:
+def other_step(claim: str, request: str, step: str, topology: str, roots: Sequence[str]) -> Finding:
     """A request whose name is not that of its class's step.
 
     Args:
         claim: the claim as messages call it.
         step: the step of its DeviceClass.
         topology: the step's topology.
+        roots: the topology's root steps, each of which has a request of its name.
     """
+    own = next((name for name in request.split("/", 1) if name in roots), "")
+    more = f'; for several devices, set count of request "{step}"' if len(roots) == 1 else ""
     return Finding(
         f'{claim}, request "{request}": its DeviceClass belongs to step "{step}" of NetworkTopology "{topology}" and '
         "requires a request with the name of the step",
-        f'rename the request to "{step}", or remove it',
+        f'set its deviceClassName to "{class_name(topology, own)}"' if own else f"remove the request{more}",
         code="ND1300",
     )
 

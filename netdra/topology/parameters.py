@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from netdra.model import names
+from netdra.model import names, suggestions
 from netdra.model.claim import OpaqueDeviceConfiguration
 from netdra.model.documents import fit
 from netdra.model.errors import InvalidInputError
@@ -23,6 +23,8 @@ from netdra.model.findings import Finding, Path, quoted
 from netdra.model.meta import ObjectMeta
 from netdra.model.topology import VALUES_KIND, DeclaredParameter, NetworkTopology, ParameterValues
 
+DEVICE_KEYS = ("master", "device", "deviceID", "hwaddr", "kernelpath", "pciBusID")
+"""Fields that name the device in the configuration of a CNI plugin."""
 MAX_LENGTH = 253
 MOST_ITEMS = 64
 DEFAULT_ITEMS = 16
@@ -79,6 +81,16 @@ def examine(topology: NetworkTopology) -> Iterator[Finding]:
                 )
 
 
+def undeclared(field: str, declared: Iterable[str], path: Path) -> str:
+    """The next step for a reference to a parameter that the topology does not declare."""
+    hint = suggestions.hint(field, declared, "its parameters are") or "declare it in spec.parameters"
+    if str(path[0]) in DEVICE_KEYS:
+        hint = "remove it: a claim must not set a device or an interface"
+    elif misplaced(path):
+        hint = "write the value: a claim must not set it"
+    return hint
+
+
 def misplaced(path: Path) -> str:
     """Why no parameter may stand at a place of a step's config, or ""."""
     first = str(path[0]).casefold()
@@ -128,7 +140,7 @@ def complete(topology: str, declared: Sequence[DeclaredParameter], given: Mappin
     by_name = {parameter.name: parameter for parameter in declared}
     for name, value in given.items():
         if name not in by_name:
-            there = f"its parameters are {', '.join(by_name)}" if by_name else "the topology has no parameters"
+            there = suggestions.hint(name, by_name, "its parameters are") or "the topology has no parameters"
             raise InvalidInputError(
                 f'NetworkTopology "{topology}" has no parameter {quoted(name)}', hint=there, code="ND1317"
             )
@@ -270,7 +282,9 @@ def _text_declaration(parameter: DeclaredParameter) -> Iterator[tuple[str, str, 
 
 def _integer(parameter: DeclaredParameter, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidInputError(f"{_shown(value)} is not an integer", code="ND1322")
+        is_quoted = isinstance(value, str) and value.removeprefix("-").isdecimal()
+        hint = "remove its quotes" if is_quoted else ""
+        raise InvalidInputError(f"{_shown(value)} is not an integer", hint=hint, code="ND1322")
     assert parameter.minimum is not None
     assert parameter.maximum is not None
     if not parameter.minimum <= value <= parameter.maximum:
@@ -295,7 +309,8 @@ def _most(parameter: DeclaredParameter) -> int:
 
 def _text(parameter: DeclaredParameter, value: Any) -> str:
     if not isinstance(value, str):
-        hint = "write one text" if isinstance(value, list | tuple | dict) else "put it in quotes"
+        fit = f"one of {', '.join(parameter.enum)}" if parameter.enum else _EXPECTED[parameter.format]
+        hint = "put it in quotes" if str(value) in parameter.enum else f"write {fit}"
         raise InvalidInputError(f"{_shown(value)} is not text", hint=hint, code="ND1326")
     if parameter.enum:
         if value not in parameter.enum:

@@ -26,7 +26,7 @@ from netdra.model.topology import NetworkTopology, NetworkTopologySpec, Step
 from netdra.topology import references
 from netdra.topology.classes import parameters as topology_parameters
 from netdra.topology.graph import Graph, compile_topology
-from netdra.topology.step_check import RESERVED_KEYS, is_plugin_name
+from netdra.topology.step_check import RESERVED_KEYS, is_plugin_name, plugin_name_hint
 from netdra.topology.values import ConfigError
 
 DEFAULT_TYPES = ("sriov", "host-device", "macvlan", "ipvlan", "bridge", "vfio-pci", "rdma", DEVICE_FILE)
@@ -76,7 +76,7 @@ def only(configs: Iterable[OpaqueDeviceConfiguration | None], origin: str) -> De
     if any(value != read[0] for value in read):
         raise InvalidInputError(
             f"{origin}: it carries several DeviceParameters",
-            hint="a device can only be attached by one step",
+            hint="keep one of them: a device is attached by one step",
             code="ND1331",
         )
     return read[0] if read else None
@@ -143,7 +143,7 @@ def _check(step: DeviceStep, origin: str) -> None:
     if not is_plugin_name(step.type):
         raise InvalidInputError(
             f"{origin}: type {quoted(step.type)} is not a valid CNI plugin name",
-            hint="a type is the name of a program in the CNI path: no slash, no path",
+            hint=plugin_name_hint(step.type),
             path=("step", "type"),
             code="ND1332",
         )

@@ -166,7 +166,7 @@ def parse(text: str) -> tuple[str | Reference, ...]:
         if closing < 0:
             raise BadReferenceError(
                 f"{quoted(text[opening:])} opens a reference that is not closed",
-                hint="write {{ step.field }}; a literal {{ is not supported",
+                hint=_closed(text[opening + 2 : opening + _MAX_LENGTH]),
                 code="ND1338",
             )
         if opening > position:
@@ -318,6 +318,14 @@ def _reference(inside: str) -> Reference:
     return Reference(step, field)
 
 
+def _closed(inside: str) -> str:
+    """A hint for a text after two braces that are not closed: the reference that it is if they are."""
+    try:
+        return f"write {_reference(inside.strip().rstrip('} '))}"
+    except BadReferenceError:
+        return "write {{ step.field }}; a literal {{ is not supported"
+
+
 def _fact(inside: str) -> Reference | None:
     """The reference to a fact between two braces; None if it may be another one.
 
@@ -335,10 +343,10 @@ def _fact(inside: str) -> Reference | None:
             return Reference(root, field)
         if key is not None or field not in _FIELDS:
             what = f"{shown}: a {root} has no such fact"
-            raise BadReferenceError(what, hint=facts.near(root, field), code="ND1344")
+            raise BadReferenceError(what, hint=facts.near(root, field, key or ""), code="ND1344")
         return None
-    whole = next(text for text in facts.WRITTEN if text.startswith(f"{root}.{field}"))
     if not key or (plain and root == facts.NODE):
+        whole = facts.written(root, key or "")
         raise BadReferenceError(f"{shown} names no {field[:-1]}", hint=f"write {{{{ {whole} }}}}", code="ND1345")
     if not facts.is_key(root, key):
         kind = "the key of a label" if root == facts.NODE else "the name of an attribute"
@@ -350,10 +358,18 @@ def _fact(inside: str) -> Reference | None:
 
 
 _LIKE_PARAMETERS = 0.8
+_KEYS = {
+    facts.DEVICE: re.compile(r"\bdevices?\.attributes?\.([A-Za-z_]\w*)"),
+    facts.NODE: re.compile(r"\bnodes?\.labels?\[[\"']([^\"'\]]+)[\"']\]"),
+}
+"""By root, the attribute or the label in a text that is almost a reference."""
 
 
 def _rewritten(inside: str) -> str:
     """A hint for a text that is not a reference: the most similar one."""
+    for root, pattern in _KEYS.items():
+        if (found := pattern.search(inside)) is not None:
+            return f"write {{{{ {facts.written(root, found[1])} }}}}, and nothing else between the braces"
     for root in facts.ROOTS:
         if re.search(rf"\b{root}s?\.", inside):
             return f"write one of {', '.join(facts.of_root(root))}, and nothing else between the braces"
@@ -377,11 +393,15 @@ def _look_up(path: Path, reference: Reference, results: Mapping[str, StepResult]
     result = results.get(reference.step)
     if reference.is_parameter:
         raise BadReferenceError(
-            f"{dotted(path)}: {reference} has no value", hint="a claim gives it: netdra render", code="ND1347"
+            f"{dotted(path)}: {reference} has no value",
+            hint="make the plan of a claim that gives it: netdra render",
+            code="ND1347",
         )
     if reference.fact is not None:
         what = f"{dotted(path)}: {reference} has no value"
-        raise BadReferenceError(what, hint="a node gives it when it prepares a claim: netdra render", code="ND1348")
+        raise BadReferenceError(
+            what, hint="write the value into the plan, or let a node prepare the claim", code="ND1348"
+        )
     if result is None:
         raise BadReferenceError(
             f'{dotted(path)}: {reference} names step "{reference.step}", which has no result', code="ND1349"

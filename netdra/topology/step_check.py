@@ -49,7 +49,7 @@ def examine_step(topology: str, at: int, step: Step) -> Iterator[Finding]:
             topology,
             shown,
             f"type {quoted(step.type)} is not a valid CNI plugin name",
-            hint="a type is the name of a program in the CNI path: no slash, no path",
+            hint=plugin_name_hint(step.type),
             path=(*path, "type"),
             code="ND1354",
         )
@@ -169,6 +169,15 @@ def _root_or_derived(topology: str, shown: str, step: Step, path: Path) -> Itera
 def is_plugin_name(text: str) -> bool:
     """Whether a text can be the name of a program in the CNI path: no path, and no sign outside of ASCII."""
     return _TYPE.match(text) is not None and ".." not in text
+
+
+def plugin_name_hint(text: str) -> str:
+    """The next step for a text that is not a plugin's name; of a path, the last part may be one."""
+    name = text.rpartition("/")[2]
+    hint = "a type is the name of a program in the CNI path: no slash, no path"
+    if name != text and is_plugin_name(name):
+        hint = f"write the program's name alone: {name}"
+    return hint
 
 
 def shown_name(name: str) -> str:

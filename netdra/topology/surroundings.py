@@ -18,8 +18,7 @@ from netdra.model.findings import dotted, quoted
 from netdra.model.node_network import DEFAULTS
 from netdra.model.plan import PlannedDevice
 from netdra.model.resource import DeviceAttribute, ResourceSlice, newest
-from netdra.model.suggestions import hint as suggested
-from netdra.model.suggestions import listed
+from netdra.model.suggestions import closest, listed
 from netdra.topology import facts, references
 from netdra.topology.devices import OF_ONE_VF, DeviceKey, with_own_facts
 from netdra.topology.graph import Graph
@@ -115,23 +114,17 @@ def device_value(reference: Reference, device: PlannedDevice, attributes: Mappin
         TemporaryError: its attributes are not known.
     """
     called = f'device "{device.device}"' + (f' of pool "{device.pool}"' if device.pool else "")
+    hint = "see whether policies still offer it: netdra plan; if not, delete the pod"
     if reference.field == "name":
         return device.device
     if reference.field == "ifName":
         value: Any = device.if_name
         if not value and (attributes is None or device.is_unchosen):
-            raise _UnknownError(
-                f"the interface of {called} is not known", hint="add a PATH with its ResourceSlice", code="ND1369"
-            )
+            raise _UnknownError(f"the interface of {called} is not known", hint=hint, code="ND1369")
     elif attributes is None:
-        raise _UnknownError(
-            f"the attributes of {called} are not published now",
-            hint="see whether policies still offer it: netdra plan; if not, delete the pod",
-            code="ND1370",
-        )
+        raise _UnknownError(f"the attributes of {called} are not published now", hint=hint, code="ND1370")
     elif device.is_unchosen and names.qualified(reference.key) in OF_ONE_VF:
-        hint = "a node chooses a VF when it prepares the claim"
-        raise _UnknownError(f"{called} stands for several VFs, of which none is chosen", hint=hint, code="ND1371")
+        raise _UnknownError(f"{called} stands for several VFs, of which none is chosen", code="ND1371")
     else:
         value = _attribute(reference.key, called, attributes)
     if value == "" or (value == -1 and DEFAULTS.get(names.qualified(reference.key)) == -1):
@@ -147,13 +140,11 @@ def _attribute(key: str, called: str, attributes: Mapping[str, DeviceAttribute])
     known = {names.qualified(name): attribute for name, attribute in attributes.items()}
     attribute = known.get(names.qualified(key))
     if attribute is None:
-        own = f"{names.DRIVER}/"
-        hint = suggested(key, sorted(name.removeprefix(own) for name in known), "its attributes are")
-        is_guess = hint.startswith("did")
+        meant = closest(key, sorted(name.removeprefix(f"{names.DRIVER}/") for name in known))
         raise InvalidInputError(
             f"{called} has no attribute {quoted(key)}",
-            hint=hint
-            if is_guess
+            hint=f'did you mean "{meant}"?'
+            if meant
             else "let the step's selector ask for it, or let a policy's additionalAttributes add it",
             code="ND1373",
         )
@@ -163,7 +154,7 @@ def _attribute(key: str, called: str, attributes: Mapping[str, DeviceAttribute])
 def _value(reference: Reference, device: PlannedDevice | None, claim: ResourceClaim, place: Surroundings) -> Any:
     if reference.step == facts.DEVICE:
         if device is None:
-            raise _UnknownError("no device is allocated", hint="bind an allocated claim", code="ND1374")
+            raise _UnknownError("no device is allocated", code="ND1374")
         attributes = published(place.slices, (device.pool, device.device))
         if attributes is not None and not device.is_unchosen:
             attributes = with_own_facts(attributes, device)
@@ -188,18 +179,33 @@ def _value(reference: Reference, device: PlannedDevice | None, claim: ResourceCl
 def _of_node(reference: Reference, place: Surroundings) -> Any:
     if reference.field == "name":
         if not place.node:
-            raise _UnknownError("the node is not known", hint="bind the claim on its node", code="ND1376")
+            raise _UnknownError("the node is not known", code="ND1376")
         return place.node
     if place.labels is None:
         raise _UnknownError(
             "the labels of the node are not known", hint="see whether the driver reaches the API server", code="ND1377"
         )
-    value = place.labels.get(reference.key)
+    return label(place.node, reference.key, place.labels)
+
+
+def label(node: str, key: str, labels: Mapping[str, str]) -> str:
+    """The value of a label of a node.
+
+    Raises:
+        InvalidInputError: the node does not have the label, or its value is empty.
+    """
+    value = labels.get(key)
     if value is None:
         raise InvalidInputError(
-            f'node "{place.node}" has no label {quoted(reference.key)}',
-            hint=f"set it: kubectl label node {place.node} {reference.key}=<value>",
+            f'node "{node}" does not have a label {quoted(key)}',
+            hint=f"set it: kubectl label node {node} {key}=<value>",
             code="ND1378",
+        )
+    if not value:
+        raise InvalidInputError(
+            f'label {quoted(key)} of node "{node}" does not have a value',
+            hint=f"set it: kubectl label --overwrite node {node} {key}=<value>",
+            code="ND1573",
         )
     return value
 

@@ -87,9 +87,7 @@ def _copy(value: Any, path: Path, visit: Callable[[Path, str], Any], budget: _Bu
 
 def _key(key: Any, path: Path, budget: _Budget) -> str:
     if not isinstance(key, str):
-        raise ConfigError(
-            f"{dotted(path)}: a key is {type(key).__name__}, not text", hint="put it in quotes", code="ND1384"
-        )
+        raise ConfigError(f"{dotted(path)}: a key is {type(key).__name__}, not text", code="ND1384")
     if len(key) > MAX_KEY:
         raise ConfigError(f"{dotted(path)}: key {quoted(key)} has more than {MAX_KEY} characters", code="ND1385")
     budget.characters -= len(key)
@@ -121,6 +119,9 @@ def _number(value: Any, path: Path) -> Any:
         return value
     if isinstance(value, float) and math.isfinite(value):
         return value
+    is_number = isinstance(value, float)
     raise ConfigError(
-        f"{dotted(path)}: a {type(value).__name__} is not a JSON value", hint="put it in quotes", code="ND1389"
+        f"{dotted(path)}: {value if is_number else f'a {type(value).__name__}'} is not a JSON value",
+        hint="write a finite number, or put it in quotes as text" if is_number else "",
+        code="ND1389",
     )

@@ -30,7 +30,7 @@ WARNING = "webhook's warning"
 MISTAKES = [
     (path.stem, validation.text_of(written, mistake), mistake["by"])
     for path in sorted((Path(__file__).parents[1] / "mistakes").glob("*.yaml"))
-    if isinstance(written := yaml.safe_load(path.read_text()), dict)
+    for written in [yaml.safe_load(path.read_text())]
     for mistake in written["mistakes"]
 ]
 

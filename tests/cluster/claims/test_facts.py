@@ -47,7 +47,7 @@ def test_the_record_has_the_facts_of_the_pod_that_the_claim_is_reserved_for(tell
 @pytest.mark.parametrize(
     ("labels", "pods", "text"),
     [
-        ({}, 1, 'has no label "example.com/rack"'),
+        ({}, 1, 'does not have a label "example.com/rack"'),
         ({"example.com/rack": "x"}, 1, 'to be an address with its prefix length, as 10.0.0.5/24, found "10.'),
         ({"example.com/rack": "7"}, 2, "is shared by pods shared-0, shared-1"),
     ],

@@ -38,9 +38,8 @@ def step(kind: str) -> dict[str, Any]:
 def test_a_class_that_no_claim_could_be_prepared_with_is_refused(request_of: Request) -> None:
     (error,) = verdict_on(request_of(device_class(step("../sh"))), World()).errors
     assert error == (
-        'DeviceClass "nics": opaque parameters, step: type "../sh" is not a valid CNI plugin name; a '
-        "type is the name of a "
-        "program in the CNI path: no slash, no path [spec.config[0].opaque.parameters.step.type] (ND1332)"
+        'DeviceClass "nics": opaque parameters, step: type "../sh" is not a valid CNI plugin name; '
+        "write the program's name alone: sh [spec.config[0].opaque.parameters.step.type] (ND1332)"
     )
     changed = request_of(device_class(step("../sh")), old=device_class(step("macvlan")))
     assert verdict_on(changed, World()).errors == (error,)

@@ -420,8 +420,7 @@ class TestPodNetworks:
         wrong = verdict_on(request_of(network("10.7.0.0/24", name="a", dns=["x"])), World())
         (error,) = wrong.errors
         assert error == (
-            'PodNetwork "a": "x" is not an IP address; write it without a prefix length, as 10.77.0.2 [spec.dns[0]] '
-            "(ND1125)"
+            'PodNetwork "a": "x" is not an IP address; write an address, e.g. 10.77.1.5 [spec.dns[0]] (ND1125)'
         )
         near = network("10.7.0.0/16", name="b")
         cluster = narrowed(request_of(network("10.7.0.0/24", name="a")), World(pod_networks={"b": near}))

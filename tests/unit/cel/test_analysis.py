@@ -90,7 +90,10 @@ class TestMistakes:
             ("type < 3", "they cannot be ordered"),
             ('mtu.startsWith("9")', "mtu is an int and does not support startsWith()"),
             (f"ifName.contains({OURS}.mtu)", "contains() requires a string, but mtu is an int"),
-            ("numaNode.int == 0", 'numaNode is an int and does not have a field "int"; numaNode is the value itself'),
+            (
+                "numaNode.int == 0",
+                'numaNode is an int and does not have a field "int"; numaNode is the value itself: remove "int"',
+            ),
             ("mtu.orValue(0) == 5", "does not support orValue(); use .? to read it"),
             ("mtu", "mtu is an int, not true or false"),
             (f"sriovCapable && {OURS}.numVFs", "numVFs is an int, not true or false"),

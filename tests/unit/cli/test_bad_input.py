@@ -49,7 +49,7 @@ def netdra(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (LIST, "document 1: kind 'List': items is of type int"),
+        (LIST, "document 1: kind 'List': expected a list of items, found a number"),
         ("kind: [" + "x, " * 100 + "x]", "kind of type list is not known"),
         ("kind: DeviceExposure\u0420olicy", r"kind 'DeviceExposure\u0420olicy' is not known"),
         ("a: b: c", "not YAML: line 1, column 5: mapping values are not allowed"),
@@ -122,7 +122,7 @@ def test_validate_gives_a_bad_list_its_line(tmp_path: Path) -> None:
     file.write_text(LIST)
     done = netdra("validate", str(file))
     assert done.returncode == 1
-    assert done.stdout.startswith(f"{file}:3: kind 'List': items is of type int")
+    assert done.stdout.startswith(f"{file}:3: kind 'List': expected a list of items, found a number")
 
 
 def test_a_folder_without_files_to_read_is_an_error(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`netdra validate` on the addresses of topologies: mistakes of users, and the messages."""
+"""`netdra validate` on correct addresses of topologies: no warning (tests/mistakes/addresses.yaml has the mistakes)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from click.testing import CliRunner
 from netdra.cli.validate import command
 from testbed import yaml
 
-MISTAKES = yaml.safe_load((Path(__file__).parents[2] / "mistakes" / "addresses.yaml").read_text())
 RIGHT = [
     {
         "type": "static",
@@ -40,7 +39,7 @@ RIGHT = [
 
 
 def said(folder: Path, ipam: dict[str, Any]) -> list[str]:
-    """The warnings for a step with this `config.ipam`, without the object that each begins with."""
+    """The warnings for a step with this `config.ipam`."""
     step = {
         "name": "nic",
         "type": "host-device",
@@ -58,12 +57,7 @@ def said(folder: Path, ipam: dict[str, Any]) -> list[str]:
     path.write_text(yaml.safe_dump(topology))
     result = CliRunner().invoke(command, [str(path)])
     assert result.exit_code == 0, result.output
-    return [line.partition('warning: NetworkTopology "t", step "nic": ')[2] for line in result.stdout.splitlines()]
-
-
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: json.dumps(mistake["config"]))
-def test_mistakes(tmp_path: Path, mistake: dict[str, Any]) -> None:
-    assert said(tmp_path, mistake["config"]) == mistake["says"]
+    return result.stdout.splitlines()
 
 
 @pytest.mark.parametrize("ipam", RIGHT, ids=json.dumps)

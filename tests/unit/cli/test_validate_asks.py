@@ -1,28 +1,17 @@
-"""`netdra validate` on the requests of classes and claims for devices: mistakes of users, and the messages."""
+"""`netdra validate` on correct requests of classes and claims (tests/mistakes/asks.yaml has the mistakes)."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from netdra.cli.validate import command
 from testbed import yaml
+from tests import validation
 
-MISTAKES = yaml.safe_load((Path(__file__).parents[2] / "mistakes" / "asks.yaml").read_text())
+TOPOLOGY = yaml.safe_load((Path(__file__).parents[2] / "mistakes" / "asks.yaml").read_text())["beside"]
 OURS = 'device.attributes["dra.networking"]'
-TOPOLOGY = f"""
-apiVersion: networking.dra.io/v1alpha1
-kind: NetworkTopology
-metadata: {{name: lan}}
-spec:
-  steps:
-    - {{name: nic, type: host-device, selector: {{cel: '{OURS}.type == "nic"'}}}}
----
-"""
 CLAIM = """
 apiVersion: resource.k8s.io/v1
 kind: ResourceClaim
@@ -44,17 +33,9 @@ spec:
 
 
 def said(folder: Path, text: str) -> list[str]:
-    """The output, without places in the file and the expressions below."""
-    path = folder / "x.yaml"
-    path.write_text(TOPOLOGY.lstrip() + text.lstrip())
-    output = CliRunner().invoke(command, [str(path)]).stdout
-    lines = [line.partition(".yaml:")[2] for line in output.splitlines() if ".yaml:" in line]
+    """The lines of the output, without places in the file."""
+    _, lines = validation.lines(folder, text.lstrip(), TOPOLOGY)
     return [re.sub(r"^\d+: ", "", line) for line in lines]
-
-
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake["says"][0][:80])
-def test_mistakes(tmp_path: Path, mistake: dict[str, Any]) -> None:
-    assert said(tmp_path, mistake["object"]) == mistake["says"]
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,8 @@
-"""`netdra validate` on Pods, Deployments and the like: mistakes of users, and the messages."""
+"""`netdra validate` on Pods, Deployments and the like (tests/mistakes/workloads.yaml has the mistakes)."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -11,89 +10,14 @@ from click.testing import CliRunner
 from netdra.cli.validate import command
 from testbed import yaml
 
-OBJECTS = """
-apiVersion: networking.dra.io/v1alpha1
-kind: NetworkTopology
-metadata: {name: lan}
-spec:
-  parameters: [{name: address, type: string, format: cidr, default: 10.9.0.1/24}]
-  steps:
-    - name: nic
-      type: host-device
-      selector: {cel: 'device.attributes["dra.networking"].type == "nic"'}
-      config: {ipam: {type: static, addresses: [{address: "{{ params.address }}"}]}}
----
-apiVersion: networking.dra.io/v1alpha1
-kind: NetworkTopology
-metadata: {name: fast}
-spec:
-  steps:
-    - name: vf
-      type: vfio-pci
-      selector: {cel: 'device.attributes["dra.networking"].type == "vf"'}
----
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaimTemplate
-metadata: {name: lan, namespace: app}
-spec: {spec: {devices: {requests: [{name: nic, exactly: {deviceClassName: lan-nic}}]}}}
----
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaimTemplate
-metadata: {name: numbered, namespace: app}
-spec:
-  spec:
-    devices:
-      requests: [{name: nic, exactly: {deviceClassName: lan-nic}}]
-      config:
-        - opaque:
-            driver: dra.networking
-            parameters:
-              apiVersion: networking.dra.io/v1alpha1
-              kind: ParameterValues
-              perPod: {address: [10.9.0.1/24, 10.9.0.2/24]}
----
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaimTemplate
-metadata: {name: fast, namespace: app}
-spec: {spec: {devices: {requests: [{name: vf, exactly: {deviceClassName: fast-vf}}]}}}
----
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaim
-metadata: {name: one, namespace: app}
-spec: {devices: {requests: [{name: nic, exactly: {deviceClassName: lan-nic}}]}}
----
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaim
-metadata: {name: gpu, namespace: app}
-spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.example.com}}]}}
-"""
-POD = """
-apiVersion: v1
-kind: Pod
-metadata: {name: web, namespace: app}
-spec:
-  resourceClaims: [{name: net, resourceClaimTemplateName: lan}]
-  containers: [{name: main, image: web, resources: {claims: [{name: net}]}}]
-"""
-SET = """
-apiVersion: apps/v1
-kind: StatefulSet
-metadata: {name: web, namespace: app}
-spec:
-  replicas: 2
-  template:
-    metadata: {labels: {app: web}}
-    spec:
-      resourceClaims: [{name: net, resourceClaimTemplateName: numbered}]
-      containers: [{name: main, image: web, resources: {claims: [{name: net}]}}]
-"""
-MISTAKES = yaml.safe_load((Path(__file__).parents[2] / "mistakes" / "workloads.yaml").read_text())
+WRITTEN = yaml.safe_load((Path(__file__).parents[2] / "mistakes" / "workloads.yaml").read_text())
+OBJECTS, POD = WRITTEN["beside"], WRITTEN["objects"]["pod"]
 
 
 def said(folder: Path, *texts: str) -> list[str]:
     """The output for some files, without the file and the summary."""
     for number, text in enumerate((OBJECTS, *texts)):
-        (folder / f"{number}.yaml").write_text(text.lstrip())
+        (folder / f"{number}.yaml").write_text(text)
     result = CliRunner().invoke(command, [str(folder)])
     assert "Traceback" not in result.output
     lines = [line.partition(".yaml:")[2] for line in result.stdout.splitlines()]
@@ -111,18 +35,6 @@ def kind_of(pod_spec: str, kind: str) -> str:
         return f"apiVersion: batch/v1\n{head}  jobTemplate:\n    spec:\n      template:\n        spec:{deeper}"
     group = {"Job": "batch/v1", "Rollout": "argoproj.io/v1alpha1"}.get(kind, "apps/v1")
     return f"apiVersion: {group}\n{head}  template:\n    spec:{spec}"
-
-
-@pytest.mark.parametrize("text", [POD, SET])
-def test_valid_pods_and_workloads_cause_no_problem(tmp_path: Path, text: str) -> None:
-    assert said(tmp_path, text) == []
-
-
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake["as"])
-def test_mistakes(tmp_path: Path, mistake: dict[str, Any]) -> None:
-    text = {"pod": POD, "set": SET}[mistake["in"]]
-    assert mistake["write"] in text
-    assert said(tmp_path, text.replace(mistake["write"], mistake["as"])) == mistake["says"]
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "DaemonSet", "ReplicaSet", "Job", "CronJob", "Rollout"])

@@ -211,7 +211,7 @@ def test_an_invalid_pod_network_reports_the_reason_in_its_status() -> None:
 
     (ready,) = status.conditions
     assert (ready.status, ready.reason) == ("False", "Invalid")
-    assert '"10.7.0.5/24" is not a subnet; write 10.7.0.0/24' in ready.message
+    assert '"10.7.0.5/24" is not a subnet; write the subnet 10.7.0.0/24' in ready.message
 
 
 def test_the_status_of_a_network_that_is_being_deleted_names_five_claims_and_counts_the_others() -> None:

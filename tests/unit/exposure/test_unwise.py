@@ -43,7 +43,10 @@ def span(least: Any, most: Any = None, step: Any = None) -> dict[str, Any]:
 def test_a_shared_device_with_a_plugin_that_moves_it_into_the_pod_is_reported(name: str) -> None:
     (text,) = told(of({"seats": some(4)}, {"name": name}))
     assert text.startswith(f'plugin "{name}" moves the device into the pod')
-    assert text.endswith("set exclusive: true [spec.exposure.supportedCNIPlugins[0]] (ND1472)")
+    hint = "set exclusive: true, and remove allowMultipleAllocations"
+    assert text.endswith(f"{hint} [spec.exposure.supportedCNIPlugins[0]] (ND1472)")
+    (text,) = told(of({"seats": some(4)}, {"name": name}, {"name": "macvlan"}))
+    assert text.endswith("; set exclusive: true [spec.exposure.supportedCNIPlugins[0]] (ND1472)")
     assert told(of({"seats": some(4)}, {"name": "macvlan"}, {"name": name, "exclusive": True})) == []
 
 
@@ -116,7 +119,9 @@ def test_a_plugin_name_similar_to_a_known_plugin_is_reported(name: str, meant: s
 def test_a_policy_with_the_same_rank_as_another_policy_is_reported() -> None:
     (text,) = told(exclusive("p", "true "), exclusive("a", "true"), exclusive("b", "false"), exclude("c", "true"))
     same = 'the policy has the same selector, priority and suffix as "a"'
-    assert text == f'{same}, so only "a" is used; change one of them [spec] (ND1476)'
+    assert (
+        text == f'{same}, so only "a" is used; give it another selector, priority or deviceNameSuffix [spec] (ND1476)'
+    )
 
 
 def test_capacity_reported_as_unreachable_is_reached_by_no_combination_of_claims() -> None:

@@ -58,7 +58,7 @@ def sound() -> dict[str, list[Any]]:
     texts = [BOND]
     for path in sorted((ROOT / "tests" / "mistakes").glob("*.yaml")):
         written = yaml.safe_load(path.read_text())
-        texts += [str(text) for text in written.get("objects", {}).values()] if isinstance(written, dict) else []
+        texts += [str(text) for text in written.get("objects", {}).values()]
     for folder in (DOCUMENTS, ROOT / "examples"):
         texts += [path.read_text() for path in sorted(folder.rglob("*.yaml"))]
     found: dict[str, list[Any]] = {}

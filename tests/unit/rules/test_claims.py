@@ -74,13 +74,19 @@ def test_requests_for_other_drivers_in_a_claim_are_ignored(topology: Topology) -
 def test_a_request_of_another_name_does_not_provide_the_step(topology: Topology) -> None:
     renamed = claim(f"- {{name: nic, exactly: {{deviceClassName: two-vf0}}}}\n{VF1}")
     (finding,) = found(renamed, topology(TWO, name="two"))
-    assert finding.text.endswith('ResourceClaim "c" only provides requests [nic, vf1]. Missing: [vf0] (ND1024)')
+    assert finding.text.endswith(
+        'ResourceClaim "c" only provides requests [nic, vf1]. Missing: [vf0]; rename request "nic" to "vf0" (ND1024)'
+    )
 
 
 def test_swapped_and_superfluous_requests_are_found(topology: Topology) -> None:
     two = topology(TWO, name="two")
     swapped = claim(f"{VF0}\n{VF1}".replace("two-vf0", "x").replace("two-vf1", "two-vf0").replace(": x", ": two-vf1"))
     assert ['its DeviceClass belongs to step "vf1"' in each.what for each in found(swapped, two)] == [True, False]
+    assert [each.hint for each in found(swapped, two)] == [
+        'set its deviceClassName to "two-vf0"',
+        'set its deviceClassName to "two-vf1"',
+    ]
     more = claim(f"{VF0}\n{VF1}\n- {{name: more, exactly: {{deviceClassName: two-vf1}}}}")
     (finding,) = found(more, two)
     assert 'ResourceClaim "c", request "more"' in finding.what

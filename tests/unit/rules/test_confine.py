@@ -162,7 +162,7 @@ def test_a_path_must_not_depend_on_a_fact() -> None:
 
 def test_a_bond_link_with_a_differently_spelled_key_is_rejected() -> None:
     (text,) = told(ROOT, derived("bond", {"links": ["net1", {"Name": "uplink"}]}, binary=False))
-    assert "config.links[1].Name as another parameter" in text
+    assert 'config.links[1].Name as "name"; use only name' in text
 
 
 @pytest.mark.parametrize(

@@ -124,10 +124,3 @@ def test_an_address_from_the_first_to_the_last_of_a_range_can_be_reserved(addres
     assert found == (
         [] if is_assigned else [f'PodNetwork "storage": reservation {address} is not an address that a range assigns']
     )
-
-
-def test_a_network_can_require_a_request_only_if_its_name_is_short_enough_for_a_class() -> None:
-    assert pod_networks.check(network("10.0.0.0/24", requests="Required")) == ()
-    (wrong,) = pod_networks.check(network("10.0.0.0/24", name="a" * 250, requests="Required"))
-    assert "no claim can request addresses" in wrong.what
-    assert wrong.path == ("spec", "requests")

@@ -176,7 +176,7 @@ ROOT = "- {name: vf0, type: %s}"
         ),
         (
             VLAN % "id: 5, master: '{{ vf0.interfaces }}'",
-            'expects parameter "master" to be string, but {{ vf0.interfaces }} is a list of interfaces. Use {{',
+            '{{ vf0.interfaces }} is a list of interfaces. Use "{{ vf0.interfaceName }}".',
             ("master",),
         ),
         (
@@ -228,7 +228,7 @@ ROOT = "- {name: vf0, type: %s}"
         ),
         (
             "- {name: v, type: macvlan, config: {ipam: {type: ../../bin/sh}}}",
-            'type "../../bin/sh" is not a valid CNI plugin name.',
+            'type "../../bin/sh" is not a valid CNI plugin name; write the program\'s name alone: sh',
             ("ipam", "type"),
         ),
         ("- {name: v, type: macvlan, config: {ipam: x}}", "config.ipam must be an object", ("ipam",)),

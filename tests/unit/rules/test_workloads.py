@@ -37,10 +37,12 @@ def test_a_name_that_no_object_can_have_is_reported_once_and_not_searched(field:
     )
 
 
-@pytest.mark.parametrize("named", [{}, {"resource_claim_name": "a", "resource_claim_template_name": "b"}])
-def test_an_entry_without_a_single_object_is_reported_once_and_not_searched(named: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("named", "verb"), [({}, "set"), ({"resource_claim_name": "a", "resource_claim_template_name": "b"}, "remove")]
+)
+def test_an_entry_without_a_single_object_is_reported_once_and_not_searched(named: dict[str, str], verb: str) -> None:
     (text,) = found(**named)
-    assert text.endswith("set resourceClaimName or resourceClaimTemplateName [spec.resourceClaims[0]] (ND1216)")
+    assert text.endswith(f"{verb} resourceClaimName or resourceClaimTemplateName [spec.resourceClaims[0]] (ND1216)")
 
 
 def test_an_object_that_does_not_exist_is_reported() -> None:

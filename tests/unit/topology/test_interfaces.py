@@ -7,7 +7,7 @@ import pytest
 from netdra.model.errors import InvalidInputError
 from netdra.model.topology import NetworkTopology
 from netdra.topology.graph import compile_topology
-from netdra.topology.interfaces import assign, foreseen
+from netdra.topology.interfaces import assign, examine, foreseen
 from netdra.topology.references import Reference
 from tests.plans import step
 
@@ -107,6 +107,16 @@ def test_a_name_that_cannot_be_is_refused_before_anything_runs(topology: Topolog
     with pytest.raises(InvalidInputError) as caught:
         names(topology, V % name)
     assert why in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("5", "ND1292"), ("[net7]", "ND1292"), ('"{{ a.mac }}"', "ND1293"), ("a-name-of-16-byte", "ND1291")],
+)
+def test_an_error_in_a_name_has_the_code_of_its_cause(topology: Topology, name: str, code: str) -> None:
+    steps = f"- {{name: a, type: sriov}}\n- {{name: v, type: vlan, dependOn: [a], config: {{id: 5, name: {name}}}}}"
+    _, (error,) = examine([compile_topology(topology(steps))])
+    assert (error.code, error.path) == (code, ("spec", "steps", 1, "config", "name"))
 
 
 def test_two_topologies_of_one_pod_cannot_make_the_same_interface(topology: Topology) -> None:

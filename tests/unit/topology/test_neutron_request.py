@@ -249,6 +249,6 @@ def test_addresses_on_a_member_of_a_bond_are_unwise() -> None:
     (warning,) = check_unwise(topology)
     assert warning.path == ("spec", "steps", 1, "neutron")
     assert warning.text.endswith(
-        'set assignAddresses: false, and assign the address to "bond0": {{ vf1.ips[0].address }} (ND1175)'
+        'set assignAddresses: false, and assign the address to "bond0": "{{ vf1.ips[0].address }}" (ND1175)'
     )
     assert len([*check_unwise(declared(BOND % {"s": SELECTOR, "a": ""}))]) == 2

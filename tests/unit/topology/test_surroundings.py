@@ -154,9 +154,13 @@ def test_the_pod_is_the_one_that_the_claim_is_reserved_for_or_that_owns_it(topol
         (
             "{{ node.labels['rak'] }}",
             {},
-            'node "n1" has no label "rak"; set it: kubectl label node n1 rak=<value>',
+            'node "n1" does not have a label "rak"; set it: kubectl label node n1 rak=<value>',
         ),
-        ("{{ node.labels['zone'] }}", {"labels": {"zone": ""}}, 'the value is empty: ""'),
+        (
+            "{{ node.labels['zone'] }}",
+            {"labels": {"zone": ""}},
+            'label "zone" of node "n1" does not have a value; set it',
+        ),
         ("{{ node.labels['zone'] }}", {"labels": {"zone": "a{{b"}}, '"a{{b" has a character that is not allowed'),
         ("{{ pod.name }}", {"pods": ("a", "b")}, '"ns/c" is shared by pods a, b; give each pod a claim'),
         ("{{ pod.ordinal }}", {"pods": ("web-x7",)}, '"web-x7" does not end with an ordinal; use the'),
