@@ -134,7 +134,7 @@ class _Run:
                 self._found.calls.setdefault(what, []).append((total.seconds - before[what].seconds) * 1000)
 
     def processor(self, process: Process) -> None:
-        """The driver's processor time for pods, one after the other, and for what it does after them."""
+        """The driver's processor time for pods, one after the other, and for its work after them."""
         self._found.cpu_plain = self._processor(process, "plain", "")
         self._found.cpu_claimed = self._processor(process, "claimed", self._class)
 
@@ -187,7 +187,7 @@ class _Run:
         return self._pod(name, device_class, lambda: self._moving.move(chain=chain))
 
     def _pod(self, name: str, device_class: str, act: Callable[[], T]) -> tuple[float, T]:
-        """Milliseconds until a pod runs, and what an act returns that is made while it does."""
+        """Milliseconds until a pod runs, and the result of an act while it does."""
         claims = [_claim(self._workspace, name, device_class)] if device_class else []
         started = time.perf_counter()
         self._pods.add(name, *claims)

@@ -66,7 +66,7 @@ def _figures(title: str, found: Measured) -> Iterator[Figure]:
     yield Figure(f"{title}: the same without a claim", _p50(found.plain), "ms", note=note)
     yield Figure(f"{title}: {DEVICES} at once, all Running", found.burst_claimed, "ms", note=f"{found.running} run")
     yield Figure(f"{title}: the same without claims", found.burst_plain, "ms")
-    note = "of the driver, from the pod's creation to what it does after its end"
+    note = "of the driver, with its work after the pod's end"
     yield Figure(f"{title}: CPU of a pod with a claim", found.cpu_claimed, "ms", note=note)
     yield Figure(f"{title}: CPU of a pod without one", found.cpu_plain, "ms", note=note)
     yield Figure(f"{title}: CPU of each of {DEVICES} at once", found.cpu_burst, "ms", note="until all run")

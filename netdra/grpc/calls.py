@@ -1,8 +1,8 @@
 """One call as its method sees it: requests come, answers go, and a status ends it.
 
 Made by `netdra.grpc.connection`, which has the frames. A method is a function of a call; `unary` and `streaming` make
-one of a function of messages. Follows gRPC over HTTP/2 (grpc.io, PROTOCOL-HTTP2.md): a message is a byte that tells
-whether it is compressed, its length in four bytes, and the message.
+one of a function of messages. Follows gRPC over HTTP/2 (grpc.io, PROTOCOL-HTTP2.md): a message has
+a flag (compressed or not) in one byte, its length in four bytes, and its content.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class GrpcCall:
         """The next request, of at most so many bytes. None is the end of the requests, if it `may_end`.
 
         Raises:
-            GrpcError: there is none, or it is too large or not such a message.
+            GrpcError: the request is missing, too large, or not such a message.
         """
         while (size := self._whole(most)) is None:
             if self.ended and may_end and not self._buffer:

@@ -1,8 +1,8 @@
-"""One connection of a client: HTTP/2's state (RFC 9113), with bounds for all that a client may have kept here.
+"""One connection of a client: HTTP/2's state (RFC 9113), with bounds for the memory that a client can occupy.
 
-Made by `netdra.grpc.server` for each connection. What it keeps is bounded by construction: so many calls, and of each
-its headers and a window of its requests. A client that does not read the answers is not read either. What breaks the
-protocol ends the connection; what concerns a call alone ends the call.
+Made by `netdra.grpc.server` for each connection. Its memory is bounded by construction: so many calls, and of each its
+headers and a window of its requests. A client that does not read the answers is not read either. A breach of the
+protocol ends the connection; an error of a call ends the call.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class GrpcLimits(NamedTuple):
-    """What a connection may use.
+    """The limits of a connection.
 
     Attributes:
         calls: calls at one time; more are refused, and a client tries those again.
@@ -125,7 +125,7 @@ class Connection(asyncio.Protocol):
         return self.transport.get_extra_info("socket")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel the calls: nobody waits for their answers."""
+        """Cancel the calls: the client does not wait for their answers."""
         self.cancel()
         self._lost(self)
 
@@ -191,7 +191,7 @@ class Connection(asyncio.Protocol):
             self.write(frames.frame(FrameType.PING, frames.ACK, 0, read.payload))
 
     def _receive_reset(self, read: Http2Frame) -> None:
-        """The client gives a call up."""
+        """The client cancels a call."""
         frames.number(read.payload)
         self._check_begun(read.stream)
         if (call := self.calls.pop(read.stream, None)) is not None and call.task is not None:
@@ -254,7 +254,7 @@ class Connection(asyncio.Protocol):
         call.task = asyncio.get_running_loop().create_task(self._run(call, headers[":path"]))
 
     def _refusal(self, block: _Block, headers: Mapping[str, str]) -> bytes | None:
-        """The frames that refuse a stream which is no call, or one call too many."""
+        """The frames that reject a stream without a call, or one call too many."""
         if len(self.calls) >= self._limits.calls:
             return frames.reset(block.stream, ResetCode.REFUSED_STREAM)
         if not headers.keys() >= {":method", ":path"}:
@@ -300,7 +300,7 @@ class Connection(asyncio.Protocol):
 
     @staticmethod
     def _stop(ended: bool, stream: int) -> bytes:
-        """What follows an answer to a client that has not sent all (8.1)."""
+        """The frame after an answer to a client that has not sent all (8.1)."""
         return b"" if ended else frames.reset(stream, ResetCode.NO_ERROR)
 
     def _receive_data(self, read: Http2Frame) -> None:
@@ -313,7 +313,7 @@ class Connection(asyncio.Protocol):
         if (call := self.calls.get(read.stream)) is None:  # it has ended here, and this was on its way
             return
         if call.ended:
-            raise Http2Error(ResetCode.STREAM_CLOSED, f"stream {read.stream} goes on after its end")
+            raise Http2Error(ResetCode.STREAM_CLOSED, f"stream {read.stream} continues after its end")
         call.room -= size
         if call.room < 0:
             raise Http2Error(ResetCode.FLOW_CONTROL_ERROR, f"stream {read.stream} exceeds its window")

@@ -161,7 +161,7 @@ def window_update(stream: int, more: int) -> bytes:
 
 
 def reset(stream: int, code: ResetCode) -> bytes:
-    """The end of a stream, whatever is on its way."""
+    """The end of a stream."""
     return frame(FrameType.RST_STREAM, 0, stream, _NUMBER.pack(code))
 
 

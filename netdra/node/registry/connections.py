@@ -305,7 +305,7 @@ class _Connection(BoundedConnection, asyncio.BufferedProtocol):
             self.server.hold(self.held - before)
 
     def _read(self, reads: bool) -> None:
-        """Go on reading, or not: the other end does not read."""
+        """Continue to read, or stop: the other end does not read."""
         self._unread = not reads
         if reads:
             self._go_on()

@@ -235,8 +235,8 @@ class StatusWriter:
     async def _write(self, claim: ClaimReference, outcomes: Sequence[Outcome]) -> None:
         """Write a claim's status if it differs from the stored one.
 
-        The answer to the last write is used again: between a pod's start and end hardly anybody writes its claim, and
-        the API server rejects a write whose version is not the newest. It is not trusted that all is as it should be.
+        The answer to the last write is used again: between a pod's start and end its claim seldom changes, and the API
+        server rejects a write whose version is not the newest. Only a fresh read shows that no write is needed.
         """
         known = self._written.pop(claim.uid, None)
         changed = self._changed(claim, known, outcomes) if known is not None else None

@@ -1,4 +1,4 @@
-"""A client by h2, the reference, of a server in the same event loop: what the tests send, and what they read."""
+"""A client by h2, the reference, of a server in the same event loop."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def headers(path: str = ECHO) -> list[tuple[str, str]]:
 
 
 def unknown_frame(stream: int, body: bytes) -> ExtensionFrame:
-    """A frame of a kind that nobody knows."""
+    """A frame of an unknown kind."""
     frame = ExtensionFrame(type=0xEE, stream_id=stream)
     frame.parse_body(memoryview(body))  # which also sets the length that is written
     return frame
@@ -60,7 +60,7 @@ def framed(data: bytes) -> bytes:
 
 @dataclass
 class Answer:
-    """What came on a stream."""
+    """The answer on a stream."""
 
     headers: dict[str, str] = field(default_factory=dict)
     data: bytes = b""

@@ -1,4 +1,4 @@
-"""One connection with h2 as the client: windows, limits, deadlines, and what breaks the protocol."""
+"""One connection with h2 as the client: windows, limits, deadlines, and breaches of the protocol."""
 
 from __future__ import annotations
 
