@@ -331,7 +331,7 @@ def _pods(folder: Path, node: Namespace, claim: ResourceClaim) -> Pods:
     told = PreparedDevice(requests=("nic",), pool="node", device="nic0", cdi_ids=(cdi_id(claim.metadata.uid, "nic"),))
     kept = KeptDevice(told=told, facts=device)
     view = View({("node", "nic0"): device}, {_TOPOLOGY.metadata.name: _TOPOLOGY})
-    pods = Pods.assembled(
+    pods = Pods.assemble(
         Dependencies(
             client=_NOBODY,
             node="node",

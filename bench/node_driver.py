@@ -211,7 +211,7 @@ def _tell(report: Report) -> None:
 
 
 def _pods(job: Job, client: Client, state: Path) -> Pods:
-    return Pods.assembled(
+    return Pods.assemble(
         Dependencies(
             client=client,
             node=job.node,

@@ -26,6 +26,17 @@ _Named = Mapping[str, ast.AST]
 """A name, or a function's name with `()` -> the values that it may have."""
 _DEEPEST = 3
 _TEXTS = frozenset({"what", "text", "problem", "why", "fault", "missing", "consequence"})
+_DIAGNOSES: Mapping[str, tuple[int | str, int, int]] = {
+    "_finding": (0, 2, 3),
+    "_in_cluster": ("ports of Neutron", 1, 2),
+    "Shortcoming": ("container runtimes", 4, 5),
+    "_AddressTrouble": ("addresses of PodNetworks", 0, 1),
+    "_Mismatch": ("NIC switch agents", 1, 2),
+    "_PortTrouble": ("ports of Neutron", 1, 4),
+    "UsageKind": ("", 0, 1),
+}
+"""What makes findings of `netdra.doctor` and kinds of wrong usage: the check, or its place among the arguments, and the
+places of state and next step."""
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -139,12 +150,41 @@ def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
 
 def _texts(call: ast.Call, named: _Named) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The texts of a call and its next steps, with those of the names that it uses."""
-    place = HINT_PLACES.get(call.func.id) if isinstance(call.func, ast.Name) else None
+    name = call.func.id if isinstance(call.func, ast.Name) else ""
+    if (places := _DIAGNOSES.get(name)) is not None:
+        return _of_diagnosis(call, places, {key: _before(call, value) for key, value in named.items()})
+    place = HINT_PLACES.get(name)
     by_place = call.args[place : place + 1] if place is not None else []
     hints = [*by_place, *(each.value for each in call.keywords if each.arg in HINTS)]
     causes: Sequence[ast.expr] = [arg for arg in call.args if arg not in hints]
     causes = [*causes, *(each.value for each in call.keywords if each.arg == "what")]
     return _prose(causes, named), _prose(hints, named)
+
+
+def _of_diagnosis(
+    call: ast.Call, places: tuple[int | str, int, int], named: _Named
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The states of a finding of the doctor, each after its check, and the next steps."""
+    check, state, step = places
+    fixes = [*call.args[step : step + 1], *(each.value for each in call.keywords if each.arg == "fix")]
+    about = check if isinstance(check, str) else _name_of(call.args[check], named)
+    states = _prose([call.args[state]], named) or (_name_of(call.args[state], named),)
+    return tuple(f"{about}: {text}" if about else text for text in states), _prose(fixes, named)
+
+
+def _name_of(node: ast.expr, named: _Named) -> str:
+    """A check or a state of one word: its text, that of its name, or its name."""
+    for _ in range(_DEEPEST):
+        if isinstance(node, ast.Name) and node.id in named:
+            node = next(iter(_elements(named[node.id])), node)
+    return text_of(node) or str(text_of(ast.JoinedStr([ast.FormattedValue(node, -1)])))
+
+
+def _before(call: ast.Call, value: ast.AST) -> ast.AST:
+    """Of the values that a name has in a function, the last one before a call."""
+    values = sorted(value.elts, key=lambda each: each.lineno) if isinstance(value, ast.Tuple) else []
+    former = [each for each in values if each.lineno < call.lineno]
+    return ast.Tuple(former[-1:]) if former else value
 
 
 def _prose(nodes: Iterable[ast.expr], named: _Named, depth: int = 0) -> tuple[str, ...]:
@@ -158,7 +198,9 @@ def _prose(nodes: Iterable[ast.expr], named: _Named, depth: int = 0) -> tuple[st
             found += _prose(_elements(named[node.id]), named, depth + 1)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and depth < _DEEPEST:
             found += _prose(_elements(named.get(f"{node.func.id}()", ast.Tuple([]))), named, depth + 1)
-        elif isinstance(node, ast.IfExp | ast.BoolOp | ast.BinOp | ast.Tuple):
+        elif isinstance(node, ast.Name) and depth < _DEEPEST:
+            found += _prose(_elements(named.get(f"{node.id}()", ast.Tuple([]))), named, depth + 1)
+        elif isinstance(node, ast.IfExp | ast.BoolOp | ast.BinOp | ast.Tuple | ast.Lambda):
             found += _prose(_elements(node), named, depth)
     return tuple(dict.fromkeys(found))
 
@@ -178,6 +220,8 @@ def _elements(node: ast.AST) -> list[ast.expr]:
         return node.values
     if isinstance(node, ast.BinOp):
         return [node.left, node.right]
+    if isinstance(node, ast.Lambda):
+        return [node.body]
     return node.elts if isinstance(node, ast.Tuple) else [node] if isinstance(node, ast.expr) else []
 
 

@@ -31,10 +31,10 @@ from netdra.model.node_network import InterfaceGroup, NodeNetworkStatus
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.registration import DeviceFile
 from netdra.model.resource import ResourceSlice
+from netdra.node.publishing.followed import NodeRegistrations
 from netdra.node.publishing.offering import Offering
 from netdra.node.publishing.publisher import STORED_SLICES, PoolWrites, Publisher, Slices, StoredSlice, of_node
 from netdra.node.publishing.reconcile import owner_of
-from netdra.node.publishing.registered import NodeRegistrations
 from netdra.node.publishing.reporter import Reporter
 
 AT_ONCE = 64

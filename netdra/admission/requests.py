@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from netdra.admission.messages import ALLOWED, NOTHING, AdmissionRequest, Verdict
 from netdra.exposure.check import try_out
 from netdra.model import documents
-from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
+from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate, device_claim
 from netdra.model.custom_device import CustomDevice
 from netdra.model.depth import MOST
 from netdra.model.errors import UNREADABLE, InvalidInputError, with_code
@@ -32,7 +32,6 @@ from netdra.review.world import World
 from netdra.rules.limits import is_claim_within, is_class_within
 from netdra.topology import graph
 from netdra.topology.classes import owner
-from netdra.topology.selectors import device_claim
 
 T = TypeVar("T")
 CLAIMS = frozenset({ResourceClaim.__name__, ResourceClaimTemplate.__name__})

@@ -83,7 +83,6 @@ class Workers:
         """The verdict on one object, for a client that has its turn (`turns`); a refusal if none exists in time.
 
         Args:
-            request: the request.
             cluster: the part of the cluster that its review needs.
         """
         named = f'{request.kind.kind} "{request.name}"'

@@ -2,7 +2,7 @@
 
 The mapping works on words, MAC and IP addresses and uids, wherever they occur. So a class that is called after its
 topology still is, a selector still selects, and an address stays inside of its range: `netdra why` finds the same
-cause. A word stays only if it is one of `netdra.bundle.words`. Numbers and times stay.
+cause. A word stays only if it is one of `known_words`. Numbers and times stay.
 
 Used in rounds: the first one collects the words, which then get pseudonyms in their own order, so lists stay sorted.
 """
@@ -17,12 +17,14 @@ import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from netdra.bundle.words import known_words
+import netdra
 from netdra.discovery.pseudonyms import is_usual_name
+from netdra.model.inventory import ATTRIBUTES, TYPES
 
 _ALPHABET = "bcdfghjklmnpqrstvwz"
 _UUID = "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
@@ -67,6 +69,11 @@ _MEANT = (*_FIXED, *map(ipaddress.ip_network, _RANGES))
 """Networks with a meaning of their own; an address stays inside of its network."""
 
 T = TypeVar("T")
+_WORD = re.compile(r"[A-Za-z]+")
+_LITERAL = re.compile(r"Literal\[(.*?)\]", re.DOTALL)
+_QUOTED = re.compile(r'"([^"]*)"')
+
+_NAMES, _SENTENCES = (Path(__file__).with_name(f"{name}.txt") for name in ("names", "sentences"))
 
 
 class Pseudonymity(msgspec.Struct, kw_only=True):
@@ -110,7 +117,6 @@ class Anonymizer:
         """A value of the model, or a plain one, as plain data.
 
         Args:
-            value: the value.
             field: the name of the field that it is in.
             is_plain: whether it is part of an object of another program.
         """
@@ -322,3 +328,32 @@ def restore(value: Any, mapping: Pseudonymity) -> Any:
     if isinstance(value, Mapping):
         return {restore(key, mapping): restore(entry, mapping) for key, entry in value.items()}
     return [restore(entry, mapping) for entry in value] if isinstance(value, list | tuple) else value
+
+
+class KnownWords(NamedTuple):
+    """The words that stay: those of netdra, of Kubernetes, of CNI and of the kernel.
+
+    Attributes:
+        texts: in sentences that netdra and Kubernetes write.
+        names: also in names and values, so no word by which people call their things is one of them.
+    """
+
+    texts: frozenset[str]
+    names: frozenset[str]
+
+
+@cache
+def known_words() -> KnownWords:
+    """The words of netdra's own sources, and the lists of this module."""
+    root = Path(netdra.__file__).parent
+    sources = {path: path.read_text(encoding="utf-8") for path in sorted(root.rglob("*.py"))}
+    words = {word for text in sources.values() for word in _WORD.findall(text)}
+    names = {word for word in words if word != word.lower()} | set(_WORD.findall(_NAMES.read_text("utf-8")))
+    for path, text in sources.items():
+        if path.parent.name in ("model", "steps"):
+            names.update(
+                word for found in _LITERAL.findall(text) for word in _WORD.findall(" ".join(_QUOTED.findall(found)))
+            )
+    names.update(word for attribute in ATTRIBUTES for word in _WORD.findall(attribute.name))
+    names.update(word for kind in TYPES for word in _WORD.findall(kind))
+    return KnownWords(frozenset(words | names | set(_WORD.findall(_SENTENCES.read_text("utf-8")))), frozenset(names))

@@ -136,7 +136,6 @@ def read(file: BinaryIO, name: str, most: int = MOST_READ) -> Bundle:
     """The bundle in an open file.
 
     Args:
-        file: the file.
         name: its name in messages.
         most: bytes of all files of the bundle together.
 
@@ -144,7 +143,7 @@ def read(file: BinaryIO, name: str, most: int = MOST_READ) -> Bundle:
         InvalidInputError: it is not a bundle of a version that is known here.
     """
     try:
-        files = dict(_members(_unzipped(file, most)))
+        files = dict(_members(_Unzipped(file, most)))
     except (ValueError, zlib.error) as problem:
         raise InvalidInputError(f"{name}: not a support bundle: {problem}", hint=_HINT, code="ND4072") from None
     if MANIFEST not in files:
@@ -158,7 +157,9 @@ def _manifest(text: bytes, name: str) -> Manifest:
         version = msgspec.json.decode(text, type=_Version).bundle
         if version != VERSION:
             what = f"{name}: version {version} of a bundle is not supported; this netdra reads version {VERSION}"
-            raise InvalidInputError(what, hint="use the version of netdra that wrote it", code="ND4074")
+            raise InvalidInputError(
+                what, hint="use the version of netdra that wrote it, or write it again with this version", code="ND4074"
+            )
         return msgspec.json.decode(text, type=Manifest)
     except UNREADABLE as problem:
         raise InvalidInputError(f"{name}: {MANIFEST} cannot be read: {problem}", hint=_HINT, code="ND4075") from None
@@ -199,10 +200,6 @@ class _Unzipped:
         if not data and not found:
             raise ValueError("it ends too early")
         return found
-
-
-def _unzipped(file: BinaryIO, most: int) -> _Unzipped:
-    return _Unzipped(file, most)
 
 
 def _members(unzipped: _Unzipped) -> Iterator[tuple[str, bytes]]:

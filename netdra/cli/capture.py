@@ -19,7 +19,7 @@ from netdra.model.inventory import InventoryNode
 @click.option(
     "--anonymize", "anonymous", is_flag=True, help="Replace addresses, names, labels and aliases by made-up ones."
 )
-@shared.option("--sysfs", "ROOT", "A recorded tree that replaces /sys of this machine.", "root")
+@shared.sysfs
 @shared.option(
     "--node",
     "NAME",

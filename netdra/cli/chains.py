@@ -59,14 +59,7 @@ settings_options = shared.group(
         "The root in which plugin binaries run; /proc/1/root from inside a container.",
         default="/",
     ),
-    shared.option(
-        "--timeout",
-        "SECONDS",
-        "The timeout for the whole command, including undo.",
-        type=click.FloatRange(min=0.1, max=MAX_TIMEOUT),
-        callback=shared.seconds,
-        default=30.0,
-    ),
+    shared.seconds("--timeout", "The timeout for the whole command, including undo.", 0.1, MAX_TIMEOUT, 30.0),
     shared.unknown_differences,
 )
 """How chains are run, as the command's argument `settings`."""
@@ -131,11 +124,9 @@ def pod_of(text: str) -> tuple[str, str]:
 
 
 def show(report: msgspec.Struct, output: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a report: as a table of these rows, or whole as JSON or YAML."""
-    if output != "table":
-        terminal.print_data(report, output)
-    elif rows:
-        terminal.print_table(columns, rows)
+    """Print a report: as a table of these rows if it has any, or whole as JSON or YAML."""
+    if rows or output != "table":
+        terminal.print_report(report, output, columns, rows)
 
 
 def detail(step: UndoReport) -> str:

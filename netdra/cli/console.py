@@ -43,7 +43,7 @@ MIN_PASSWORD = 20
     "--metrics-port",
     "PORT",
     "The drivers' port for metrics, from which the traffic of pods is read.",
-    type=click.IntRange(1, 65535),
+    type=shared.PORT,
     default=8490,
 )
 @shared.option("--sign-on-origin", "URL", "Where browsers open the proxy, e.g. https://console.example.com.", "origin")

@@ -1,7 +1,7 @@
-"""The cluster as the console reads it: a copy of all nodes' numbers, and everything else when a page is opened.
+"""The cluster as the console reads it: a live copy of all nodes, and everything else when a page is opened.
 
-Called by `netdra.cli.console`. Of a NodeNetwork only the counted part is kept, so thousands of nodes take some
-megabytes. What-if reads the nodes' reports page by page and keeps the first changes.
+Called by `netdra.cli.console`. A user whom a proxy has signed on sees as much as the API server allows. What-if reads
+the nodes' reports page by page and keeps the first changes.
 """
 
 from __future__ import annotations
@@ -9,87 +9,57 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from netdra.cli.cluster_plan import ClusterNow, DeviceChange, compare
 from netdra.cli.console_traffic import DriverPlace, TrafficFollower
-from netdra.cli.console_users import RESOURCES, UserRights, find_allowed_namespaces, user_rights
-from netdra.cli.examination import TAINTED, FleetNow, TaintedDevice, examine
-from netdra.cluster import reading, watching
+from netdra.cli.examination import TAINTED, examine
+from netdra.cluster import reading
 from netdra.cluster.devices import DeviceLine, DeviceLines
-from netdra.cluster.listing import KINDS as LISTED
 from netdra.cluster.listing import ListReader
+from netdra.cluster.live import LiveFleet
 from netdra.cluster.objects import ClusterState
 from netdra.console.access import ConsoleAccess, SignedOnUser, SignOn
-from netdra.console.fleet import ClassShare, CountedNode, NodeCounts, count
+from netdra.console.fleet import ClassShare, NodeCounts, count
 from netdra.console.forecast_page import Forecast, ForecastDevice
 from netdra.console.frame import MAX_ROWS
 from netdra.console.server import Console
 from netdra.console.traffic_page import PodTraffic
-from netdra.console.troubles import ClusterExamination, stuck_pods
+from netdra.console.troubles import ClusterExamination, TroubleKind, stuck_pods
+from netdra.doctor.cluster_look import MAY_I, Review
 from netdra.exposure.check import check
 from netdra.kube import resources
-from netdra.kube.answers import decoder
 from netdra.kube.client import Client, Selection
-from netdra.kube.reflector import Reflector
-from netdra.kube.resources import Resource
-from netdra.kube.store import Store
-from netdra.model.core import BareObject
-from netdra.model.errors import UNREADABLE, InvalidInputError, NetdraError, PermanentError
+from netdra.model.errors import InvalidInputError, NetdraError, PermanentError
 from netdra.model.meta import time_text
-from netdra.model.names import DRIVER
-from netdra.model.node_network import NodeNetwork
 from netdra.model.pod_address import PodAddress
 from netdra.model.policy import DeviceExposurePolicy
-from netdra.model.resource import DeviceTaint, Wire
 from netdra.ops.health import met
 from netdra.ops.process import Process
 from netdra.story.usage import class_shares
 
-COUNTED_NODES = Resource(resources.NODE_NETWORKS.group_version, resources.NODE_NETWORKS.plural, CountedNode)
 WAIT_SECONDS = 30.0
 FIRST_SECONDS = 5.0
 EXAMINATION_SECONDS, EXAMINATION_SHARE = 10.0, 8
 """The least time between two examinations, and how many times as long as one takes the time between two is."""
-PAGE = 200
-"""Reports of nodes that what-if has in memory at one time."""
 MAX_NOTES = 20
 NETDRAS_DRIVERS = DriverPlace()
-
-
-class TaintableDevice(Wire, frozen=True):
-    """A device's name and its taints."""
-
-    name: str
-    taints: tuple[DeviceTaint, ...] = ()
-
-
-class TaintedSpec(Wire, frozen=True):
-    """A slice's devices, as far as their taints are read."""
-
-    driver: str = ""
-    node_name: str | None = None
-    devices: tuple[TaintableDevice, ...] = ()
-
-
-class TaintedSlice(BareObject, frozen=True):
-    """A ResourceSlice with a device that has a taint."""
-
-    spec: TaintedSpec
-
-    def tainted(self) -> Iterator[TaintedDevice]:
-        """Its devices of netdra that claims are kept off."""
-        for device in self.spec.devices if self.spec.driver == DRIVER else ():
-            for taint in device.taints:
-                if taint.effect in ("NoSchedule", "NoExecute"):
-                    what = f"{taint.key}:{taint.effect}"
-                    yield TaintedDevice(self.spec.node_name or "", device.name, what, taint.value)
-                    break
-
-
-TAINTED_SLICES = Resource(resources.RESOURCE_SLICES.group_version, resources.RESOURCE_SLICES.plural, TaintedSlice)
+MAX_NAMESPACES = 64
+"""Namespaces with pods in trouble whose rights are checked."""
+RESOURCES: Mapping[TroubleKind, tuple[str, str]] = {
+    "netdra": ("", "nodes"),
+    "nodes": ("networking.dra.io", "nodenetworks"),
+    "devices": ("resource.k8s.io", "resourceslices"),
+    "pods": ("", "pods"),
+    "topologies": ("networking.dra.io", "networktopologies"),
+    "policies": ("networking.dra.io", "deviceexposurepolicies"),
+    "networks": ("networking.dra.io", "podnetworks"),
+    "plugins": ("networking.dra.io", "cniplugins"),
+}
+"""By kind of trouble, the group and the plural of the objects that a user must be allowed to list."""
 
 
 class LiveCluster:
@@ -97,6 +67,7 @@ class LiveCluster:
 
     Attributes:
         client, namespaces: see `__init__`.
+        live: the nodes.
         examined: the result of the last examination.
     """
 
@@ -104,22 +75,11 @@ class LiveCluster:
         """Read nothing yet.
 
         Args:
-            client: the API server's.
             namespaces: the only namespaces whose pods, claims and events are read; all if none is named.
             drivers: where the counters of pods' interfaces are read.
         """
         self.client, self.namespaces = client, tuple(namespaces)
-        self._store: Store[CountedNode] = Store()
-        self._slices: Store[TaintedSlice] = Store()
-        self.reflector = Reflector(client, COUNTED_NODES, self._store)
-        self.taints = Reflector(
-            client,
-            TAINTED_SLICES,
-            self._slices,
-            Selection(field_selector=f"spec.driver={DRIVER}"),
-            keeps=lambda one: any(True for _ in one.tainted()),
-            vital=False,
-        )
+        self.live = LiveFleet(client)
         self._counted: tuple[str, Sequence[NodeCounts]] = ("", ())
         self.examined = ClusterExamination()
         self._traffic = TrafficFollower(client, drivers)
@@ -127,32 +87,30 @@ class LiveCluster:
 
     def fleet(self) -> Sequence[NodeCounts]:
         """All nodes, in the order of their names."""
-        if self._counted[0] != self._fleet_version or not self._store.synced:
+        if self._counted[0] != self._fleet_version or not self.live.nodes.synced:
+            now = self.live.now
             ruled = (trouble for trouble in self.examined.troubles if trouble.code == TAINTED)
             named = {(subject.place, subject.name) for trouble in ruled for subject in trouble.subjects}
-            named |= {(device.node, device.device) for device in self._tainted()}
+            named |= {(device.node, device.device) for device in now.tainted}
             tainted = Counter(node for node, _ in named)
-            nodes = sorted(map(count, self._store.objects.values()))
+            nodes = sorted(map(count, now.nodes))
             nodes = [node._replace(tainted=tainted[node.name]) if tainted[node.name] else node for node in nodes]
             self._counted = self._fleet_version, nodes
         return self._counted[1]
 
-    def _tainted(self) -> list[TaintedDevice]:
-        return [device for one in self._slices.objects.values() for device in one.tainted()]
-
     @property
     def problem(self) -> str:
         """Why the fleet may be old or incomplete, "" if it is current."""
-        if self.reflector.problem:
-            return f"The numbers may be old: {self.reflector.problem}"
-        if not self._store.synced:
+        if self.live.reflector.problem:
+            return f"The numbers may be old: {self.live.reflector.problem}"
+        if not self.live.nodes.synced:
             return "The nodes are being read. Reload the page."
-        unreadable = len(self._store.unreadable)
+        unreadable = len(self.live.nodes.unreadable)
         return f"{unreadable} NodeNetworks cannot be read and are not shown." if unreadable else ""
 
     @property
     def _fleet_version(self) -> str:
-        return f"{self._store.version} {self._slices.version} {self.reflector.problem} {self.examined.number}"
+        return f"{self.live.version} {self.examined.number}"
 
     @property
     def version(self) -> str:
@@ -169,14 +127,14 @@ class LiveCluster:
         self._demand.set()
         return self.examined
 
-    async def follow_taints(self) -> None:
-        """Follow slices with tainted devices, once the nodes are read: the first page does not wait for them."""
-        await self._store.wait_synced()
-        await self.taints.run()
+    async def run(self) -> None:
+        """Follow the nodes, and examine the cluster again and again while pages ask for it, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.live.run())
+            tasks.create_task(self._examine_often())
 
-    async def examine(self) -> None:
-        """Examine the cluster again and again, while pages ask for it."""
-        await self._store.wait_synced()
+    async def _examine_often(self) -> None:
+        await self.live.nodes.wait_synced()
         while True:
             began = time.monotonic()
             self._demand.clear()
@@ -188,8 +146,7 @@ class LiveCluster:
     async def _examine(self) -> None:
         before = self.examined
         try:
-            fleet = FleetNow([*self._store.objects.values()], self._tainted())
-            found = await examine(self.client, fleet, self.namespaces)
+            found = await examine(self.client, self.live.now, self.namespaces)
         except NetdraError as problem:
             self.examined = before._replace(problem=str(problem))
         else:
@@ -219,30 +176,28 @@ class LiveCluster:
         """
         return await UserCluster.of(self, user)
 
+    @property
+    def _lists(self) -> ListReader:
+        """A reader; each notes what it cannot read."""
+        return ListReader(self.client, self.namespaces)
+
     async def objects(self, kind: str, place: str, name: str) -> ClusterState:
         """The objects of the page of an object."""
-        reader = ListReader(self.client, self.namespaces)
-        if kind == "node":
-            return await reading.read_node(self.client, name)
-        if kind == "plugin":
-            return await reader.read_list("plugins")
-        if kind == "policy":
-            return await reader.policy(name)
         if self.namespaces and kind in ("pod", "claim") and place not in self.namespaces:
             raise PermanentError(f'namespace "{place}" is not shown by this console', code="ND4013")
-        return await reading.read(self.client, reading.scope_of(kind, place, name))
+        return await self._lists.read_object(kind, place, name)
 
     async def read_list(self, kind: str) -> ClusterState:
         """The objects of a list."""
-        return await ListReader(self.client, self.namespaces).read_list(kind)
+        return await self._lists.read_list(kind)
 
     async def devices(self, node: str, matches: Callable[[DeviceLine], bool]) -> DeviceLines:
         """The devices of a node, or with "" of all, that match."""
-        return await ListReader(self.client, self.namespaces).devices(node, matches)
+        return await self._lists.devices(node, matches)
 
     async def addresses(self, text: str) -> Sequence[PodAddress]:
         """The addresses of PodNetworks that begin with a text."""
-        return await ListReader(self.client, self.namespaces).addresses(text)
+        return await self._lists.addresses(text)
 
     async def traffic(self, node: str) -> PodTraffic:
         """The rates of pods' interfaces on a node, or with "" on all."""
@@ -259,7 +214,7 @@ class LiveCluster:
         """Wait until all nodes are read and examined, or some seconds: the first page is complete then."""
         with suppress(TimeoutError):
             async with asyncio.timeout(FIRST_SECONDS):
-                await self._store.wait_synced()
+                await self.live.nodes.wait_synced()
                 if not self.examined.checked:
                     await self._turn.wait()
 
@@ -268,7 +223,7 @@ class LiveCluster:
         with suppress(TimeoutError):
             async with asyncio.timeout(WAIT_SECONDS):
                 while self.version == since:
-                    turns = [self._store.until(lambda: self.version != since), self._turn.wait()]
+                    turns = [self.live.nodes.until(lambda: self.version != since), self._turn.wait()]
                     tasks = [asyncio.ensure_future(turn) for turn in turns]
                     try:
                         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -278,18 +233,11 @@ class LiveCluster:
 
     async def wait_objects(self, kind: str, place: str, name: str) -> None:
         """Wait until an object of a page has changed, or some seconds."""
-        if kind in ("policy", "plugin"):
-            await self.wait_list({"policy": "policies", "plugin": "plugins"}[kind])
-            return
-        scope = reading.scope_of(kind, place, name)
-        await watching.wait_change(self.client, await watching.versions(self.client, scope))
+        await self._lists.wait_object(kind, place, name)
 
     async def wait_list(self, kind: str) -> None:
         """Wait until an object of a list has changed, or some seconds."""
-        resource = resources.RESOURCE_SLICES if kind == "devices" else LISTED[kind][0][1]
-        places = self.namespaces if resource.namespaced and self.namespaces else ("",)
-        watched = [watching.WatchedKind(resource, Selection(namespace=place)) for place in places]
-        await watching.wait_change(self.client, await watching.begin_watch(self.client, watched))
+        await self._lists.wait_list(kind)
 
 
 class UserCluster(LiveCluster):
@@ -397,35 +345,15 @@ async def forecast(client: Client, written: Sequence[DeviceExposurePolicy], node
     notes = [f'policy "{policy.name}": {finding.text_at_path}' for policy in written for finding in check(policy)]
     changes = _Changes(notes=notes)
     reported: set[str] = set()
-    async for reports in _reports(client, only, changes.notes):
-        now = ClusterNow(labels=_labels(labels, reports), reports=reports, policies=policies, slices=())
+    async for reports in reading.report_pages(client, only, changes.notes):
+        present = {report.name: labels.get(report.name, {}) for report in reports}
+        now = ClusterNow(labels=present, reports=reports, policies=policies, slices=())
         changes.add(*await asyncio.to_thread(compare, now, written))
         reported.update(report.name for report in reports)
     silent = len(labels.keys() - reported)
     if silent:
         changes.notes.append(f"{silent} nodes have no report, so the result is unknown there.")
     return changes.result()
-
-
-def _labels(labels: Mapping[str, Mapping[str, str]], reports: Sequence[NodeNetwork]) -> dict[str, Mapping[str, str]]:
-    return {report.name: labels.get(report.name, {}) for report in reports}
-
-
-async def _reports(client: Client, selection: Selection, notes: list[str]) -> AsyncIterator[list[NodeNetwork]]:
-    """The nodes' reports, some at a time."""
-    continue_, read = "", decoder(NodeNetwork)
-    while True:
-        page = await client.page(resources.NODE_NETWORKS, selection, limit=PAGE, continue_=continue_)
-        found: list[NodeNetwork] = []
-        for item in page.items or ():
-            try:
-                found.append(read.decode(item))
-            except UNREADABLE as problem:
-                notes.append(f"A NodeNetwork cannot be read: {problem}")
-        yield found
-        continue_ = page.metadata.continue_
-        if not continue_:
-            return
 
 
 async def run(
@@ -440,7 +368,6 @@ async def run(
     """Serve until cancelled.
 
     Args:
-        client: the API server's.
         process: whose health it is.
         where: the address and the port to listen on; port 0 is a free one.
         announce: called with the port and each token, first when the nodes are read.
@@ -452,14 +379,54 @@ async def run(
         OSError: the address cannot be listened on.
     """
     source = LiveCluster(client, namespaces, drivers)
-    process.health.ready("nodes", met(lambda: source.reflector.synced, "the nodes are not read yet"))
+    process.health.ready("nodes", met(lambda: source.live.reflector.synced, "the nodes are not read yet"))
     tokens: asyncio.Queue[str] = asyncio.Queue()
     console = Console(source, ConsoleAccess(tokens.put_nowait), sign_on)
     async with console.serving(*where) as server, asyncio.TaskGroup() as tasks:
-        tasks.create_task(source.reflector.run())
-        tasks.create_task(source.follow_taints())
-        tasks.create_task(source.examine())
+        tasks.create_task(source.run())
         await source.wait_read()
         while True:
             token = await tokens.get()
             announce(server.port, token if sign_on is None else "")
+
+
+class UserRights(NamedTuple):
+    """The kinds that a user may list in the whole cluster, and the namespaces whose pods the user may list."""
+
+    kinds: frozenset[TroubleKind]
+    namespaces: frozenset[str]
+
+
+async def user_rights(client: Client, namespaces: Collection[str]) -> UserRights:
+    """The rights of the client's user.
+
+    Args:
+        client: acts as the user.
+        namespaces: those that are checked if the user may not list all pods.
+
+    Raises:
+        ApiError: the API server does not answer.
+    """
+    kinds = [*RESOURCES]
+    allowed = await asyncio.gather(*(_may_list(client, *RESOURCES[kind]) for kind in kinds))
+    found = frozenset(kind for kind, is_allowed in zip(kinds, allowed, strict=True) if is_allowed)
+    if "pods" in found:
+        return UserRights(found, frozenset())
+    return UserRights(found, await find_allowed_namespaces(client, namespaces))
+
+
+async def find_allowed_namespaces(client: Client, namespaces: Collection[str]) -> frozenset[str]:
+    """Of `MAX_NAMESPACES` namespaces at most, those whose pods the client's user may list.
+
+    Raises:
+        ApiError: the API server does not answer.
+    """
+    places = sorted(namespaces)[:MAX_NAMESPACES]
+    allowed = await asyncio.gather(*(_may_list(client, "", resources.SERVED_PODS.plural, place) for place in places))
+    return frozenset(place for place, is_allowed in zip(places, allowed, strict=True) if is_allowed)
+
+
+async def _may_list(client: Client, group: str, plural: str, namespace: str = "") -> bool:
+    attributes = {"verb": "list", "group": group, "resource": plural, "namespace": namespace}
+    answer = await client.create(MAY_I, Review(spec={"resourceAttributes": attributes}))
+    return bool(answer.status.get("allowed", False))

@@ -57,7 +57,6 @@ class TrafficFollower:
         """Read nothing yet.
 
         Args:
-            client: the API server's.
             place: where drivers serve their metrics.
         """
         self._client, self._place = client, place

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from netdra.cli import daemons, shared
-from netdra.cli.shared import option
+from netdra.cli.shared import option, seconds
 
 if TYPE_CHECKING:
     from netdra.controller.neutron.ports import NeutronSettings
@@ -68,30 +68,21 @@ if TYPE_CHECKING:
     "The cluster's name in tags of its ports in Neutron; by default its UID.",
     default="",
 )
-@option(
+@seconds(
     "--neutron-check-interval",
-    "SECONDS",
     "The interval between searches for orphaned ports of the cluster in Neutron.",
-    type=click.FloatRange(min=1.0),
-    callback=shared.seconds,
-    default=600.0,
+    1.0,
+    None,
+    600.0,
 )
-@option(
+@seconds(
     "--neutron-poll-interval",
-    "SECONDS",
     "The minimum interval between comparisons of revision numbers in Neutron; longer if the server is slow.",
-    type=click.FloatRange(min=1.0),
-    callback=shared.seconds,
-    default=10.0,
+    1.0,
+    None,
+    10.0,
 )
-@option(
-    "--neutron-timeout",
-    "SECONDS",
-    "The timeout of a request to Keystone or Neutron.",
-    type=click.FloatRange(min=1.0),
-    callback=shared.seconds,
-    default=15.0,
-)
+@seconds("--neutron-timeout", "The timeout of a request to Keystone or Neutron.", 1.0, None, 15.0)
 @option(
     "--neutron-requests-per-second",
     "NUMBER",

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -58,20 +58,10 @@ class Options:
     stop_seconds: float
 
 
-def _options(kubeconfig: Path | None, context: str | None, **given: Any) -> Options:
-    return Options(cluster=shared.ClusterAccess(kubeconfig, context), **given)
-
-
 cluster_options = shared.group(
     "options",
-    _options,
-    shared.option(
-        "--kubeconfig",
-        "PATH",
-        "A kubeconfig file; without it, the pod's service account, $KUBECONFIG or ~/.kube/config.",
-        type=shared.PATH,
-    ),
-    shared.option("--context", "NAME", "The context of the kubeconfig."),
+    Options,
+    shared.cluster("A kubeconfig file; without it, the pod's service account, $KUBECONFIG or ~/.kube/config."),
     shared.option(
         "--health-address",
         "[HOST]:PORT",
@@ -93,22 +83,10 @@ cluster_options = shared.group(
         "--log-level", type=click.Choice(LEVELS), envvar="NETDRA_LOG_LEVEL", default="info", show_default=True
     ),
     click.option("--verbose", "-v", is_flag=True, help="Log every request; the same as --log-level debug."),
-    shared.option(
-        "--drain-seconds",
-        "N",
-        "The time to keep serving after SIGTERM, while not ready.",
-        type=click.FloatRange(0, 300),
-        callback=shared.seconds,
-        default=0.0,
+    shared.seconds(
+        "--drain-seconds", "The time to keep serving after SIGTERM, while not ready.", 0, 300, 0.0, metavar="N"
     ),
-    shared.option(
-        "--stop-seconds",
-        "N",
-        "The time for running work to finish after that.",
-        type=click.FloatRange(0.1, 300),
-        callback=shared.seconds,
-        default=20.0,
-    ),
+    shared.seconds("--stop-seconds", "The time for running work to finish after that.", 0.1, 300, 20.0, metavar="N"),
 )
 """The options of a daemon, as the command's argument `options`."""
 

@@ -26,7 +26,7 @@ _PLACE = (("totalVFs", "total_vfs"), ("pfPciAddress", "pf_pci_address"), ("devPo
 
 @click.command(name="discover")
 @shared.output("table", "json", "yaml")
-@shared.option("--sysfs", "ROOT", "A recorded tree that replaces /sys of this machine.", "root")
+@shared.sysfs
 @click.option("--watch", is_flag=True, help="Keep running and print each change; stop with Ctrl-C.")
 def command(output: str, root: str | None, watch: bool) -> None:
     """Print every network interface with the attributes that its device has in a ResourceSlice.
@@ -39,7 +39,9 @@ def command(output: str, root: str | None, watch: bool) -> None:
     if watch:
         if root is not None:
             raise InvalidInputError(
-                "--watch and --sysfs cannot be combined", hint="a recorded tree does not change", code="ND4017"
+                "--watch and --sysfs cannot be combined",
+                hint="omit one of them: a recorded tree does not change",
+                code="ND4017",
             )
         _watch(output)
         return

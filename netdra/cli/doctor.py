@@ -13,7 +13,7 @@ from netdra.cli import shared, terminal
 from netdra.cli.shared import option
 from netdra.doctor import node_look, node_verdicts
 from netdra.doctor.diagnosis import Diagnosis, Unseen, attempt, worst
-from netdra.model.errors import InvalidInputError, TemporaryError
+from netdra.model.errors import InvalidInputError, TemporaryError, with_code
 from netdra.model.extras import how_to_install
 
 if TYPE_CHECKING:
@@ -37,16 +37,7 @@ if TYPE_CHECKING:
     envvar="NODE_NAME",
     default="",
 )
-@shared.group(
-    "places",
-    node_look.Places,
-    option("--host-root", "DIR", "The node's root filesystem, as mounted here.", "root", type=shared.PATH, default="/"),
-    shared.kubelet_root,
-    shared.nri_socket,
-    shared.cdi_dir,
-    shared.cni_path,
-    shared.state_dir,
-)
+@shared.places(node_look.Places, "The node's root filesystem, as mounted here.")
 @shared.cloud
 @shared.output("table", "json", "yaml")
 def command(
@@ -79,11 +70,8 @@ def command(
         findings += _cloud(cloud, defaults, beside) if with_cloud else ()
     if only != "cluster":
         findings += node_verdicts.verdicts(node_look.look(places))
-    if output == "table":
-        rows = [(finding.where, finding.level, finding.check, finding.seen, finding.fix) for finding in findings]
-        terminal.print_table(("WHERE", "LEVEL", "CHECK", "SEEN", "WHAT TO DO"), rows)
-    else:
-        terminal.print_data(findings, output)
+    rows = [(finding.where, finding.level, finding.check, finding.coded, finding.fix) for finding in findings]
+    terminal.print_report(findings, output, ("WHERE", "LEVEL", "CHECK", "SEEN", "WHAT TO DO"), rows)
     if worst(findings) == "error":
         sys.exit(1)
 
@@ -129,7 +117,8 @@ def _cluster(
     except InvalidInputError as problem:
         if wanted:
             raise
-        return cluster_verdicts.not_looked_at(problem.what), _Beside(Unseen(problem.what))
+        why = with_code(problem.what, problem.code)
+        return cluster_verdicts.not_looked_at(why), _Beside(Unseen(why))
 
     async def look() -> tuple[list[Diagnosis], _Beside]:
         async with access.client() as client:
@@ -150,7 +139,8 @@ def _cluster(
     try:
         return shared.run(look())
     except TemporaryError as problem:
-        return cluster_verdicts.unreachable(problem.what), _Beside(Unseen(problem.what))
+        why = with_code(problem.what, problem.code)
+        return cluster_verdicts.unreachable(why), _Beside(Unseen(why))
 
 
 def examine_cluster(access: shared.ClusterAccess, namespace: str, name: str) -> list[Diagnosis]:

@@ -14,17 +14,18 @@ from datetime import timedelta
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec.structs import replace
 
 from netdra import __version__
 from netdra.cluster import reading
+from netdra.cluster.fleet import FleetNow, TaintedDevice
 from netdra.cluster.listing import ListReader
-from netdra.cluster.objects import ClusterEvent, ClusterState, PlacedPod
+from netdra.cluster.objects import ClusterState, PlacedPod
 from netdra.cluster.reading import EVENTS, PODS, TAINT_RULES, Scope
-from netdra.console.fleet import CountedNode, NodeCounts, count
-from netdra.console.rows import claim_state, has_claims
+from netdra.console.fleet import count
+from netdra.console.rows import claim_state
 from netdra.console.troubles import (
     MAX_SUBJECTS,
     ClusterExamination,
@@ -79,27 +80,10 @@ _REASONS = frozenset({"NetworkChanged", "NetworkNotDetached", "NetworkGivenUp", 
 """The events of pods that are not waiting, and have lost their network or cannot end."""
 
 
-class TaintedDevice(NamedTuple):
-    """A device with a taint that keeps claims off it."""
-
-    node: str
-    device: str
-    taint: str
-    value: str = ""
-
-
-class FleetNow(NamedTuple):
-    """The nodes' reports as they are followed, and the tainted devices."""
-
-    nodes: Sequence[CountedNode]
-    tainted: Sequence[TaintedDevice] = ()
-
-
 async def examine(client: Client, fleet: FleetNow, namespaces: Sequence[str] = ()) -> ClusterExamination:
     """Examine a cluster.
 
     Args:
-        client: the API server's.
         fleet: the nodes' reports.
         namespaces: the only namespaces whose pods and claims are examined; all if none is named.
 
@@ -108,7 +92,8 @@ async def examine(client: Client, fleet: FleetNow, namespaces: Sequence[str] = (
     """
     counts = [count(node) for node in fleet.nodes]
     reader = ListReader(client, namespaces)
-    cluster, notes = await (_read_large if _is_large(counts) else _read_all)(client, reader, fleet)
+    is_large = sum(node.devices for node in counts) > MAX_DEVICES
+    cluster, notes = await (_read_large if is_large else _read_all)(client, reader, fleet)
     cluster = replace(
         cluster,
         policies=cluster.policies or await reader.of(resources.POLICIES),
@@ -130,10 +115,6 @@ async def examine(client: Client, fleet: FleetNow, namespaces: Sequence[str] = (
     )
 
 
-def _is_large(counts: Iterable[NodeCounts]) -> bool:
-    return sum(node.devices for node in counts) > MAX_DEVICES
-
-
 async def _read_all(client: Client, reader: ListReader, _: FleetNow) -> tuple[ClusterState, list[str]]:
     """All objects, as `netdra why --all-namespaces` reads them; with namespaces, the pods of these alone."""
     scopes = [Scope(namespace=place, every=True) for place in reader.namespaces] or [Scope(every=True)]
@@ -152,15 +133,15 @@ async def _read_all(client: Client, reader: ListReader, _: FleetNow) -> tuple[Cl
 
 async def _read_large(client: Client, reader: ListReader, fleet: FleetNow) -> tuple[ClusterState, list[str]]:
     """The pods that wait or fail, and the objects of their stories."""
-    pending = await reader.of(PODS, has_claims, field_selector="status.phase=Pending")
-    events = await reader.of(EVENTS, _concerns, field_selector="type=Warning")
+    pending = await reader.of(PODS, lambda pod: pod.has_claims, field_selector="status.phase=Pending")
+    events = await reader.of(EVENTS, lambda event: event.is_of_pod_or_claim, field_selector="type=Warning")
     failing = await _find_failing(reader)
     lost = {
         (event.involved_object.namespace, event.involved_object.name) for event in events if event.reason in _REASONS
     }
     known = {(pod.metadata.namespace, pod.metadata.name) for pod in pending}
     others = await _pods(reader, sorted((lost | failing) - known)[:MAX_PODS])
-    pods = [*pending, *(pod for pod in others if has_claims(pod))]
+    pods = [*pending, *(pod for pod in others if pod.has_claims)]
     nodes = sorted({pod.spec.node_name for pod in pods} - {""})[:MAX_NODES]
     names = {(pod.metadata.namespace, claim) for pod in pods for _, claim in pod.claim_names()}
     networks = await reader.of(resources.POD_NETWORKS)
@@ -197,10 +178,6 @@ async def _read_large(client: Client, reader: ListReader, fleet: FleetNow) -> tu
         **fields,
     )
     return cluster, [_LARGE]
-
-
-def _concerns(event: ClusterEvent) -> bool:
-    return event.involved_object.kind in ("Pod", "ResourceClaim")
 
 
 async def _find_failing(reader: ListReader) -> set[tuple[str, str]]:
@@ -243,9 +220,7 @@ def judge(cluster: ClusterState) -> tuple[list[ClusterTrouble], int]:
         for user in claim.status.reserved_for
         if user.resource == "pods"
     }
-    pods = {
-        (pod.metadata.namespace, pod.metadata.name) for pod in cluster.pods if has_claims(pod) and not pod.has_ended
-    }
+    pods = {(pod.metadata.namespace, pod.metadata.name) for pod in cluster.pods if pod.has_claims and not pod.has_ended}
     return [*troubles, *_unexplained(cluster, troubles), *_of_taints(tainted_devices(cluster))], len(pods | users)
 
 
@@ -264,7 +239,7 @@ def _unexplained(cluster: ClusterState, troubles: Iterable[ClusterTrouble]) -> I
     subjects = [
         TroubleSubject("pods", pod.metadata.namespace, pod.metadata.name)
         for pod in cluster.pods
-        if has_claims(pod) and pod.is_waiting and _is_old(pod, cluster.server_time)
+        if pod.has_claims and pod.is_waiting and _is_old(pod, cluster.server_time)
     ]
     left = [subject for subject in subjects if subject not in known]
     if left:
@@ -353,7 +328,13 @@ def _of_verdict(finding: Diagnosis, facts: ProcessFacts, components: Sequence[Co
         nodes, code, kind = (off, "NodeNotReady", "nodes") if is_off else (lacking, "DriverMissing", "nodes")
     subjects = tuple(TroubleSubject("nodes", "", name) for name in nodes[:MAX_SUBJECTS])
     return ClusterTrouble(
-        kind, finding.level == "error", code, f"{finding.check}: {finding.seen}", finding.fix, subjects, len(nodes) or 1
+        kind,
+        finding.level == "error",
+        code,
+        f"{finding.check}: {finding.coded}",
+        finding.fix,
+        subjects,
+        len(nodes) or 1,
     )
 
 

@@ -108,7 +108,9 @@ def _only(inventories: Sequence[Inventory]) -> Inventory:
     if len(inventories) > 1:
         called = listed(inventory.node.name for inventory in inventories)
         raise InvalidInputError(
-            f"{len(inventories)} inventories: {called}", hint="select one with --node NAME", code="ND4018"
+            f"the input contains {len(inventories)} inventories",
+            hint=f"select one with --node: {called}",
+            code="ND4018",
         )
     return inventories[0]
 

@@ -42,7 +42,7 @@ def of_cluster(
     references = (reference for topology in topologies for step in topology.spec.steps for reference in facts_of(step))
     if all(reference.step == POD for reference in references):
         return [], []
-    cluster = cluster_objects.read(given.access(), (ResourceSlice, ClusterNode), DRIVER)
+    cluster = cluster_objects.read(given.cluster, (ResourceSlice, ClusterNode), DRIVER)
     return cluster.of(ResourceSlice), cluster.of(ClusterNode)
 
 

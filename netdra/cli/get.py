@@ -13,9 +13,9 @@ _COLUMNS = ("NODE", "DEVICE", "TYPE", "PF", "STATE", "CLAIM", "POD", "IN POD", "
 
 
 @click.command(name="get")
-@shared.option("--node", "NAME", "Only this node; may be given several times.", "nodes", multiple=True)
+@shared.nodes
 @click.option("--used", is_flag=True, help="Only allocated devices.")
-@shared.cluster("The kubeconfig file; by default kubectl's.")
+@shared.cluster()
 @shared.output("table", "json", "yaml")
 def command(nodes: tuple[str, ...], used: bool, cluster: ClusterAccess, output: str) -> None:
     """List the network devices of nodes, and which claim and pod uses each; then interfaces that are hidden, and why.
@@ -25,10 +25,7 @@ def command(nodes: tuple[str, ...], used: bool, cluster: ClusterAccess, output: 
     """
     found = shared.run(read_cluster(cluster, nodes))
     uses = [use for use in device_uses(found, nodes) if use.claims or not used]
-    if output == "table":
-        terminal.print_table(_COLUMNS, map(_row, uses))
-    else:
-        terminal.print_data(uses, output)
+    terminal.print_report(uses, output, _COLUMNS, map(_row, uses))
 
 
 async def read_cluster(access: ClusterAccess, nodes: tuple[str, ...]) -> ClusterState:

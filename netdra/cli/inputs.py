@@ -99,7 +99,6 @@ policies_option = shared.option(
     "--policies", "PATH", "An additional PATH with policies or other objects.", "policy_paths", multiple=True
 )
 
-
 uplink_option = shared.option(
     "--uplink",
     "NAME|none",
@@ -151,7 +150,9 @@ def check_node(node: str) -> None:
     """
     if not names.is_subdomain(node):
         raise InvalidInputError(
-            f'--node "{node}" is not a valid node name', hint="a node's name is a DNS subdomain", code="ND4023"
+            f'--node "{node}" is not a valid node name',
+            hint="use lower-case letters, digits, - and ., as in worker-1",
+            code="ND4023",
         )
 
 
@@ -198,7 +199,7 @@ def text(path: str) -> str:
         return data.decode()
     except UnicodeDecodeError as problem:
         what = f"{shown}: byte {problem.start} is not valid UTF-8"
-        raise NoTextError(what, hint="files must contain YAML or JSON in UTF-8", code="ND4027") from None
+        raise NoTextError(what, hint="save the file as YAML or JSON in UTF-8", code="ND4027") from None
 
 
 def _unread(problem: OSError) -> str:

@@ -19,7 +19,7 @@ import click
 
 from netdra import __version__
 from netdra.cli import terminal
-from netdra.model.errors import InvalidInputError, NetdraError, PermanentError, TemporaryError
+from netdra.model.errors import InvalidInputError, NetdraError, PermanentError, TemporaryError, with_code
 
 UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
@@ -75,6 +75,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 
+class NoSuchCommandError(click.UsageError):
+    """No command has the name."""
+
+
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are called, and only listed from their names before."""
 
@@ -107,7 +111,7 @@ class LazyGroup(click.Group):
             close = difflib.get_close_matches(args[0], COMMANDS, n=3)
             listed = f" The commands are {', '.join(COMMANDS)}."
             meant = f" Did you mean {' or '.join(map(repr, close))}?" if close else listed
-            ctx.fail(f"No such command {args[0]!r}.{meant}")
+            raise NoSuchCommandError(f"No such command {args[0]!r}.{meant}", ctx)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -156,7 +160,9 @@ def main() -> None:
     try:
         sys.exit(cli.main(standalone_mode=False))
     except click.ClickException as problem:
-        problem.show()
+        from netdra.cli import usage_errors
+
+        click.echo(usage_errors.text(problem), err=True, nl=False)
         sys.exit(problem.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(128 + signal.SIGINT)
@@ -166,7 +172,8 @@ def main() -> None:
     except OSError as problem:
         if problem.errno not in UNWRITABLE:
             raise
-        terminal.tell(f"the output cannot be written: {problem.strerror or os.strerror(problem.errno or 0)}")
+        what = f"the output cannot be written: {problem.strerror or os.strerror(problem.errno or 0)}"
+        terminal.tell(with_code(what, f"ND9{problem.errno:03}"))
         sys.exit(3)
 
 

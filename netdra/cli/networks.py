@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from netdra.kube.client import Client
     from netdra.networks.kept import KeptRelease, KeptSelection
 
-_CLUSTER = shared.cluster("The kubeconfig file; by default kubectl's.")
+_CLUSTER = shared.cluster()
 _APPLY = click.option("--apply", "is_applied", is_flag=True, help="Write the PodAddresses; by default a dry run.")
 _TEXTS = {
     "new": ("to import", "imported"),
@@ -149,22 +149,12 @@ def release_kept(
     selection = KeptSelection(networks, namespace, owner, shared.duration("--older-than", older_than))
     done = shared.run(_release_kept(cluster, selection, is_applied=is_applied))
     shown = [entry.shown for entry in done]
-    if output == "table":
-        rows = [
-            (
-                entry.network,
-                entry.address,
-                entry.namespace,
-                entry.owner,
-                entry.kept_since,
-                _KEPT[entry.state],
-                entry.detail,
-            )
-            for entry in shown
-        ]
-        terminal.print_table(("NETWORK", "ADDRESS", "NAMESPACE", "OWNER", "KEPT SINCE", "STATE", "DETAIL"), rows)
-    else:
-        terminal.print_data(shown, output)
+    rows = [
+        (entry.network, entry.address, entry.namespace, entry.owner, entry.kept_since, _KEPT[entry.state], entry.detail)
+        for entry in shown
+    ]
+    columns = ("NETWORK", "ADDRESS", "NAMESPACE", "OWNER", "KEPT SINCE", "STATE", "DETAIL")
+    terminal.print_report(shown, output, columns, rows)
     sys.stdout.flush()
     counts = Counter(str(entry.state) for entry in shown)
     parts = [f"{counts[state]} {text}" for state, text in _KEPT.items() if counts[state]]
@@ -209,15 +199,13 @@ def _run(
 
     done = shared.run(work())
     shown = [change.shown for change in done.changes]
-    if output == "table":
-        rows = [
-            (entry.address, entry.plugin, entry.pool, entry.pod or entry.container[:12], entry.node, text, entry.detail)
-            for entry in shown
-            for text in (_TEXTS[entry.state][is_applied],)
-        ]
-        terminal.print_table(("ADDRESS", "PLUGIN", "POOL", "POD", "NODE", "STATE", "DETAIL"), rows)
-    else:
-        terminal.print_data(shown, output)
+    rows = [
+        (entry.address, entry.plugin, entry.pool, entry.pod or entry.container[:12], entry.node, text, entry.detail)
+        for entry in shown
+        for text in (_TEXTS[entry.state][is_applied],)
+    ]
+    columns = ("ADDRESS", "PLUGIN", "POOL", "POD", "NODE", "STATE", "DETAIL")
+    terminal.print_report(shown, output, columns, rows)
     sys.stdout.flush()  # before the messages on stderr, if both go to one log
     counts = Counter(str(entry.state) for entry in shown)
     _tell(counts, done.outside, is_applied=is_applied)

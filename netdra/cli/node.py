@@ -133,7 +133,9 @@ def command(
     node = node_name or platform.node().lower()
     if not names.is_subdomain(node):
         raise InvalidInputError(
-            f'--node-name "{node}" is not a valid node name', hint="a node's name is a DNS subdomain", code="ND4033"
+            f'--node-name "{node}" is not a valid node name',
+            hint="use lower-case letters, digits, - and ., as in worker-1",
+            code="ND4033",
         )
     if not Path(sysfs_root).is_dir():
         hint = "specify the directory that replaces /sys: /sys on this machine, or a recorded tree"

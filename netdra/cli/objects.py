@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 
 import click
@@ -245,12 +244,7 @@ class InputOptions(NamedTuple):
 
     paths: tuple[str, ...]
     of_cluster: bool
-    kubeconfig: Path | None
-    context: str | None
-
-    def access(self) -> shared.ClusterAccess:
-        """The way to the cluster."""
-        return shared.ClusterAccess(self.kubeconfig, self.context)
+    cluster: shared.ClusterAccess
 
     def check(self, *more: str | None) -> None:
         """Check that an input is specified, and that options of the cluster are used with --cluster.
@@ -258,7 +252,7 @@ class InputOptions(NamedTuple):
         Raises:
             click.UsageError: the input is missing, or they are used without it.
         """
-        for option, value in (("--kubeconfig", self.kubeconfig), ("--context", self.context)):
+        for option, value in zip(("--kubeconfig", "--context"), self.cluster, strict=True):
             if value is not None and not self.of_cluster:
                 raise click.UsageError(f"{option} requires --cluster")
         if not (self.of_cluster or self.paths or any(more)):
@@ -281,7 +275,7 @@ class InputOptions(NamedTuple):
         if self.of_cluster:
             from netdra.cli import cluster_objects
 
-            objects.cluster = cluster_objects.read(self.access(), kinds, driver)
+            objects.cluster = cluster_objects.read(self.cluster, kinds, driver)
         for text in objects.unknown.texts():
             terminal.tell(text)
         return objects
@@ -300,9 +294,13 @@ def options(
         InputOptions,
         click.argument("paths", metavar="PATH...", nargs=-1),
         click.option("--cluster", "of_cluster", is_flag=True, help=of_cluster),
-        shared.option("--kubeconfig", "PATH", "With --cluster: the kubeconfig.", type=shared.PATH),
-        shared.option("--context", "NAME", "With --cluster: the context of the kubeconfig."),
+        shared.cluster("With --cluster: the kubeconfig.", "With --cluster: the context of the kubeconfig."),
     )
+
+
+slices = shared.option(
+    "--slices", "PATH", "An additional PATH with slices or other objects.", "slice_paths", multiple=True
+)
 
 
 def kubernetes_version() -> shared.Decorator:

@@ -187,7 +187,7 @@ def _object(
         there = [f"{item.metadata.namespace}/{item.metadata.name}".lstrip("/") for item in objects if item.kind == kind]
         raise InvalidInputError(
             f'{_entry(pod, at, entry)}: {kind} "{named}" not found in the files',
-            hint=suggestions.hint(name, there, f"each {kind} in the files:")
+            hint=suggestions.hint(name, there, f"{kind}s in the files:")
             or "add a PATH that contains it, or use --cluster",
             code="ND4042",
         )

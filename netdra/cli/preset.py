@@ -154,27 +154,19 @@ def with_health(policy: DeviceExposurePolicy) -> DeviceExposurePolicy:
 
 def shared(name: str, plugin: str, types: tuple[str, ...], *, host_uplink: bool) -> DeviceExposurePolicy:
     """Everything of these types is shared, by a count of pods."""
-    return DeviceExposurePolicy(
-        api_version="networking.dra.io/v1alpha1",
-        kind="DeviceExposurePolicy",
-        metadata=ObjectMeta(name=name),
-        spec=DeviceExposurePolicySpec(
-            selector=PolicySelector(cel=" || ".join(f'{_TYPE} == "{kind}"' for kind in types)),
-            priority=0,
-            exposure=Exposure(
-                allow_multiple_allocations=True,
-                capacity={
-                    "count": CapacityCounter(
-                        value_from=CapacityValueFrom(node_allocatable="pods"),
-                        request_policy=CapacityRequestPolicy(default="1"),
-                    )
-                },
-                supported_cni_plugins=(SupportedCNIPlugin(name=plugin),),
-                additional_facts=("ipv4",),
-                allow_host_uplink=host_uplink,
-            ),
-        ),
+    exposure = Exposure(
+        allow_multiple_allocations=True,
+        capacity={
+            "count": CapacityCounter(
+                value_from=CapacityValueFrom(node_allocatable="pods"),
+                request_policy=CapacityRequestPolicy(default="1"),
+            )
+        },
+        supported_cni_plugins=(SupportedCNIPlugin(name=plugin),),
+        additional_facts=("ipv4",),
+        allow_host_uplink=host_uplink,
     )
+    return _policy(name, " || ".join(f'{_TYPE} == "{kind}"' for kind in types), exposure)
 
 
 def pooled_vfs(name: str, plugin: str, *, bandwidth: int, lanes: int) -> DeviceExposurePolicy:
@@ -182,22 +174,23 @@ def pooled_vfs(name: str, plugin: str, *, bandwidth: int, lanes: int) -> DeviceE
     most = bandwidth // lanes // 100 * 100
     default = max(100, min(bandwidth // 8, most) // 100 * 100)
     span = CapacityRequestPolicyRange(min="100", max=str(most), step="100")
+    exposure = Exposure(
+        pooled_vfs=PooledVFs(lanes=lanes),
+        capacity={
+            "bandwidth": CapacityCounter(
+                value=str(bandwidth),
+                request_policy=CapacityRequestPolicy(default=str(default), valid_range=span),
+            )
+        },
+        supported_cni_plugins=(SupportedCNIPlugin(name=plugin),),
+    )
+    return _policy(name, f'{_TYPE} == "vf"', exposure)
+
+
+def _policy(name: str, cel: str, exposure: Exposure) -> DeviceExposurePolicy:
     return DeviceExposurePolicy(
         api_version="networking.dra.io/v1alpha1",
         kind="DeviceExposurePolicy",
         metadata=ObjectMeta(name=name),
-        spec=DeviceExposurePolicySpec(
-            selector=PolicySelector(cel=f'{_TYPE} == "vf"'),
-            priority=0,
-            exposure=Exposure(
-                pooled_vfs=PooledVFs(lanes=lanes),
-                capacity={
-                    "bandwidth": CapacityCounter(
-                        value=str(bandwidth),
-                        request_policy=CapacityRequestPolicy(default=str(default), valid_range=span),
-                    )
-                },
-                supported_cni_plugins=(SupportedCNIPlugin(name=plugin),),
-            ),
-        ),
+        spec=DeviceExposurePolicySpec(selector=PolicySelector(cel=cel), priority=0, exposure=exposure),
     )

@@ -16,7 +16,7 @@ _COLUMNS = ("PROVIDER", "DEVICE", "SAYS", "BY", "FOR", "PUBLISHED ON")
 
 @click.command(name="registrations")
 @click.option("--provider", metavar="NAME", default="", help="Print only registrations of this provider.")
-@click.option("--output", "-o", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@shared.output("table", "json")
 @shared.registry_socket
 @shared.registry_token
 def command(provider: str, output: str, socket: Path, token_file: Path | None) -> None:

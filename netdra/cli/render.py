@@ -11,7 +11,7 @@ import msgspec
 
 from netdra.cli import inputs, node_slices, objects, pod, shared, terminal
 from netdra.cni.config import NetworkConfig, request
-from netdra.model import documents, names
+from netdra.model import documents, names, suggestions
 from netdra.model.claim import (
     MAX_RESULTS,
     AllocationResult,
@@ -38,7 +38,7 @@ from netdra.model.topology import NetworkTopology, NeutronRequest
 from netdra.rules import network_requests
 from netdra.rules.workloads import check, known_objects
 from netdra.topology import bind, interfaces, references
-from netdra.topology.classes import device_classes, parameters
+from netdra.topology.classes import class_name, device_classes, parameters
 from netdra.topology.devices import DeviceKey, from_slices
 from netdra.topology.surroundings import Surroundings
 
@@ -96,7 +96,7 @@ class Rendered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     "An additional PATH with a Pod, Deployment, StatefulSet, DaemonSet or Job: its claims are rendered in its order.",
     "pod_path",
 )
-@shared.option("--slices", "PATH", "An additional PATH with slices or other objects.", "slice_paths", multiple=True)
+@objects.slices
 @objects.kubernetes_version()
 @shared.output("table", "json", "yaml", "plan")
 @click.option(
@@ -143,9 +143,16 @@ def command(
         return
     bound, listed = _choose(read, claim_paths, pod_path)
     if not bound.plans:
+        of_topologies = suggestions.listed(
+            class_name(topology.name, step.name)
+            for topology in read.of(NetworkTopology)
+            for step in topology.spec.steps
+            if step.is_root
+        )
+        hint = f"request their DeviceClasses as `netdra render --template` prints: {of_topologies}"
         raise InvalidInputError(
             "no claim requests a device of these topologies",
-            hint="find the reason with: netdra validate",
+            hint=hint if of_topologies else "add a PATH with the NetworkTopology",
             code="ND4045",
         )
     _print(bound, listed, output)
@@ -396,7 +403,9 @@ def _allocated(
     nodes = node_slices.scheduler_nodes(read, slices)
     answer = Allocator(slices, classes, allocated=held, nodes=nodes, version=read.scheduler).allocate(*waiting)
     if not isinstance(answer, Allocation):
-        raise InvalidInputError(answer.reason, hint="find the reason with: netdra simulate", code="ND4047")
+        raise InvalidInputError(
+            answer.reason, hint="find the reason with netdra simulate and the same PATHs", code="ND4047"
+        )
     return answer.claims
 
 

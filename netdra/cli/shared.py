@@ -31,6 +31,7 @@ class Decorator(Protocol):
 
 
 PATH = click.Path(path_type=Path)
+PORT = click.IntRange(1, 65535)
 _DURATION = re.compile(r"(\d+)([smhd]?)\Z")
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
@@ -71,7 +72,7 @@ def group(argument: str, kind: Callable[..., Any], *options: Decorator) -> Decor
     Args:
         argument: its name.
         kind: the type that takes the values, by the options' names.
-        options: in the order of the help.
+        options: in the order of the help; one may be a group itself.
     """
 
     def decorate(command: Command) -> Command:
@@ -80,18 +81,25 @@ def group(argument: str, kind: Callable[..., Any], *options: Decorator) -> Decor
             own = {name: given.pop(name) for name in names}
             return command(*args, **{argument: kind(**own)}, **given)
 
+        names: list[str] = []
         finished: Any = grouped
-        before = len(getattr(grouped, "__click_params__", ()))
         for add in reversed(options):
             finished = add(finished)
-        names = [parameter.name for parameter in finished.__click_params__[before:]]
+            names.append(getattr(add, "argument", finished.__click_params__[-1].name))
         wrapped: Command = finished
         return wrapped
 
+    decorate.argument = argument  # type: ignore[attr-defined]
     return decorate
 
 
-def seconds(_context: click.Context, _option: click.Parameter, given: float) -> float:
+def seconds(flag: str, text: str, least: float, most: float | None, default: float, **rest: str) -> Decorator:
+    """The option of a time in seconds; `rest` is the argument's `name`, or another `metavar` than SECONDS."""
+    metavar, kind = rest.pop("metavar", "SECONDS"), click.FloatRange(least, most)
+    return option(flag, metavar, text, type=kind, callback=_not_nan, default=default, **rest)
+
+
+def _not_nan(_context: click.Context, _option: click.Parameter, given: float) -> float:
     """The value as it is, unless it is NaN, which no range of numbers refuses."""
     if math.isnan(given):
         raise click.BadParameter(f"{given} is not a number of seconds.")
@@ -144,7 +152,9 @@ class ClusterAccess(NamedTuple):
         return Client(connect(self.config()))
 
 
-def cluster(kubeconfig: str, context: str = "The context of the kubeconfig.") -> Decorator:
+def cluster(
+    kubeconfig: str = "The kubeconfig file; by default kubectl's.", context: str = "The context of the kubeconfig."
+) -> Decorator:
     """The options --kubeconfig and --context with these helps, as the command's argument `cluster`."""
     return group(
         "cluster",
@@ -196,6 +206,16 @@ state_dir = option(
     envvar="NETDRA_STATE_DIR",
     default="/var/lib/netdra",
 )
+
+
+def places(kind: Callable[..., Any], host_root: str) -> Decorator:
+    """The options of the node's directories with this help of --host-root, as the command's argument `places`."""
+    root = option("--host-root", "DIR", host_root, "root", type=PATH, default="/")
+    return group("places", kind, root, kubelet_root, nri_socket, cdi_dir, cni_path, state_dir)
+
+
+sysfs = option("--sysfs", "ROOT", "A recorded tree that replaces /sys of this machine.", "root")
+nodes = option("--node", "NAME", "Only this node; may be given several times.", "nodes", multiple=True)
 physnet = option(
     "--physnet",
     "PHYSNET=NIC,...",
@@ -223,8 +243,9 @@ def token(path: Path | None) -> str:
     try:
         return path.read_text().strip() if path is not None else ""
     except (OSError, UnicodeDecodeError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else problem
         raise InvalidInputError(
-            f"--token-file {path}: {problem}", hint="use the file of a projected token", code="ND4051"
+            f"--token-file {path}: {reason}", hint="use the file of a projected token", code="ND4051"
         ) from None
 
 

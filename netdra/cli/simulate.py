@@ -21,6 +21,7 @@ from netdra.model.claim import (
     DeviceRequestAllocationResult,
     ResourceClaim,
     ResourceClaimTemplate,
+    device_claim,
 )
 from netdra.model.core import ClusterNode
 from netdra.model.custom_device import CustomDevice
@@ -36,7 +37,7 @@ from netdra.slices.allocator import Allocation, Allocator, NodeExplanation, clai
 from netdra.slices.nodes import SchedulerNode
 from netdra.slices.written import faults
 from netdra.topology.classes import known_classes
-from netdra.topology.selectors import choices, device_claim
+from netdra.topology.selectors import choices
 
 _LEFT = ("DEVICE", "POOL", "CAPACITY", "CONSUMED", "LEFT", "OF")
 _KINDS = (ResourceSlice, ResourceClaim, DeviceClass, NetworkTopology, ClusterNode, PodNetwork)
@@ -69,7 +70,7 @@ class ClaimOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 @click.command(name="simulate")
 @objects.options()
-@shared.option("--slices", "PATH", "An additional PATH with slices or other objects.", "slice_paths", multiple=True)
+@objects.slices
 @shared.option("--claims", "PATH", "An additional PATH with claims or other objects.", "claim_paths", multiple=True)
 @shared.option("--node", "NAME", "Try only this node; repeatable, in this order.", "nodes", multiple=True)
 @shared.option(

@@ -55,21 +55,10 @@ class BundleOptions(NamedTuple):
         "--most", "MIB", "The size of all files before compression.", type=click.IntRange(1, _MOST_MIB), default=_MOST
     ),
 )
-@shared.cluster("The kubeconfig file; by default kubectl's.")
+@shared.cluster()
 @shared.namespace
 @shared.name
-@shared.group(
-    "places",
-    node_look.Places,
-    shared.option(
-        "--host-root", "DIR", "With --node: the node's root filesystem.", "root", type=shared.PATH, default="/"
-    ),
-    shared.kubelet_root,
-    shared.nri_socket,
-    shared.cdi_dir,
-    shared.cni_path,
-    shared.state_dir,
-)
+@shared.places(node_look.Places, "With --node: the node's root filesystem.")
 def command(
     file: str,
     is_node: bool,
@@ -159,8 +148,8 @@ def _of_node(places: node_look.Places) -> Collected:
             collected.left_out.append(LeftOut(part="claims", reason=problem.what))
         done()
         # A driver that is not ready answers with the reasons, and another status.
-        _, collected.texts["ready.txt",] = probe.asked(probe.PATHS["ready"], probe.SOCKET)
-        answers, text = probe.asked("/metrics", probe.SOCKET)
+        _, collected.texts["ready.txt",] = probe.ask(probe.PATHS["ready"], probe.SOCKET)
+        answers, text = probe.ask("/metrics", probe.SOCKET)
         if answers:
             collected.texts["metrics.txt",] = text
         else:

@@ -71,7 +71,6 @@ class ClusterReading:
         """Read nothing yet.
 
         Args:
-            client: the API server's.
             namespace: netdra's.
             done: called for each kind, and then for the pods of netdra.
         """

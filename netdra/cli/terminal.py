@@ -107,6 +107,14 @@ def print_data(value: Any, output: str, *, apart: bool = False) -> None:
         click.echo(documents.to_yaml(value if apart else [value]), nl=False)
 
 
+def print_report(value: Any, output: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A report on stdout: as a table of these rows, or whole as JSON or YAML."""
+    if output == "table":
+        print_table(columns, rows)
+    else:
+        print_data(value, output)
+
+
 def print_objects(objects: Sequence[Any], output: str) -> None:
     """Objects of Kubernetes on stdout: in JSON a List, as kubectl and these commands read it, in YAML documents."""
     as_list = {"apiVersion": "v1", "kind": "List", "items": objects}

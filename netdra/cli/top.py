@@ -30,7 +30,7 @@ _CLEAR = "\x1b[H\x1b[J"
 
 @click.command(name="top")
 @click.option("--by", type=click.Choice(BY), multiple=True, help="One of the tables; may be given several times.")
-@shared.option("--node", "NAME", "Only this node; may be given several times.", "nodes", multiple=True)
+@shared.nodes
 @click.option("--traffic", "is_traffic", is_flag=True, help="The traffic of pods' interfaces, the busiest first.")
 @shared.option(
     "--every",
@@ -47,11 +47,9 @@ _CLEAR = "\x1b[H\x1b[J"
     type=shared.PATH,
     default="/run/netdra/health.sock",
 )
-@shared.option(
-    "--port", "PORT", "With --traffic: the drivers' port for metrics.", type=click.IntRange(1, 65535), default=8490
-)
+@shared.option("--port", "PORT", "With --traffic: the drivers' port for metrics.", type=shared.PORT, default=8490)
 @shared.namespace
-@shared.cluster("The kubeconfig file; by default kubectl's.")
+@shared.cluster()
 @shared.output("table", "json", "yaml")
 def command(
     by: tuple[str, ...],

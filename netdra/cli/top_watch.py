@@ -63,15 +63,12 @@ async def run(client: Client) -> None:
     cluster = LiveCluster(client)
     await client.read("/version", "version")
     async with asyncio.TaskGroup() as tasks:
-        work = [
-            tasks.create_task(each) for each in (cluster.reflector.run(), cluster.follow_taints(), cluster.examine())
-        ]
+        work = tasks.create_task(cluster.run())
         try:
             with _terminal():
                 await _Dashboard(cluster).run(tasks)
         finally:
-            for task in work:
-                task.cancel()
+            work.cancel()
 
 
 @contextmanager
@@ -113,7 +110,7 @@ class _Dashboard:
             loop.remove_reader(sys.stdin.fileno())
 
     def _snapshot(self) -> DashboardData:
-        problem = self._problem or self._cluster.reflector.problem
+        problem = self._problem or self._cluster.live.reflector.problem
         return DashboardData(self._cluster.fleet(), self._cluster.examined, self._networks, self._cluster.now, problem)
 
     def _read_keys(self) -> None:

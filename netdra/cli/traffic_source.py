@@ -82,7 +82,6 @@ async def list_drivers(client: Client, namespace: str, node: str = "", limit: in
     """The pods of netdra's DaemonSet by node; only pods of netdra's namespace: anyone can give a pod a driver's labels.
 
     Args:
-        client: the API server's.
         namespace: netdra's.
         node: only this node; "" for all.
         limit: how many pods at most; 0 for all.
@@ -104,7 +103,6 @@ async def read_drivers(client: Client, namespace: str, drivers: Mapping[str, str
     """The metrics of drivers through the API server's proxy.
 
     Args:
-        client: the API server's.
         namespace: netdra's.
         drivers: their pods, by node.
         port: their port for metrics.

@@ -74,14 +74,8 @@ def check(cluster: shared.ClusterAccess, force: bool, output: str) -> None:
 @_CLUSTER
 @shared.namespace
 @shared.name
-@shared.option(
-    "--wait",
-    "SECONDS",
-    "Wait so long for netdra's pods to end and its lease to expire.",
-    "wait_seconds",
-    type=click.FloatRange(min=0),
-    default=120.0,
-    callback=shared.seconds,
+@shared.seconds(
+    "--wait", "Wait so long for netdra's pods to end and its lease to expire.", 0, None, 120.0, name="wait_seconds"
 )
 @shared.output("table", "json", "yaml")
 def clean(cluster: shared.ClusterAccess, namespace: str, name: str, wait_seconds: float, output: str) -> None:
@@ -95,8 +89,7 @@ def clean(cluster: shared.ClusterAccess, namespace: str, name: str, wait_seconds
     While netdra is running in any namespace, nothing is removed and the exit code is 1. netdra is running if its
     DaemonSet or a Deployment exists, one of their pods has not ended, or its lease is renewed.
     """
-    from netdra.controller.running import RunningProcess, wait_until_gone
-    from netdra.controller.uninstall import Installation, Removed
+    from netdra.controller.uninstall import Installation, Removed, RunningProcess, wait_until_gone
     from netdra.controller.uninstall import clean as removing
 
     async def work(client: Client) -> tuple[tuple[RunningProcess, ...], list[Removed]]:
@@ -111,10 +104,7 @@ def clean(cluster: shared.ClusterAccess, namespace: str, name: str, wait_seconds
         for process in processes:
             terminal.tell(f"{process.kind} {process.name} {process.state}")
         sys.exit(1)
-    if output == "table":
-        terminal.print_table(("REMOVED", "NAME"), [(item.kind, item.name) for item in removed])
-    else:
-        terminal.print_data(removed, output)
+    terminal.print_report(removed, output, ("REMOVED", "NAME"), [(item.kind, item.name) for item in removed])
 
 
 def _ask(cluster: shared.ClusterAccess, work: Callable[[Client], Awaitable[T]]) -> T:

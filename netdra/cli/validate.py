@@ -272,7 +272,7 @@ def _of_cluster(given: objects.InputOptions) -> ClusterObjects:
     """
     from netdra.cli import cluster_objects
 
-    cluster = cluster_objects.read(given.access(), _KINDS)
+    cluster = cluster_objects.read(given.cluster, _KINDS)
     if not cluster.objects or not (given.paths or any(kind in cluster.objects for kind in _OWN_KINDS)):
         raise InvalidInputError(
             "no objects of netdra in the cluster can be read",
@@ -295,7 +295,7 @@ def _taken(given: objects.InputOptions) -> Iterator[TakenRange]:
     """The ranges that the cluster and its cloud use."""
     from netdra.cli import cluster_objects
 
-    return cluster_objects.taken(given.access())
+    return cluster_objects.taken(given.cluster)
 
 
 def _read(path: str, file: str, unknown: objects.UnknownKinds) -> Iterator[_Entry | FileProblem]:
@@ -311,7 +311,7 @@ def _read(path: str, file: str, unknown: objects.UnknownKinds) -> Iterator[_Entr
             yield FileProblem(file=file, line=marked.line, message=marked.what, hint=marked.hint, code=marked.code)
             continue
         try:
-            yield from _examined(file, marked, unknown)
+            yield from _examine(file, marked, unknown)
         except InvalidInputError as problem:
             what = problem.what.removeprefix(f"{file}: ")
             yield _problem(file, marked, Finding(what, problem.hint, problem.path, code=problem.code))
@@ -324,7 +324,7 @@ _OF_MULTUS = Finding(
 )
 
 
-def _examined(file: str, marked: marks.Document, unknown: objects.UnknownKinds) -> Iterator[_Entry | FileProblem]:
+def _examine(file: str, marked: marks.Document, unknown: objects.UnknownKinds) -> Iterator[_Entry | FileProblem]:
     """A document's object, and the errors in its fields; only the first for an unknown kind.
 
     Raises:

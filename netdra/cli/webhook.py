@@ -14,7 +14,7 @@ from netdra.cli.shared import option
 @click.command(name="webhook")
 @daemons.cluster_options
 @option("--address", "ADDRESS", "The address to listen on.", default="0.0.0.0")  # noqa: S104
-@option("--port", "PORT", "The port to listen on.", type=click.IntRange(1, 65535), default=8443)
+@option("--port", "PORT", "The port to listen on.", type=shared.PORT, default=8443)
 @shared.namespace
 @shared.name
 @option("--service", "NAME", "The Service that the API server calls; by default NAME-webhook.")

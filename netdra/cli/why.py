@@ -79,7 +79,7 @@ class Subject(msgspec.Struct, frozen=True):
 
     def story(self, cluster: ClusterState) -> Story:
         """The story of the object; a missing object has a story too, with the error as its cause."""
-        from netdra.story.subjects import object_story
+        from netdra.story.overview import object_story
 
         return object_story(cluster, self.kind, self.place, self.name)
 
@@ -89,7 +89,7 @@ class Subject(msgspec.Struct, frozen=True):
 @click.argument("name", required=False)
 @click.option("--namespace", "-n", metavar="NAME", help="The namespace; by default the context's.")
 @click.option("--all-namespaces", "-A", is_flag=True, help="Without KIND: all namespaces.")
-@shared.cluster("The kubeconfig file; by default kubectl's.")
+@shared.cluster()
 @shared.option("--bundle", "FILE", "Read a support bundle in place of a cluster.", "bundle_path", type=shared.PATH)
 @shared.option(
     "--mapping",

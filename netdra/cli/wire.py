@@ -27,7 +27,7 @@ def command() -> None:
 
 @command.command(name="listen")
 @shared.option("--address", "ADDRESS", "The address to listen on; by default all of the pod.", default="")
-@shared.option("--port", "PORT", "The port, for UDP and TCP.", type=click.IntRange(1, 65535), default=wire.PORT)
+@shared.option("--port", "PORT", "The port, for UDP and TCP.", type=shared.PORT, default=wire.PORT)
 @shared.option("--seconds", "N", "How long to listen.", type=click.FloatRange(1, 86_400), default=60.0)
 def listen(address: str, port: int, seconds: float) -> None:
     """Answer measurements."""
@@ -38,7 +38,7 @@ def listen(address: str, port: int, seconds: float) -> None:
 
 @command.command(name="send")
 @click.argument("addresses", metavar="ADDRESS...", nargs=-1, required=True)
-@shared.option("--port", "PORT", "The port of the listener.", type=click.IntRange(1, 65535), default=wire.PORT)
+@shared.option("--port", "PORT", "The port of the listener.", type=shared.PORT, default=wire.PORT)
 @shared.option("--wait", "SECONDS", "How long to wait for an answer.", type=click.FloatRange(0.1, 3600), default=30.0)
 @shared.option("--seconds", "N", "How long to send, each way.", type=click.FloatRange(0.1, 3600), default=5.0)
 @shared.option("--rate", "MBITS", "The rate of the datagrams.", type=click.FloatRange(0.1, 10_000), default=100.0)
@@ -70,10 +70,7 @@ def send(
             reports.append(WireReport(peer=host, problem=f"{problem.what}; run netdra wire listen there"))
         else:
             reports.append(replace(report, problem=_problem(report, max_loss, min_mtu, min_rate)))
-    if output == "table":
-        terminal.print_table(_COLUMNS, map(_row, reports))
-    else:
-        terminal.print_data(reports, output)
+    terminal.print_report(reports, output, _COLUMNS, map(_row, reports))
     if any(report.problem for report in reports):
         sys.exit(1)
 

@@ -1,4 +1,4 @@
-"""Reads the objects of lists, in all namespaces or in some. Called by the console and its examination.
+"""Reads lists and the objects of stories, in all namespaces or in some. Called by the console and its examination.
 
 A list of devices is read page by page, and keeps the devices that match its filter: a cluster may have 100,000.
 """
@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from netdra.cluster import watching
 from netdra.cluster.devices import (
     DeviceHolder,
     DeviceHolders,
@@ -22,7 +23,7 @@ from netdra.cluster.devices import (
     slice_lines,
 )
 from netdra.cluster.objects import ClusterState
-from netdra.cluster.reading import PODS, TAINT_RULES, ObjectReader
+from netdra.cluster.reading import PODS, TAINT_RULES, ObjectReader, read, read_node, scope_of
 from netdra.kube import resources
 from netdra.kube.client import Client, Selection
 from netdra.kube.resources import Resource
@@ -60,7 +61,6 @@ class ListReader:
         """Read nothing yet.
 
         Args:
-            client: the API server's.
             namespaces: the only namespaces whose objects are read; all if none is named.
         """
         self._client, self.namespaces = client, tuple(namespaces)
@@ -89,7 +89,36 @@ class ListReader:
             server_time=time_text(self._client.now()),
         )
 
-    async def policy(self, name: str) -> ClusterState:
+    async def read_object(self, kind: str, place: str, name: str) -> ClusterState:
+        """The objects of an object's story; `place` is its namespace, or its node.
+
+        Raises:
+            ApiError: the API server does not answer.
+        """
+        if kind == "node":
+            return await read_node(self._client, name)
+        if kind == "plugin":
+            return await self.read_list("plugins")
+        if kind == "policy":
+            return await self._policy(name)
+        return await read(self._client, scope_of(kind, place, name))
+
+    async def wait_object(self, kind: str, place: str, name: str) -> None:
+        """Wait until an object of a story has changed, or some seconds."""
+        if kind in ("policy", "plugin"):
+            await self.wait_list({"policy": "policies", "plugin": "plugins"}[kind])
+            return
+        scope = scope_of(kind, place, name)
+        await watching.wait_change(self._client, await watching.versions(self._client, scope))
+
+    async def wait_list(self, kind: str) -> None:
+        """Wait until an object of a list has changed, or some seconds."""
+        resource = resources.RESOURCE_SLICES if kind == "devices" else KINDS[kind][0][1]
+        places = self.namespaces if resource.namespaced and self.namespaces else ("",)
+        watched = [watching.WatchedKind(resource, Selection(namespace=place)) for place in places]
+        await watching.wait_change(self._client, await watching.begin_watch(self._client, watched))
+
+    async def _policy(self, name: str) -> ClusterState:
         """The objects of a policy's page: of each node, only its report on the policy.
 
         Raises:

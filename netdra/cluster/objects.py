@@ -137,6 +137,11 @@ class PlacedPod(BareObject, frozen=True):
         """How it is called in texts."""
         return f"Pod {self.metadata.namespace}/{self.metadata.name}"
 
+    @property
+    def has_claims(self) -> bool:
+        """Whether the pod names a claim, or the scheduler created one for its extended resources."""
+        return bool(self.spec.resource_claims) or self.status.extended_resource_claim_status is not None
+
     def condition(self, kind: str) -> StatusCondition | None:
         """The condition of a type, such as "PodScheduled"; None if the kubelet and the scheduler wrote none."""
         return self.status.condition(kind)
@@ -272,6 +277,11 @@ class ClusterEvent(Wire, frozen=True):
     last_timestamp: str | None = None
     event_time: str | None = None
     series: EventSeriesState | None = None
+
+    @property
+    def is_of_pod_or_claim(self) -> bool:
+        """Whether it is about a pod or a claim."""
+        return self.involved_object.kind in ("Pod", "ResourceClaim")
 
     @property
     def time(self) -> str:

@@ -6,7 +6,7 @@ A kind that the user has no right to read is left out, and the story states so.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
@@ -17,14 +17,16 @@ import msgspec
 from netdra.cluster import wanted
 from netdra.cluster.objects import ClusterEvent, ClusterState, PlacedPod, PlacementNode, TaintRule
 from netdra.kube import resources
+from netdra.kube.answers import decoder
 from netdra.kube.client import Client, Selection
 from netdra.kube.errors import ApiError
 from netdra.kube.features import scheduler_version
 from netdra.kube.resources import KubernetesObject, Resource
 from netdra.model.claim import ResourceClaim
 from netdra.model.core import BareObject
-from netdra.model.errors import NetdraError, sentence
+from netdra.model.errors import UNREADABLE, NetdraError, sentence
 from netdra.model.meta import LabelSelector, time_text
+from netdra.model.node_network import NodeNetwork
 from netdra.model.pod_address import PodAddress
 from netdra.model.resource import Wire
 
@@ -35,6 +37,8 @@ NODES = Resource("v1", "nodes", PlacementNode)
 EVENTS = Resource("v1", "events", ClusterEvent, namespaced=True)
 TAINT_RULES = Resource("resource.k8s.io/v1", "devicetaintrules", TaintRule)
 DRIVER_LABELS = "app.kubernetes.io/part-of=netdra,app.kubernetes.io/component=node"
+PAGE = 200
+"""Reports of nodes that are in memory at one time."""
 _ALL = Selection()
 _HINT = 'request a ClusterRoleBinding to the ClusterRole "netdra-reader"'
 _WIDE = (
@@ -188,6 +192,23 @@ async def read_node(client: Client, node: str) -> ClusterState:
     )
 
 
+async def report_pages(client: Client, selection: Selection, notes: list[str]) -> AsyncIterator[list[NodeNetwork]]:
+    """The nodes' reports, some at a time; a note is added for each that cannot be read."""
+    continue_, read = "", decoder(NodeNetwork)
+    while True:
+        page = await client.page(resources.NODE_NETWORKS, selection, limit=PAGE, continue_=continue_)
+        found: list[NodeNetwork] = []
+        for item in page.items or ():
+            try:
+                found.append(read.decode(item))
+            except UNREADABLE as problem:
+                notes.append(f"A NodeNetwork cannot be read: {problem}")
+        yield found
+        continue_ = page.metadata.continue_
+        if not continue_:
+            return
+
+
 def _has_device(claim: ResourceClaim, pools: Collection[tuple[str, str]]) -> bool:
     """Whether a claim has a device of one of the pools."""
     allocation = claim.status.allocation
@@ -211,10 +232,6 @@ def is_of(scope: Scope, address: PodAddress) -> bool:
     return spec.owner.namespace == scope.namespace or (scope.every and not scope.namespace)
 
 
-def _is_of_pod_or_claim(event: ClusterEvent) -> bool:
-    return event.involved_object.kind in ("Pod", "ResourceClaim")
-
-
 async def _no_ports() -> Sequence[Any]:
     return ()
 
@@ -236,7 +253,6 @@ class ObjectReader:
         """The objects of a selection; none if they cannot be read.
 
         Args:
-            resource: the kind.
             selection: the objects of the kind.
             note: the name of the unknown objects then; the kind's plural by default.
             keep: whether an object is kept in memory.
@@ -317,7 +333,7 @@ class ObjectReader:
     async def events(self, scope: Scope) -> Sequence[ClusterEvent]:
         """The events of the story's pod or claim; those of a pod's claims are read if an address is missing."""
         if scope.every:
-            return await self.list(EVENTS, Selection(scope.namespace), keep=_is_of_pod_or_claim)
+            return await self.list(EVENTS, Selection(scope.namespace), keep=lambda event: event.is_of_pod_or_claim)
         if not (scope.pod or scope.claim):
             return ()
         kind, name = ("Pod", scope.pod) if scope.pod else ("ResourceClaim", scope.claim)

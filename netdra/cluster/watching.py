@@ -30,7 +30,6 @@ class WatchedKind(NamedTuple):
     """A kind that a story is watched by.
 
     Attributes:
-        resource: the kind.
         selection: the objects that are watched.
         concerns: whether an object, as the API server sends it, may be part of the story.
         version: the version to watch from.

@@ -79,13 +79,13 @@ class ConfinedPrograms:
         """Hand a request on; a process that has ended, as by the kernel for want of memory, is replaced once."""
         with self._lock:
             try:
-                self._started().ask(request, descriptors)
+                self._ensure_starter().ask(request, descriptors)
             except (BrokenPipeError, ConnectionResetError):
-                ended, self._starter = self._started(), None
+                ended, self._starter = self._ensure_starter(), None
                 ended.close()
-                self._started().ask(request, descriptors)
+                self._ensure_starter().ask(request, descriptors)
 
-    def _started(self) -> _Starter:
+    def _ensure_starter(self) -> _Starter:
         if self._is_closed:
             raise OSError(errno.ESHUTDOWN, os.strerror(errno.ESHUTDOWN))
         self._starter = self._starter or _Starter()

@@ -23,7 +23,6 @@ from netdra.cni.errors import PluginFailure, plugin_error
 from netdra.model.errors import InvalidInputError, PermanentError, TemporaryError
 
 DEFAULT_DIRECTORIES = ("/opt/cni/bin",)
-HOST_ROOT = "/proc/1/root"
 MAX_NAME = 128
 STORE = ".netdra"
 """In a folder of plugins: the versions of those that netdra installed, by name."""
@@ -38,7 +37,7 @@ _SHORT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, err
 class PluginPath(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Where plugins are searched for: the CNI path, in the file system that `root` is the root of.
 
-    `root` is "/" on a bare host and `HOST_ROOT` in the daemon's container, whose plugins must see the host's files
+    `root` is "/" on a bare host and /proc/1/root in the daemon's container, whose plugins must see the host's files
     (decision D7).
     """
 
@@ -155,7 +154,7 @@ def _binary(name: str, directory: str, root: str) -> Binary | None:
 def _folder(path: str, root: str) -> int | None:
     flags = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
     try:
-        return os.open(path, flags) if root == "/" else _opened_in_root(path, root, flags)
+        return os.open(path, flags) if root == "/" else _open_in_root(path, root, flags)
     except OSError:
         return None
 
@@ -173,7 +172,7 @@ def _entries(directory: str, root: str) -> list[str]:
     try:
         if root == "/":
             return os.listdir(directory)  # noqa: PTH208 (names, not paths)
-        fd = _opened_in_root(directory, root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = _open_in_root(directory, root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as problem:
         _check_readable(directory, problem)
         return []
@@ -202,15 +201,15 @@ def _check_readable(path: str, problem: OSError) -> None:
 
 
 def _status_in_root(path: str, root: str) -> os.stat_result:
-    fd = _opened_in_root(path, root, os.O_PATH | os.O_CLOEXEC)
+    fd = _open_in_root(path, root, os.O_PATH | os.O_CLOEXEC)
     try:
         return os.fstat(fd)
     finally:
         os.close(fd)
 
 
-def _opened_in_root(path: str, root: str, flags: int) -> int:
-    """A file as a process with that root would see it: absolute symbolic links stay inside (openat2(2))."""
+def _open_in_root(path: str, root: str, flags: int) -> int:
+    """Open a file as a process with that root would see it: absolute symbolic links stay inside (openat2(2))."""
     base = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         how = (ctypes.c_uint64 * 3)(flags, 0, _RESOLVE_IN_ROOT)

@@ -13,7 +13,7 @@ import hmac
 import re
 import secrets
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from http.cookies import CookieError, SimpleCookie
 from typing import NamedTuple
 
@@ -75,13 +75,13 @@ def _digest(secret: str) -> bytes:
     return hashlib.sha256(secret.encode(errors="replace")).digest()
 
 
-def is_own_host(host: str, names: Collection[str] = LOOPBACK) -> bool:
+def is_own_host(host: str) -> bool:
     """Whether a Host header names the console: a foreign name that leads here is another site's (DNS rebinding).
 
     Any port is accepted, since `kubectl port-forward` may listen on another one.
     """
     parts = _HOST.match(host.lower())
-    return parts is not None and parts[1] in names
+    return parts is not None and parts[1] in LOOPBACK
 
 
 def is_same_origin(headers: Mapping[str, str], own: str = "") -> bool:

@@ -1,106 +1,29 @@
 """All nodes: the counts of each node's report, and a picture of them with a cell for each. Pure.
 
-Kept by `netdra.console.server` for thousands of nodes, so of a NodeNetwork only counts and problems are read.
+Kept by `netdra.console.server` for thousands of nodes; `netdra.cluster.fleet` has the types of the reports.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
-import msgspec
-
+from netdra.cluster.fleet import CountedNode, CountedStatus
 from netdra.console.frame import STATES
 from netdra.console.markup import Markup, PageAddress, element
-from netdra.model.device import POOLED
-from netdra.model.meta import ObjectMeta
-from netdra.model.node_network import MissingPlugin, NodeNetwork, NodeNetworkStatus, NodeProblem, UnassignedAddress
 
 MAX_CELLS = 10_000
 FEW, SOME = 40, 600
 """Nodes up to which cells are tiles with names, and up to which they are large."""
 _STEPS = 4
-GONE = "gone"
-
-
-class CountedDevice(msgspec.Struct, frozen=True):
-    """Whether a claim has a device."""
-
-    allocated: bool = False
-
-
-class HostFacts(msgspec.Struct, frozen=True, rename="camel"):
-    """Whether the node itself uses interfaces."""
-
-    host_use: bool | int | str = ""
-    host_uplink: bool | int | str = ""
-
-
-class CountedGroup(msgspec.Struct, frozen=True, rename="camel"):
-    """Interfaces that are alike, as far as they are counted."""
-
-    count: int = 0
-    state: str = ""
-    reason: str = ""
-    devices: tuple[CountedDevice, ...] = ()
-    attributes: HostFacts = HostFacts()
-
-    def states(self) -> Iterator[tuple[str, int]]:
-        """How many of its devices or interfaces have each state."""
-        for device in self.devices:
-            yield (GONE if self.state == GONE else "allocated" if device.allocated else "offered"), self.count
-        if not self.devices and self.state == GONE:
-            yield GONE, self.count
-        elif not self.devices and not self.reason.startswith(POOLED):
-            yield ("host" if self.attributes.host_use or self.attributes.host_uplink else "hidden"), self.count
 
 
 def hidden_state(attributes: Mapping[str, object]) -> str:
     """The state of a hidden interface."""
     return "host" if attributes.get("hostUse") or attributes.get("hostUplink") else "hidden"
-
-
-class CountedSummary(msgspec.Struct, frozen=True):
-    """The number of a node's problems."""
-
-    problems: int = 0
-
-
-class CountedStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """A node's report, as far as it is counted, or other objects' stories are made of it."""
-
-    summary: CountedSummary = CountedSummary()
-    interfaces: tuple[CountedGroup, ...] = ()
-    problems: tuple[NodeProblem, ...] = ()
-    missing_plugins: tuple[MissingPlugin, ...] = ()
-    unassigned_addresses: tuple[UnassignedAddress, ...] = ()
-    released_version: int = 0
-
-
-class CountedNode(msgspec.Struct, frozen=True):
-    """A NodeNetwork, as far as it is counted."""
-
-    metadata: ObjectMeta
-    status: CountedStatus | None = None
-
-    @property
-    def report(self) -> NodeNetwork:
-        """The NodeNetwork without its interfaces."""
-        status = self.status or CountedStatus()
-        return NodeNetwork(
-            metadata=self.metadata,
-            api_version="networking.dra.io/v1alpha1",
-            kind="NodeNetwork",
-            status=NodeNetworkStatus(
-                problems=status.problems,
-                missing_plugins=status.missing_plugins,
-                unassigned_addresses=status.unassigned_addresses,
-                released_version=status.released_version,
-            ),
-        )
 
 
 class NodeCounts(NamedTuple):

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
+from netdra.cluster.fleet import GONE
 from netdra.cluster.objects import ClusterState
-from netdra.console.fleet import GONE, hidden_state
+from netdra.console.fleet import hidden_state
 from netdra.console.frame import STATES, TONES, bar, facts, link, note, section, state, table, together
 from netdra.console.markup import Child, Markup, PageAddress, element
 from netdra.model import names
@@ -93,7 +95,6 @@ def placed_devices(cluster: ClusterState, node: str) -> list[PlacedDevice]:
 
     Args:
         cluster: the objects, with all slices of the node and the claims that have devices of it.
-        node: the node.
     """
     users = _users(cluster.claims)
     slices = [one for one in cluster.tainted_slices if one.spec.node_name == node]
@@ -106,14 +107,10 @@ def placed_devices(cluster: ClusterState, node: str) -> list[PlacedDevice]:
             entry.root,
             entry.parent,
             kinds.get(entry.kind, 2),
-            _order(entry),
+            (len(entry.name), entry.name),
         )
     )
     return found
-
-
-def _order(entry: PlacedDevice) -> tuple[int, str]:
-    return len(entry.name), entry.name
 
 
 def _with_places(found: Sequence[PlacedDevice]) -> list[PlacedDevice]:
@@ -156,10 +153,7 @@ def _published(
 
 def _device(driver: str, device: Device, claims: tuple[ResourceClaim, ...]) -> PlacedDevice:
     values = {name: attribute.value for name, attribute in device.attributes.items()}
-
-    def fact(name: str) -> Any:
-        return values.get(f"{driver}/{name}", values.get(name, ""))
-
+    fact = partial(_fact, values, driver)
     is_ours = driver == names.DRIVER
     is_gone = any(taint.key == names.GONE for taint in device.taints)
     taints = ", ".join(f"{taint.key}:{taint.effect}" for taint in device.taints)
@@ -178,12 +172,13 @@ def _device(driver: str, device: Device, claims: tuple[ResourceClaim, ...]) -> P
     )
 
 
+def _fact(values: Mapping[str, Any], driver: str, name: str) -> Any:
+    return values.get(f"{driver}/{name}", values.get(name, ""))
+
+
 def _hardware(values: Mapping[str, Any], driver: str) -> dict[str, Any]:
     """Where a device is plugged in, its link and its addresses."""
-
-    def fact(name: str) -> Any:
-        return values.get(f"{driver}/{name}", values.get(name, ""))
-
+    fact = partial(_fact, values, driver)
     numa, speed = _first(values, (*_NUMA, f"{driver}/numaNode", f"{driver}/numa", "numaNode")), fact("linkSpeed")
     return {
         "numa": int(numa) if numa.removeprefix("-").isdecimal() else _UNKNOWN,

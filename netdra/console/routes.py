@@ -32,7 +32,6 @@ class PageRoute(NamedTuple):
         page: the start page, a list, an object, the traffic of pods, a search, or the trial of policies.
         kind: the kind of a list or an object, one of `KINDS`.
         place: the object's namespace, or its node.
-        name: its name.
         query: the fields of the form, the first value of each.
     """
 

@@ -153,11 +153,6 @@ def pod_state(pod: PlacedPod) -> str:
     return "Running" if pod.is_running else "Waiting"
 
 
-def has_claims(pod: PlacedPod) -> bool:
-    """Whether a pod names a claim, or the scheduler created one for its extended resources."""
-    return bool(pod.spec.resource_claims) or pod.status.extended_resource_claim_status is not None
-
-
 def pod_list(cluster: ClusterState, codes: Codes) -> ObjectList:
     """The page "Pods": a row for each pod that has a claim; others have no network of netdra."""
     columns = (
@@ -168,7 +163,7 @@ def pod_list(cluster: ClusterState, codes: Codes) -> ObjectList:
         ListColumn("cause", "Cause"),
         ListColumn("age", "Created"),
     )
-    claimed = [pod for pod in cluster.pods if has_claims(pod)]
+    claimed = [pod for pod in cluster.pods if pod.has_claims]
     others = len(cluster.pods) - len(claimed)
     remark = f"{others} more pods have no claim, so {DRIVER} does nothing for them." if others else ""
     rows = [_pod(pod, cluster.server_time, codes) for pod in claimed]

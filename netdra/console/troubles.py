@@ -32,7 +32,6 @@ class TroubleSubject(NamedTuple):
     Attributes:
         page: the first part of its page's path, e.g. `pods`; "" without a page.
         place: its namespace or node, "" without one.
-        name: its name.
     """
 
     page: str

@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
-from datetime import UTC, datetime
 from typing import Any
 
 from netdra.controller import failures, metrics, status
@@ -25,8 +23,10 @@ from netdra.controller.state import (
     SCHEMA,
     TOPOLOGY,
     TOPOLOGY_USAGE,
+    InHand,
     Key,
     State,
+    now,
     published,
 )
 from netdra.controller.status import TopologyState
@@ -68,11 +68,6 @@ from netdra.rules import runnable, shipped
 log = logging.getLogger(__name__)
 
 
-def now() -> datetime:
-    """The time, with its zone."""
-    return datetime.now(UTC)
-
-
 class DegradedObjects:
     """How many topologies and policies are degraded, as the metric shows it while this process leads."""
 
@@ -102,13 +97,12 @@ class Controller:
         self,
         client: Client,
         recorder: Recorder,
-        in_hand: Callable[[], AbstractContextManager[None]],
+        in_hand: InHand,
         allow_plugins: frozenset[str] = frozenset(),
     ) -> None:
         """Begin nothing yet.
 
         Args:
-            in_hand: entered around each look, which the end of the process waits for.
             allow_plugins: the nodes' list of plugins that topologies may run (`netdra.rules.runnable`).
         """
         self._client = client

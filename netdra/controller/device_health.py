@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Awaitable, Iterable
+from contextlib import ExitStack
 
 from msgspec.structs import replace
 
-from netdra.controller.state import State
+from netdra.controller.state import InHand, State
 from netdra.health.rules import HealthCap, TaintDecision, decide, is_as
 from netdra.kube.client import Client, Selection
 from netdra.kube.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError, UnavailableError
@@ -43,20 +43,12 @@ _HINT = (
 class DeviceTaints:
     """The taints for faults of devices, for one term."""
 
-    def __init__(
-        self,
-        client: Client,
-        recorder: Recorder,
-        state: State,
-        cap: HealthCap,
-        in_hand: Callable[[], AbstractContextManager[None]],
-    ) -> None:
+    def __init__(self, client: Client, recorder: Recorder, state: State, cap: HealthCap, in_hand: InHand) -> None:
         """Begin nothing yet.
 
         Args:
             state: the controller's copies of the nodes' reports.
             cap: how many devices may be tainted.
-            in_hand: entered around each decision, which the end of the process waits for.
         """
         self._client, self._recorder, self._state = client, recorder, state
         self._cap, self._in_hand = cap, in_hand

@@ -10,7 +10,8 @@ import asyncio
 from bisect import bisect_left, insort
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -75,6 +76,15 @@ NODES_PER_SECOND = 500
 FEATURES_SECONDS = 5.0
 REPORTS_SECONDS = 5.0
 """How long the first list of NodeNetworks is waited for."""
+
+
+InHand = Callable[[], AbstractContextManager[None]]
+"""Entered around each look at an object: the end of the process waits until it is left."""
+
+
+def now() -> datetime:
+    """The time, with its zone."""
+    return datetime.now(UTC)
 
 
 class Key(NamedTuple):

@@ -1,15 +1,16 @@
 """Taking netdra off a cluster: the users of its devices, and the objects that its processes leave behind.
 
-Called by `netdra uninstall`, which the chart runs before and after `helm uninstall`; it asks `running` before it
-removes anything. A pod with a claim cannot end once its node has no driver, and an installed CNI plugin stays on the
-nodes without a controller, so an uninstall searches for such users first. Objects that users wrote stay, and so
+Called by `netdra uninstall`, which the chart runs before and after `helm uninstall`; it waits for running processes
+before it removes anything. A pod with a claim cannot end once its node has no driver, and an installed CNI plugin stays
+on the nodes without a controller, so an uninstall searches for such users first. Objects that users wrote stay, and so
 do their kinds.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import msgspec
@@ -19,9 +20,10 @@ from netdra.controller.neutron.ownership import LEASE as NEUTRON_LEASE
 from netdra.controller.plugins.cluster_plugins import DAEMON_SETS, finalize
 from netdra.controller.plugins.cluster_plugins import FINALIZER as INSTALLED
 from netdra.controller.plugins.installers import PLUGIN_LABEL
-from netdra.controller.writing import FINALIZER, finalize_network, finalize_port, finalize_topology
+from netdra.controller.writing import FINALIZER, finalize_port, finalize_topology, set_finalizer
 from netdra.kube.client import Client, Selection
 from netdra.kube.errors import NotFoundError
+from netdra.kube.leader import LEASES, Lease, Terms
 from netdra.kube.resources import (
     CNI_PLUGINS,
     CUSTOM_DEVICE_ROLLOUTS,
@@ -41,17 +43,25 @@ from netdra.kube.resources import (
 )
 from netdra.model import names
 from netdra.model.claim import ResourceClaimConsumerReference
-from netdra.model.core import BareObject
+from netdra.model.core import BareObject, ClusterPod
 from netdra.model.meta import ObjectMeta
 from netdra.model.names import CONTROLLER_LEASE
 from netdra.model.neutron_port import FINALIZER as IN_NEUTRON
 from netdra.model.resource import API_VERSION
 from netdra.model.service import MANAGED_BY, MANAGER
+from netdra.ops.boot import since_boot
 
 T = TypeVar("T")
 
 MAX_CLAIMS = 20
 """How many claims are named."""
+PROCESSES = "app.kubernetes.io/part-of=netdra,app.kubernetes.io/component in (node,controller,webhook)"
+"""The label selector of netdra's workloads and their pods; not of pods that install CNI plugins, nor of hooks."""
+WORKLOADS = {
+    kind: Resource("apps/v1", f"{kind.lower()}s", BareObject, namespaced=True) for kind in ("DaemonSet", "Deployment")
+}
+PODS = Resource("v1", "pods", ClusterPod, namespaced=True)
+_LOOK_SECONDS = 1.0
 
 
 class AllocatedDevice(msgspec.Struct, frozen=True, kw_only=True):
@@ -250,7 +260,7 @@ async def _remove_finalizers(client: Client) -> AsyncIterator[Removed]:
             yield Removed(kind="finalizer of NetworkTopology", name=topology.name)
     for network in await _present(client.list(POD_NETWORKS)):
         if FINALIZER in network.metadata.finalizers and await _write_present(
-            finalize_network(client, network, wanted=False)
+            set_finalizer(client, POD_NETWORKS, network, FINALIZER, wanted=False)
         ):
             yield Removed(kind="finalizer of PodNetwork", name=network.name)
     for plugin in await _present(client.list(CNI_PLUGINS)):
@@ -276,3 +286,97 @@ async def _write_present(writing: Awaitable[None]) -> bool:
     except NotFoundError:
         return False
     return True
+
+
+class RunningProcess(msgspec.Struct, frozen=True, kw_only=True, order=True):
+    """An object that shows that netdra runs.
+
+    Attributes:
+        kind, name: of the object, the name as `<namespace>/<name>`.
+        state: its state in words.
+        ends: whether it may be gone soon: it is being deleted, or the lease may expire.
+    """
+
+    kind: str
+    name: str
+    state: str
+    ends: bool
+
+
+@dataclass
+class _Renewals:
+    """The leases' last renewals, and when this process first saw each; the times in a lease are of another clock."""
+
+    seen: dict[str, tuple[str, float]] = field(default_factory=dict)
+
+    def held(self, lease: Lease) -> bool:
+        """Whether a process holds the lease, or may do: it is not released, and was renewed while we watch it."""
+        if not lease.spec.holder_identity:
+            return False
+        name = _full_name(lease)
+        version, since = self.seen.get(name, ("", 0.0))
+        if version != lease.metadata.resource_version:
+            self.seen[name] = (lease.metadata.resource_version, since_boot())
+            return True
+        return since_boot() - since <= (lease.spec.lease_duration_seconds or Terms().duration)
+
+
+def _full_name(found: BareObject | Lease) -> str:
+    return f"{found.metadata.namespace}/{found.metadata.name}"
+
+
+async def wait_until_gone(client: Client, seconds: float) -> tuple[RunningProcess, ...]:
+    """Wait until none of netdra's processes is left, and return those that are.
+
+    It does not wait for a Deployment or DaemonSet that is not being deleted: netdra is installed. It waits for pods
+    that end, and for a lease until it is released or was not renewed for its duration (client-go's rule for taking a
+    lease over). An API server that does not answer is not a proof: every error is raised, and nothing is deleted.
+
+    Args:
+        seconds: how long to wait.
+
+    Raises:
+        ApiError: the objects cannot be read.
+    """
+    deadline = since_boot() + seconds
+    renewals = _Renewals()
+    while True:
+        processes = await _processes(client, renewals)
+        if not processes or since_boot() >= deadline or not all(process.ends for process in processes):
+            return tuple(sorted(processes))
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+async def _processes(client: Client, renewals: _Renewals) -> list[RunningProcess]:
+    ours = Selection(label_selector=PROCESSES)
+    workloads = [
+        _workload(kind, workload)
+        for kind, resource in WORKLOADS.items()
+        for workload in await client.list(resource, ours)
+    ]
+    leases = await client.list(LEASES, Selection(field_selector=f"metadata.name={CONTROLLER_LEASE}"))
+    return [*workloads, *_pods(await client.list(PODS, ours)), *_leases(leases, renewals)]
+
+
+def _workload(kind: str, found: BareObject) -> RunningProcess:
+    ends = found.metadata.deletion_timestamp is not None
+    return RunningProcess(
+        kind=kind, name=_full_name(found), state="is being deleted" if ends else "is installed", ends=ends
+    )
+
+
+def _pods(pods: Iterable[ClusterPod]) -> Iterable[RunningProcess]:
+    """The pods whose containers run, or may do; a pod without its workload is deleted by the garbage collector."""
+    for pod in pods:
+        if pod.status.phase in ("Succeeded", "Failed"):
+            continue
+        where = f" on node {pod.spec.node_name}" if pod.spec.node_name else ""
+        state = "has not ended" if pod.metadata.deletion_timestamp is not None else "runs"
+        yield RunningProcess(kind="Pod", name=_full_name(pod), state=f"{state}{where}", ends=True)
+
+
+def _leases(leases: Iterable[Lease], renewals: _Renewals) -> Iterable[RunningProcess]:
+    for lease in leases:
+        if renewals.held(lease):
+            state = f"is held by {lease.spec.holder_identity}"
+            yield RunningProcess(kind="Lease", name=_full_name(lease), state=state, ends=True)

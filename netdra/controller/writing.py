@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from netdra.controller import metrics
 from netdra.controller.classes import ClassWrites
 from netdra.kube.client import Client
 from netdra.kube.errors import AlreadyExistsError, RefusedError
 from netdra.kube.events import ObjectReference, Occurrence, Recorder
-from netdra.kube.resources import DEVICE_CLASSES, NEUTRON_PORTS, POD_NETWORKS, SCHEMAS, TOPOLOGIES, Resource
+from netdra.kube.resources import DEVICE_CLASSES, NEUTRON_PORTS, SCHEMAS, TOPOLOGIES, KubernetesObject, Resource
 from netdra.kube.undone import UndoneError
 from netdra.model import documents, names
 from netdra.model.claim import ResourceClaimConsumerReference
 from netdra.model.meta import Condition, ObjectMeta, OwnerReference
 from netdra.model.neutron_port import FINALIZER as IN_NEUTRON
 from netdra.model.neutron_port import NeutronPort
-from netdra.model.pod_network import PodNetwork
 from netdra.model.resource import API_VERSION
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
@@ -76,6 +75,8 @@ _WARNINGS = frozenset(
 _OF_CLAIMS = frozenset({"ClaimsFailed", "NoFailures"})
 
 MANAGER = "netdra-controller"
+
+T = TypeVar("T", bound=KubernetesObject)
 
 log = logging.getLogger(__name__)
 
@@ -303,39 +304,30 @@ async def finalize_topology(client: Client, topology: NetworkTopology, *, wanted
     """Set the finalizer of a topology that claims may use, or remove it.
 
     Raises:
-        ApiError: the object was changed meanwhile, or cannot be written just now.
+        ApiError: as of `set_finalizer`.
     """
-    present = topology.metadata.finalizers
-    if wanted == (FINALIZER in present) or (wanted and topology.metadata.deletion_timestamp):
+    if wanted == (FINALIZER in topology.metadata.finalizers) or (wanted and topology.metadata.deletion_timestamp):
         return
-    others = [name for name in present if name != FINALIZER]
-    finalizers = [*others, FINALIZER] if wanted else others
-    version = topology.metadata.resource_version
-    patch = {"finalizers": finalizers, "resourceVersion": version, "uid": topology.metadata.uid}
-    await client.merge(TOPOLOGIES, topology.name, {"metadata": patch})
-
-
-async def finalize_network(client: Client, network: PodNetwork, *, wanted: bool) -> None:
-    """Set the finalizer of a PodNetwork of which claims have addresses, or remove it.
-
-    Raises:
-        ApiError: the object was changed meanwhile, or cannot be written just now.
-    """
-    others = [name for name in network.metadata.finalizers if name != FINALIZER]
-    finalizers = [*others, FINALIZER] if wanted else others
-    version, uid = network.metadata.resource_version, network.metadata.uid
-    patch = {"metadata": {"finalizers": finalizers, "resourceVersion": version, "uid": uid}}
-    await client.merge(POD_NETWORKS, network.name, patch)
+    await set_finalizer(client, TOPOLOGIES, topology, FINALIZER, wanted=wanted)
 
 
 async def finalize_port(client: Client, port: NeutronPort, *, wanted: bool) -> None:
     """Set the finalizer of a NeutronPort whose port may be in Neutron, or remove it.
 
     Raises:
+        ApiError: as of `set_finalizer`.
+    """
+    await set_finalizer(client, NEUTRON_PORTS, port, IN_NEUTRON, wanted=wanted)
+
+
+async def set_finalizer(client: Client, resource: Resource[T], stored: T, finalizer: str, *, wanted: bool) -> None:
+    """Set a finalizer of an object, or remove it.
+
+    Raises:
         ApiError: the object was changed meanwhile, or cannot be written just now.
     """
-    others = [name for name in port.metadata.finalizers if name != IN_NEUTRON]
-    finalizers = [*others, IN_NEUTRON] if wanted else others
-    version, uid = port.metadata.resource_version, port.metadata.uid
-    patch = {"metadata": {"finalizers": finalizers, "resourceVersion": version, "uid": uid}}
-    await client.merge(NEUTRON_PORTS, port.name, patch, port.metadata.namespace)
+    metadata = stored.metadata
+    others = [name for name in metadata.finalizers if name != finalizer]
+    finalizers = [*others, finalizer] if wanted else others
+    patch = {"finalizers": finalizers, "resourceVersion": metadata.resource_version, "uid": metadata.uid}
+    await client.merge(resource, metadata.name, {"metadata": patch}, metadata.namespace)

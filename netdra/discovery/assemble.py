@@ -6,7 +6,7 @@ Called by `scan` for all interfaces, and by `watch` for those that a change conc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -15,6 +15,8 @@ from netdra.kernel import host_use, uapi
 from netdra.kernel.link import Link, SwitchPort, uplink_number
 from netdra.kernel.rdma import GidTable
 from netdra.model.inventory import HARDWARE, Interface, wired_to
+
+K = TypeVar("K")
 
 OVS_KIND = "openvswitch"
 OVS_DATAPATH = "ovs-system"
@@ -166,7 +168,7 @@ _NO_STACK = _Stack()
 
 def _stack(facts: MachineFacts, index: int, kind: str) -> _Stack:
     """The hardware below a link. A bridge has it from its only port with hardware below it, if it has one such port."""
-    below = [_nics(facts, _closure([lower], lambda link: _below(facts, link))) for lower in _bearing(facts, index)]
+    below = [_nics(facts, closure([lower], lambda link: _below(facts, link))) for lower in _bearing(facts, index)]
     carrying = [nics for nics in below if nics]
     if not carrying or (kind == "bridge" and len(carrying) > 1):
         return _NO_STACK
@@ -195,7 +197,7 @@ def _nics(facts: MachineFacts, links: Iterable[int]) -> set[int]:
 
 def above(facts: MachineFacts, indexes: Iterable[int]) -> set[int]:
     """Links, and all that stand on them and take facts from below."""
-    return _closure([index for index in indexes if index in facts.links], facts.upper)
+    return closure([index for index in indexes if index in facts.links], facts.upper)
 
 
 def _physnet(facts: MachineFacts, index: int, kind: str, stack: _Stack) -> str:
@@ -257,11 +259,12 @@ def host_uplinks(facts: MachineFacts) -> Uplinks:
 def _carrying(facts: MachineFacts, links: Iterable[int]) -> frozenset[int]:
     """Links with the links below and above them."""
     start = [index for index in links if index in facts.links]
-    return frozenset((*_closure(start, lambda index: _below(facts, index)), *_closure(start, facts.upper)))
+    return frozenset((*closure(start, lambda index: _below(facts, index)), *closure(start, facts.upper)))
 
 
-def _closure(start: Iterable[int], step: Callable[[int], Iterable[int]]) -> set[int]:
-    seen: set[int] = set()
+def closure(start: Iterable[K], step: Callable[[K], Iterable[K]]) -> set[K]:
+    """The places that steps lead to, with those of the start."""
+    seen: set[K] = set()
     waiting = list(start)
     while waiting:
         index = waiting.pop()

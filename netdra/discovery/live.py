@@ -10,7 +10,6 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack, suppress
-from typing import Self
 
 from netdra.discovery import devices, ovs
 from netdra.discovery.assemble import OVS_KIND
@@ -19,6 +18,7 @@ from netdra.discovery.pairs import Pairs
 from netdra.discovery.routes import MadeRoutes
 from netdra.kernel import address, bpf, devlink, ethtool, kinds, link, netns, rdma, route, uapi
 from netdra.kernel.address import Address
+from netdra.kernel.closing import Closing
 from netdra.kernel.errors import KernelBusyError, KernelError, KernelInterruptedError, KernelMissingError, errno_name
 from netdra.kernel.link import Link
 from netdra.kernel.netlink import NETLINK_GENERIC, Socket
@@ -29,7 +29,7 @@ from netdra.kernel.sysfs import Sysfs
 _DUMP_ATTEMPTS = 3
 
 
-class Kernel:
+class Kernel(Closing):
     """The sockets and files that the kernel is read through, in the network namespace of the thread that opens them.
 
     Attributes:
@@ -52,12 +52,6 @@ class Kernel:
             self.generic = opened.enter_context(Socket(NETLINK_GENERIC))
             self._namespace = opened.enter_context(Namespace.current())
             opened.pop_all()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the sockets; closing twice is not an error."""
@@ -147,16 +141,16 @@ def _read_addresses(kernel: Kernel, facts: MachineFacts, known: MachineFacts | N
             facts.stale.add("addresses")
             listed = [entry for index in facts.links for entry in _addresses_of(kernel, index)]
     except KernelError as problem:
-        former = _known(facts, known, "addresses", ("ipv4", "ipv6"), problem).addresses
+        former = _fall_back(facts, known, "addresses", ("ipv4", "ipv6"), problem).addresses
         listed = [entry for index in facts.links for entry in former.get(index, ())]
     for entry in listed:
         facts.addresses.setdefault(entry.index, []).append(entry)
 
 
-def _known(
+def _fall_back(
     facts: MachineFacts, known: MachineFacts | None, what: str, fields: tuple[str, ...], problem: KernelError
 ) -> MachineFacts:
-    """The facts that stand in for those that cannot be listed; without any, it is noted that they cannot be read."""
+    """Take the facts that stand in for those that cannot be listed; without any, note that they cannot be read."""
     facts.stale.add(what)
     if known is not None and not known.problems.get(EVERY_LINK, {}).keys() & set(fields):
         return known
@@ -176,7 +170,7 @@ def _read_routes(kernel: Kernel, facts: MachineFacts, known: MachineFacts | None
     try:
         facts.routes = MadeRoutes(route.dump_made(kernel.route))
     except KernelError as problem:
-        facts.routes = _known(facts, known, "routes", ("host_uplink",), problem).routes
+        facts.routes = _fall_back(facts, known, "routes", ("host_uplink",), problem).routes
     facts.note_routes()
 
 
@@ -364,7 +358,7 @@ def _read_speeds(kernel: Kernel, facts: MachineFacts, known: MachineFacts | None
             read_speed(kernel, facts, index)
         return
     except KernelBusyError as problem:
-        speeds = _known(facts, known, "speeds", ("link_speed",), problem).speeds
+        speeds = _fall_back(facts, known, "speeds", ("link_speed",), problem).speeds
     except KernelError as problem:  # a kernel without ethtool over netlink
         facts.note(EVERY_LINK, ("link_speed",), errno_name(problem.errno))
         return

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from netdra.discovery.assemble import closure
 from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import Interface, Inventory, wire_all
 
@@ -113,17 +114,7 @@ def _with_uplink(interface: Interface, carries: bool) -> Interface:
 
 def _carrying(uplinks: Iterable[str], by_name: Mapping[str, Interface]) -> frozenset[str]:
     """The uplinks with the interfaces below and above them."""
-    below = _closure(uplinks, {name: entry.lower_devices for name, entry in by_name.items()})
-    above = _closure(uplinks, {name: (*entry.upper_devices, entry.master) for name, entry in by_name.items()})
-    return below | above
-
-
-def _closure(start: Iterable[str], step: Mapping[str, Sequence[str]]) -> frozenset[str]:
-    seen: set[str] = set()
-    waiting = list(start)
-    while waiting:
-        name = waiting.pop()
-        if name in step and name not in seen:
-            seen.add(name)
-            waiting += step[name]
-    return frozenset(seen)
+    lower = {name: entry.lower_devices for name, entry in by_name.items()}
+    upper = {name: (*entry.upper_devices, entry.master) for name, entry in by_name.items()}
+    every = closure(uplinks, lambda name: lower.get(name, ())) | closure(uplinks, lambda name: upper.get(name, ()))
+    return frozenset(every & by_name.keys())

@@ -9,6 +9,7 @@ import platform
 import time
 from collections import Counter
 from collections.abc import Mapping
+from operator import attrgetter
 
 import msgspec
 
@@ -96,14 +97,11 @@ def interfaces(facts: MachineFacts) -> dict[Key, Interface]:
 
 def collect(node: InventoryNode, assembled: Mapping[Key, Interface], facts: MachineFacts) -> Inventory:
     """Interfaces as an inventory: sorted by name and PCI address, with the count of facts that could not be read."""
-    ordered = tuple(sorted(assembled.values(), key=_order))
+    by_name = attrgetter("if_name", "pci_address", "ifindex")
+    ordered = tuple(sorted(assembled.values(), key=by_name))
     return Inventory(
         node=node, interfaces=ordered, unreadable=_unreadable(assembled, facts), vanished=tuple(sorted(facts.gone))
     )
-
-
-def _order(interface: Interface) -> tuple[str, str, int]:
-    return interface.if_name, interface.pci_address, interface.ifindex
 
 
 def _unreadable(assembled: Mapping[Key, Interface], facts: MachineFacts) -> dict[str, int]:

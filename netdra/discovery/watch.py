@@ -16,13 +16,14 @@ import select
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, suppress
-from typing import Self, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from netdra.discovery import assemble, live, scan, update
 from netdra.discovery.facts import Key, MachineFacts
 from netdra.discovery.pairs import SETTLE_SECONDS, Pairs
+from netdra.kernel.closing import Closing
 from netdra.kernel.errors import EventsLostError, KernelError
 from netdra.kernel.host_use import POD
 from netdra.kernel.monitor import DeviceMonitor, Monitor
@@ -59,16 +60,17 @@ class InterfaceChanges(msgspec.Struct, frozen=True, kw_only=True):
 
         An end counts whose other end is in a namespace that ends, or is not known: nothing is offered on it either.
         """
+        pods = [_is_pods(before) and _is_pods(after) for before, after in self.changed]
         ends = {interface.if_name for interface in (*self.added, *self.removed) if _is_pods(interface)}
+        ends |= {before.if_name for (before, _), is_pods in zip(self.changed, pods, strict=True) if is_pods}
         are_of_pods = all(map(_is_pods, (*self.added, *self.removed))) and all(
-            (_is_pods(before) and _is_pods(after)) or _differ_by_ports(before, after, ends)
-            for before, after in self.changed
+            is_pods or _differ_by_ports(*pair, ends) for pair, is_pods in zip(self.changed, pods, strict=True)
         )
         listed = (*self.added, *self.removed, *(before for before, _ in self.changed))
         return frozenset(interface.if_name for interface in listed if are_of_pods)
 
 
-class Watcher:
+class Watcher(Closing):
     """The current inventory of the network namespace of the thread that makes it; for one thread at a time.
 
     Attributes:
@@ -119,12 +121,6 @@ class Watcher:
                 self._ready.register(source.fileno(), select.EPOLLIN | select.EPOLLERR)
             self._read_all(None)
             self._opened = opened.pop_all()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Stop listening; closing twice is not an error."""

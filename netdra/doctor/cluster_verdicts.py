@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from netdra.doctor.diagnosis import Diagnosis, Level, Unseen, number
+from netdra.doctor.diagnosis import Diagnosis, Level, Unseen, diagnose, number
 from netdra.doctor.rights import of_options, to_keep_a_certificate
 from netdra.model.core import ClusterNode
 from netdra.model.device import Features
@@ -35,7 +35,7 @@ AS_ADMINISTRATOR = "use a kubeconfig that is allowed to read it: netdra doctor -
 
 
 T = TypeVar("T")
-_finding = partial(Diagnosis, "cluster")
+_finding = partial(diagnose, "cluster")
 
 
 class Definition(msgspec.Struct, frozen=True):
@@ -166,6 +166,7 @@ class Shortcoming(msgspec.Struct, frozen=True):
     level: Level
     seen: str
     fix: str
+    code: str
 
     def is_of(self, runtime_version: str) -> bool:
         """Whether a node's runtime, `containerd://2.2.1`, is of these versions."""
@@ -174,8 +175,10 @@ class Shortcoming(msgspec.Struct, frozen=True):
 
 
 SHORTCOMINGS = (
-    Shortcoming("containerd", (), (1, 7), "error", "do not support NRI", "upgrade containerd to 2.2 or later"),
-    Shortcoming("cri-o", (), (1, 26), "error", "do not support NRI", "upgrade CRI-O to 1.30 or later"),
+    Shortcoming(
+        "containerd", (), (1, 7), "error", "do not support NRI", "upgrade containerd to 2.2 or later", code="ND3120"
+    ),
+    Shortcoming("cri-o", (), (1, 26), "error", "do not support NRI", "upgrade CRI-O to 1.30 or later", code="ND3121"),
     Shortcoming(
         "containerd",
         (1, 7),
@@ -183,6 +186,7 @@ SHORTCOMINGS = (
         "warning",
         "support NRI and CDI only if they are enabled",
         "[plugins.'io.containerd.nri.v1.nri'] disable = false; [plugins.'io.containerd.grpc.v1.cri'] enable_cdi = true",
+        code="ND3122",
     ),
     # The sandbox of a pod that a plugin refuses keeps its name reserved (`RunPodSandbox` in internal/cri/server).
     Shortcoming(
@@ -192,8 +196,9 @@ SHORTCOMINGS = (
         "warning",
         "may not restart after a pod was rejected: its sandbox remains",
         "upgrade containerd to 2.2 or later",
+        code="ND3123",
     ),
-    Shortcoming("cri-o", (1, 26), (1, 30), "warning", "support NRI only if it is enabled", NRI_OF_CRIO),
+    Shortcoming("cri-o", (1, 26), (1, 30), "warning", "support NRI only if it is enabled", NRI_OF_CRIO, code="ND3124"),
 )
 """Which versions of which runtime netdra does not work with as they are; docs/nri.md has those that it is tested on."""
 
@@ -225,29 +230,35 @@ def verdicts(facts: ClusterFacts, own_version: str, now: datetime) -> list[Diagn
 def unreachable(why: str) -> list[Diagnosis]:
     """The finding about a cluster that does not answer."""
     return [
-        _finding("API server", "error", why, "check that it is running and that this is its kubeconfig (--kubeconfig)")
+        _finding(
+            "API server",
+            "error",
+            why,
+            "check that it is running and that this is its kubeconfig (--kubeconfig)",
+            code="ND3125",
+        )
     ]
 
 
 def not_looked_at(why: str, fix: str = "specify a kubeconfig with --kubeconfig") -> list[Diagnosis]:
     """The finding without a cluster, or without access to it."""
-    return [_finding("API server", "warning", f"not checked: {why}", fix)]
+    return [_finding("API server", "warning", f"not checked: {why}", fix, code="ND3126")]
 
 
 def judged(check: str, part: T | Unseen, judge: Callable[[T], Iterable[Diagnosis]]) -> Iterable[Diagnosis]:
     """The findings about a part, or that it could not be seen."""
     if isinstance(part, Unseen):
-        return [_finding(check, "warning", f"could not be read: {part.why}", AS_ADMINISTRATOR)]
+        return [_finding(check, "warning", f"could not be read: {part.why}", AS_ADMINISTRATOR, code="ND3127")]
     return judge(part)
 
 
 def _server(facts: ClusterFacts) -> Diagnosis:
     version = number(facts.server)
     if version < API_SINCE:
-        return _finding("API server", "error", facts.server, "netdra requires Kubernetes 1.34 or later")
+        return _finding("API server", "error", facts.server, "netdra requires Kubernetes 1.34 or later", code="ND3128")
     if version < COUNTERS_SINCE:
         seen = f"{facts.server}: personas of one NIC exclude each other only since 1.36.2"
-        return _finding("API server", "warning", seen, "upgrade; until then, use one persona per NIC")
+        return _finding("API server", "warning", seen, "upgrade; until then, use one persona per NIC", code="ND3129")
     return _finding("API server", "ok", facts.server)
 
 
@@ -256,7 +267,9 @@ def _dra(versions: tuple[str, ...]) -> Iterator[Diagnosis]:
         yield _finding("resource.k8s.io", "ok", ", ".join(versions))
         return
     seen = f"serves {', '.join(versions) or 'nothing of it'}, not v1"
-    yield _finding("resource.k8s.io", "error", seen, "kube-apiserver --runtime-config=resource.k8s.io/v1=true")
+    yield _finding(
+        "resource.k8s.io", "error", seen, "kube-apiserver --runtime-config=resource.k8s.io/v1=true", code="ND3130"
+    )
 
 
 def _gates(features: Features, version: tuple[int, ...]) -> Iterator[Diagnosis]:
@@ -283,7 +296,7 @@ def _gates(features: Features, version: tuple[int, ...]) -> Iterator[Diagnosis]:
             set_on = f"--feature-gates={gate}=true on kube-apiserver and kube-scheduler"
             set_off = f"remove {gate}=false from --feature-gates of kube-apiserver and kube-scheduler"
             fix = set_off if is_stable else set_on
-            yield _finding(gate, "warning", f"disabled: {lost}", fix)
+            yield _finding(gate, "warning", f"disabled: {lost}", fix, code="ND3131")
     listed = "on" if features.list_attributes else "disabled (the default): supportedCNIs is published as text"
     yield _finding("DRAListTypeAttributes", "ok", listed)
 
@@ -304,17 +317,21 @@ def _definitions(definitions: Sequence[Definition]) -> Iterator[Diagnosis]:
 def _definition(definition: Definition) -> Diagnosis:
     fix = "netdra crds | kubectl apply --server-side -f -"
     if not definition.there:
-        return _finding(f"CRD {definition.name}", "error", "not found", fix)
+        return _finding(f"CRD {definition.name}", "error", "not found", fix, code="ND3132")
     if not definition.established:
-        return _finding(f"CRD {definition.name}", "error", "is not served", f"kubectl describe crd {definition.name}")
+        return _finding(
+            f"CRD {definition.name}", "error", "is not served", f"kubectl describe crd {definition.name}", code="ND3133"
+        )
     places = listed(definition.differs, NAMED)
-    return _finding(f"CRD {definition.name}", "error", f"belongs to another version of netdra: {places}", fix)
+    return _finding(
+        f"CRD {definition.name}", "error", f"belongs to another version of netdra: {places}", fix, code="ND3134"
+    )
 
 
 def _webhook(webhook: WebhookFacts, facts: ClusterFacts, now: datetime) -> Iterator[Diagnosis]:
     for name in webhook.missing:
         seen = "not found: objects are not validated when they are written"
-        yield _finding(f"webhook configuration {name}", "error", seen, "helm upgrade installs it")
+        yield _finding(f"webhook configuration {name}", "error", seen, "helm upgrade installs it", code="ND3135")
     for name, end in webhook.configurations.items():
         yield _authority(
             name,
@@ -329,27 +346,30 @@ def _webhook(webhook: WebhookFacts, facts: ClusterFacts, now: datetime) -> Itera
 def _authority(name: str, end: datetime | None, now: datetime, fix: str) -> Diagnosis:
     check = f"webhook configuration {name}"
     if end is None:
-        return _finding(check, "error", "does not have a CA: the API server cannot call the webhook", fix)
+        return _finding(
+            check, "error", "does not have a CA: the API server cannot call the webhook", fix, code="ND3136"
+        )
     seen = f"trusts a CA until {end:%Y-%m-%d}"
     if end <= now:
-        return _finding(check, "error", f"{seen}, which has expired", fix)
+        return _finding(check, "error", f"{seen}, which has expired", fix, code="ND3137")
     if end - now < SOON:
-        return _finding(check, "warning", f"{seen}, and should have been renewed", fix)
+        return _finding(check, "warning", f"{seen}, and should have been renewed", fix, code="ND3138")
     return _finding(check, "ok", seen)
 
 
 def _answer(webhook: WebhookFacts, namespace: str) -> Diagnosis:
     if webhook.answer == "asked":
         return _finding("webhook", "ok", "rejects invalid objects")
-    fix = f"kubectl -n {namespace} get pods,endpointslices; check that the API server can reach port 8443"
+    reach = f"kubectl -n {namespace} get pods,endpointslices; check that the API server can reach port 8443"
     if webhook.answer == "unasked":
-        return _finding("webhook", "error", "the API server accepts an invalid policy without calling it", fix)
-    if "x509:" in webhook.answer:
-        fix = (
-            "the CA bundle of the webhook configurations and the webhook's certificate do not match: after a renewal "
-            f"wait two minutes; then kubectl -n {namespace} get secrets,certificates"
+        return _finding(
+            "webhook", "error", "the API server accepts an invalid policy without calling it", reach, code="ND3139"
         )
-    return _finding("webhook", "error", webhook.answer, fix)
+    renewal = (
+        "the CA bundle of the webhook configurations and the webhook's certificate do not match: after a renewal "
+        f"wait two minutes; then kubectl -n {namespace} get secrets,certificates"
+    )
+    return _finding("webhook", "error", webhook.answer, renewal if "x509:" in webhook.answer else reach, code="ND3140")
 
 
 def _rights(rights: Mapping[str, tuple[str, ...]], facts: ClusterFacts) -> Iterator[Diagnosis]:
@@ -361,10 +381,14 @@ def _rights(rights: Mapping[str, tuple[str, ...]], facts: ClusterFacts) -> Itera
         if process == "webhook" and set(lacking) == to_keep_a_certificate(facts.name):
             yield _finding("rights of netdra webhook", "ok", "complete with --certificates, incomplete without it")
         elif lacking:
-            fix = "helm upgrade installs the roles; kubectl auth can-i VERB KIND --as=system:serviceaccount:"
-            account = f"{facts.namespace}:{facts.name}-{process}"
+            account = f"system:serviceaccount:{facts.namespace}:{facts.name}-{process}"
+            fix = f"helm upgrade installs the roles; to check one: kubectl auth can-i {lacking[0]} --as={account}"
             yield _finding(
-                f"rights of netdra {process}", "error", f"not allowed: {listed(lacking, NAMED)}", fix + account
+                f"rights of netdra {process}",
+                "error",
+                f"not allowed: {listed(lacking, NAMED)}",
+                fix,
+                code="ND3141",
             )
         else:
             seen = "complete" + (f" without {listed(without, NAMED)}" if without else "")
@@ -376,7 +400,9 @@ def _nodes(nodes: Sequence[ClusterNode]) -> Iterator[Diagnosis]:
     old = [f"{name} {version}" for name, version in kubelets if number(version) < API_SINCE]
     if old:
         seen = f"of {len(old)} nodes older than 1.34: {listed(old, NAMED)}"
-        yield _finding("kubelets", "error", seen, "upgrade them: they do not prepare claims of resource.k8s.io/v1")
+        yield _finding(
+            "kubelets", "error", seen, "upgrade them: they do not prepare claims of resource.k8s.io/v1", code="ND3142"
+        )
     else:
         yield _finding("kubelets", "ok", _versions(version for _, version in kubelets) or "no nodes found")
     yield from _runtimes([(node.metadata.name, node.status.node_info.container_runtime_version) for node in nodes])
@@ -392,6 +418,7 @@ def _runtimes(runtimes: Sequence[tuple[str, str]]) -> Iterator[Diagnosis]:
                 shortcoming.level,
                 f"of {len(bad)} nodes {shortcoming.seen}: {listed(bad, NAMED)}",
                 shortcoming.fix,
+                code=shortcoming.code,
             )
     well = [runtime for _, runtime in runtimes if not any(shortcoming.is_of(runtime) for shortcoming in SHORTCOMINGS)]
     if well:
@@ -414,7 +441,11 @@ def _components(components: Sequence[Component], namespace: str, own: str) -> It
     if not components:
         seen = f"no pod with the label {NETDRA_PODS} in namespace {namespace}"
         yield _finding(
-            check, "warning", seen, "if netdra is installed in another namespace, specify it with --namespace"
+            check,
+            "warning",
+            seen,
+            "if netdra is installed in another namespace, specify it with --namespace",
+            code="ND3143",
         )
     elif not all(_is_same_build(version, own) for version in versions):
         told = [
@@ -422,10 +453,10 @@ def _components(components: Sequence[Component], namespace: str, own: str) -> It
         ]
         seen = f"{listed(dict.fromkeys(told), NAMED)}; this is {own}"
         fix = f"run the same version everywhere; kubectl -n {namespace} get pods -L {VERSION_LABEL}"
-        yield _finding(check, "warning", seen, fix)
+        yield _finding(check, "warning", seen, fix, code="ND3144")
     elif silent := [component.pod for component in components if not component.version]:
         seen = f"unknown, because {listed(silent, NAMED)} lack the label"
-        yield _finding(check, "warning", seen, f"label the pods with {VERSION_LABEL}")
+        yield _finding(check, "warning", seen, f"label the pods with {VERSION_LABEL}", code="ND3145")
     else:
         parts = sorted({component.part for component in components if component.part})
         yield _finding(check, "ok", f"{own}: {', '.join(parts) or f'{len(components)} pods'}")
@@ -441,16 +472,24 @@ def _reports(reports: Sequence[ReportFacts], facts: ClusterFacts) -> Iterator[Di
             f"kubectl -n {facts.namespace} get pods: check that netdra node is running and allowed to "
             "write NodeNetworks"
         )
-        yield _finding(check, "warning", "no NodeNetwork found", fix)
+        yield _finding(check, "warning", "no NodeNetwork found", fix, code="ND3146")
     if behind:
         seen = f"{len(behind)} nodes use older generations of policies: {listed(behind, NAMED)}"
         yield _finding(
-            check, "warning", seen, "check netdra's pod on these nodes, unless a policy was changed a moment ago"
+            check,
+            "warning",
+            seen,
+            "check netdra's pod on these nodes, unless a policy was changed a moment ago",
+            code="ND3147",
         )
     if troubled:
         seen = f"{len(troubled)} nodes report problems: {listed(troubled, NAMED)}"
         yield _finding(
-            check, "warning", seen, f"kubectl get nodenetwork {troubled[0]} -o jsonpath='{{.status.problems}}'"
+            check,
+            "warning",
+            seen,
+            f"kubectl get nodenetwork {troubled[0]} -o jsonpath='{{.status.problems}}'",
+            code="ND3148",
         )
     if not behind and not troubled and (reports or not facts.nodes):
         yield _finding(check, "ok", f"{len(reports)} nodes, no problems" if reports else "no nodes found")
@@ -463,13 +502,17 @@ def _summaries(summaries: SummaryFacts) -> Iterator[Diagnosis]:
     failing = [f"{name} ({claims})" for name, claims in sorted(summaries.failing.items())]
     if failing:
         seen = f"topologies with failing claims: {listed(failing, NAMED)}"
-        yield _finding(check, "warning", seen, f"kubectl describe networktopologyusage {min(summaries.failing)}")
+        yield _finding(
+            check, "warning", seen, f"kubectl describe networktopologyusage {min(summaries.failing)}", code="ND3149"
+        )
     if degraded:
         seen = f"{len(degraded)} policies are degraded: {listed(degraded, NAMED)}"
-        yield _finding(check, "warning", seen, f"kubectl describe deviceexposurepolicyrollout {degraded[0]}")
+        yield _finding(
+            check, "warning", seen, f"kubectl describe deviceexposurepolicyrollout {degraded[0]}", code="ND3150"
+        )
     if unapplied:
         seen = f"{len(unapplied)} CustomDevices are not applied everywhere: {listed(unapplied, NAMED)}"
-        yield _finding(check, "warning", seen, f"kubectl describe customdevicerollout {unapplied[0]}")
+        yield _finding(check, "warning", seen, f"kubectl describe customdevicerollout {unapplied[0]}", code="ND3151")
     if not failing and not degraded and not unapplied:
         used = [f"{name} ({users})" for name, users in sorted(summaries.users.items())]
         topologies = f"claims use {listed(used, NAMED)}" if used else "no topology is used"
@@ -482,10 +525,10 @@ def _plugins(not_allowed: Mapping[str, tuple[Finding, ...]]) -> Iterator[Diagnos
     for topology, (first, *others) in sorted(not_allowed.items())[:NAMED]:
         more = f" ({len(others)} more of its plugins are not allowed)" if others else ""
         seen = f'nodes reject new claims of NetworkTopology "{topology}": {first.what}{more}'
-        yield _finding(check, "warning", seen, first.hint)
+        yield _finding(check, "warning", seen, first.hint, code="ND3152")
     if len(not_allowed) > NAMED:
         seen = f"{len(not_allowed) - NAMED} more topologies use plugins that are not allowed"
-        yield _finding(check, "warning", seen, "kubectl get networktopologies")
+        yield _finding(check, "warning", seen, "kubectl get networktopologies", code="ND3153")
     if not not_allowed:
         yield _finding(check, "ok", "nodes allow all plugins of the topologies")
 
@@ -495,11 +538,11 @@ def _reviews(reviews: ReviewFacts) -> Iterator[Diagnosis]:
     for finding in reviews.errors[:NAMED]:
         yield _finding(STORED, "warning", finding.coded, finding.hint or _VALIDATE)
     if len(reviews.errors) > NAMED:
-        yield _finding(STORED, "warning", f"{len(reviews.errors) - NAMED} more errors", _VALIDATE)
+        yield _finding(STORED, "warning", f"{len(reviews.errors) - NAMED} more errors", _VALIDATE, code="ND3154")
     for findings in [*reviews.warnings.values()][:NAMED]:
         yield _finding(FRAMES, "warning", findings[0].coded, findings[0].hint)
     if len(reviews.warnings) > NAMED:
-        yield _finding(FRAMES, "warning", f"{len(reviews.warnings) - NAMED} more topologies", _VALIDATE)
+        yield _finding(FRAMES, "warning", f"{len(reviews.warnings) - NAMED} more topologies", _VALIDATE, code="ND3155")
 
 
 def _versions(versions: Iterable[str]) -> str:

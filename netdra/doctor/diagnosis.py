@@ -8,11 +8,12 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from netdra.model.errors import NetdraError
+from netdra.model.errors import NetdraError, code_of, with_code, without_code
 
 T = TypeVar("T")
 
 Level = Literal["ok", "warning", "error"]
+Where = Literal["cluster", "neutron", "node"]
 LEVELS: tuple[Level, ...] = ("ok", "warning", "error")
 
 
@@ -26,19 +27,31 @@ class Diagnosis(msgspec.Struct, frozen=True, omit_defaults=True):
             will not work.
         seen: what is there.
         fix: what to do, a command or a setting; "" where all is well.
+        code: of a warning or an error (`netdra.model.errors.NetdraError`); "" where all is well.
     """
 
-    where: Literal["cluster", "neutron", "node"]
+    where: Where
     check: str
     level: Level
     seen: str
     fix: str = ""
+    code: str = ""
+
+    @property
+    def coded(self) -> str:
+        """The state with the code."""
+        return with_code(self.seen, self.code)
 
 
 class Unseen(msgspec.Struct, frozen=True):
     """A subject that could not be checked, and why."""
 
     why: str
+
+
+def diagnose(where: Where, check: str, level: Level, seen: str, fix: str = "", *, code: str = "") -> Diagnosis:
+    """A check's result; a code in the text, e.g. of an error of the cloud, is its code."""
+    return Diagnosis(where, check, level, without_code(seen), fix, code_of(seen) or code)
 
 
 def number(version: str) -> tuple[int, ...]:
@@ -57,4 +70,4 @@ async def attempt(work: Awaitable[T]) -> T | Unseen:
     try:
         return await work
     except NetdraError as problem:
-        return Unseen(problem.what)
+        return Unseen(with_code(problem.what, problem.code))

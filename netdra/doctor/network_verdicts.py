@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 
 from netdra.doctor.cluster_verdicts import AS_ADMINISTRATOR, NAMED
-from netdra.doctor.diagnosis import Diagnosis, Unseen
+from netdra.doctor.diagnosis import Diagnosis, Unseen, diagnose
 from netdra.model.pod_address import PodAddress
 from netdra.model.pod_network import AVAILABLE, NEARLY_FULL, READY, PodNetwork, is_problem
 from netdra.model.suggestions import listed
@@ -22,7 +23,7 @@ from netdra.rules.taken_ranges import TakenRange
 NETWORKS, ADDRESSES, RANGES = "PodNetworks", "addresses of PodNetworks", "ranges of PodNetworks"
 PATIENCE = timedelta(minutes=1)
 """How long the controller may take to release an address."""
-_finding = partial(Diagnosis, "cluster")
+_finding = partial(diagnose, "cluster")
 
 
 class NetworkFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,15 +57,19 @@ def verdicts(facts: NetworkFacts, now: datetime) -> list[Diagnosis]:
         now: the time, with its zone.
     """
     if isinstance(facts.networks, Unseen):
-        return [_finding(NETWORKS, "warning", f"could not be read: {facts.networks.why}", AS_ADMINISTRATOR)]
+        return [
+            _finding(NETWORKS, "warning", f"could not be read: {facts.networks.why}", AS_ADMINISTRATOR, code="ND3160")
+        ]
     unseen = [part.why for part in (facts.addresses, facts.claims, facts.nodes) if isinstance(part, Unseen)]
     found = [*_networks(facts.networks)] or [_finding(NETWORKS, "ok", _counts(facts.networks))]
     if unseen:
-        found.append(_finding(ADDRESSES, "warning", f"could not be read: {unseen[0]}", AS_ADMINISTRATOR))
+        found.append(_finding(ADDRESSES, "warning", f"could not be read: {unseen[0]}", AS_ADMINISTRATOR, code="ND3161"))
     else:
         found += _addresses(facts, facts.networks, now)
     if isinstance(facts.taken, Unseen):
-        found.append(_finding(RANGES, "warning", f"could not be compared: {facts.taken.why}", AS_ADMINISTRATOR))
+        found.append(
+            _finding(RANGES, "warning", f"could not be compared: {facts.taken.why}", AS_ADMINISTRATOR, code="ND3162")
+        )
     else:
         found += _overlaps(facts.networks, facts.taken)
     return found
@@ -83,21 +88,29 @@ def _networks(networks: tuple[PodNetwork, ...]) -> Iterator[Diagnosis]:
         conditions = network.status.conditions if network.status is not None else ()
         if not conditions:
             seen = f'PodNetwork "{network.name}" has no status: netdra\'s controller has not checked it'
-            yield _finding(NETWORKS, "warning", seen, "check that netdra's controller runs")
+            yield _finding(NETWORKS, "warning", seen, "check that netdra's controller runs", code="ND3163")
         problems = {condition.type: condition for condition in conditions if is_problem(condition)}
         for condition in problems.values():
             if condition.type == READY and network.metadata.deletion_timestamp:
                 seen = f'PodNetwork "{network.name}": {condition.message}'
-                yield _finding(NETWORKS, "warning", seen, "delete the pods and claims that have addresses of it")
+                yield _finding(
+                    NETWORKS, "warning", seen, "delete the pods and claims that have addresses of it", code="ND3164"
+                )
             elif condition.type == READY:
                 seen = f'PodNetwork "{network.name}" cannot be used: {condition.message}'
-                yield _finding(NETWORKS, "warning", seen, f"correct it: kubectl edit podnetwork {network.name}")
+                yield _finding(
+                    NETWORKS, "warning", seen, f"correct it: kubectl edit podnetwork {network.name}", code="ND3165"
+                )
             elif condition.type == AVAILABLE:
                 seen = f'PodNetwork "{network.name}" has no free address: {condition.message}'
-                yield _finding(NETWORKS, "warning", seen, f"add a range: kubectl edit podnetwork {network.name}")
+                yield _finding(
+                    NETWORKS, "warning", seen, f"add a range: kubectl edit podnetwork {network.name}", code="ND3166"
+                )
             elif condition.type == NEARLY_FULL and AVAILABLE not in problems:
                 seen = f'PodNetwork "{network.name}" has few free addresses: {condition.message}'
-                yield _finding(NETWORKS, "warning", seen, f"add a range: kubectl edit podnetwork {network.name}")
+                yield _finding(
+                    NETWORKS, "warning", seen, f"add a range: kubectl edit podnetwork {network.name}", code="ND3167"
+                )
 
 
 def _addresses(facts: NetworkFacts, networks: tuple[PodNetwork, ...], now: datetime) -> Iterator[Diagnosis]:
@@ -108,11 +121,11 @@ def _addresses(facts: NetworkFacts, networks: tuple[PodNetwork, ...], now: datet
         kind = _trouble(address, known, facts, now)
         if kind:
             groups.setdefault(kind, []).append(address)
-    for kind, (text, fix) in _TROUBLES.items():
+    for kind, trouble in _TROUBLES.items():
         if addresses := groups.get(kind):
             names = listed((address.name for address in addresses), NAMED)
-            seen = f"{text.format(count=len(addresses), nodes=_nodes(addresses))}: {names}"
-            yield _finding(ADDRESSES, "warning", seen, fix(addresses[0]))
+            seen = f"{trouble.text.format(count=len(addresses), nodes=_nodes(addresses))}: {names}"
+            yield _finding(ADDRESSES, "warning", seen, trouble.fix(addresses[0]), code=trouble.code)
     if not groups:
         leases = sum(address.spec.lease is not None for address in facts.addresses)
         imported = f", {leases} of them imported from other IPAM plugins" if leases else ""
@@ -149,28 +162,39 @@ def _describe(address: PodAddress) -> str:
     return f"kubectl describe podaddress {address.name}"
 
 
-_TROUBLES: Mapping[str, tuple[str, Callable[[PodAddress], str]]] = {
-    "held": (
+class _AddressTrouble(NamedTuple):
+    """A kind of trouble: its text, what to do about the first address, and its code."""
+
+    text: str
+    fix: Callable[[PodAddress], str]
+    code: str
+
+
+_TROUBLES: Mapping[str, _AddressTrouble] = {
+    "held": _AddressTrouble(
         "{count} released addresses are not assigned again, because nodes do not answer ({nodes})",
         lambda address: (
             f'if the machine of Node "{address.spec.node_name}" is off for good, delete the Node; else wait'
         ),
+        code="ND3168",
     ),
-    "gone": (
+    "gone": _AddressTrouble(
         "{count} addresses belong to claims that do not exist",
         lambda _: "check that netdra's controller runs: it releases them",
+        code="ND3169",
     ),
-    "node": (
+    "node": _AddressTrouble(
         "{count} addresses belong to claims on nodes that do not exist ({nodes})",
         lambda address: f"delete the pods of these nodes; {_describe(address)}",
+        code="ND3170",
     ),
-    "network": ("{count} addresses belong to PodNetworks that do not exist", _describe),
-    "lease": (
+    "network": _AddressTrouble("{count} addresses belong to PodNetworks that do not exist", _describe, code="ND3171"),
+    "lease": _AddressTrouble(
         "{count} imported addresses belong to PodNetworks that do not exist",
         lambda address: f"netdra networks release {address.spec.network} --apply",
+        code="ND3172",
     ),
 }
-"""By kind of trouble, the text, and what to do about the first address."""
 
 
 def _overlaps(networks: tuple[PodNetwork, ...], taken: tuple[TakenRange, ...]) -> Iterator[Diagnosis]:
@@ -179,6 +203,8 @@ def _overlaps(networks: tuple[PodNetwork, ...], taken: tuple[TakenRange, ...]) -
     for finding in findings[:NAMED]:
         yield _finding(RANGES, "warning", finding.coded, finding.hint)
     if len(findings) > NAMED:
-        yield _finding(RANGES, "warning", f"{len(findings) - NAMED} more overlaps", "netdra validate --cluster")
+        yield _finding(
+            RANGES, "warning", f"{len(findings) - NAMED} more overlaps", "netdra validate --cluster", code="ND3173"
+        )
     if networks and not findings:
         yield _finding(RANGES, "ok", "no overlap with other ranges of the cluster")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from netdra.doctor.cluster_verdicts import AS_ADMINISTRATOR, NAMED
-from netdra.doctor.diagnosis import Diagnosis, Level, Unseen
+from netdra.doctor.diagnosis import Diagnosis, Level, Unseen, diagnose
 from netdra.model.errors import without_hint
 from netdra.model.neutron_port import HOST_ANNOTATION, NeutronPort
 from netdra.model.suggestions import hint, listed
@@ -33,8 +33,8 @@ _TERMINATING = (
 _UNSAID = "the controller has not reported a reason"
 _CHANGED = "running pods keep the former settings; pods with new claims get the new settings"
 _NOT_ENFORCED = "remove it in Neutron or from the topology; docs/neutron.md lists the settings that VFs support"
-_in_cluster = partial(Diagnosis, "cluster", "ports of Neutron")
-_finding = partial(Diagnosis, "neutron")
+_in_cluster = partial(diagnose, "cluster", "ports of Neutron")
+_finding = partial(diagnose, "neutron")
 
 
 class PortFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,7 +121,7 @@ def of_ports(facts: PortFacts, namespace: str, name: str, now: datetime) -> list
     """
     parts = (facts.topologies, facts.ports, facts.waiting, facts.controllers)
     unseen = dict.fromkeys(part.why for part in parts if isinstance(part, Unseen))
-    findings = [_in_cluster("warning", f"could not be read: {why}", AS_ADMINISTRATOR) for why in unseen]
+    findings = [_in_cluster("warning", f"could not be read: {why}", AS_ADMINISTRATOR, code="ND3178") for why in unseen]
     ports = () if isinstance(facts.ports, Unseen) else facts.ports
     is_running = (
         f"check that a controller with --neutron-clouds is running: kubectl -n {namespace} logs "
@@ -165,7 +165,7 @@ def of_cloud(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> list[Dia
 
 
 def _unseen(check: str, problem: Failed, fix: str = "") -> Diagnosis:
-    return _finding(check, "warning", f"could not be read: {problem.what}", fix or problem.hint)
+    return _finding(check, "warning", f"could not be read: {problem.what}", fix or problem.hint, code="ND3179")
 
 
 # The cluster
@@ -177,13 +177,13 @@ def _served(facts: PortFacts, is_running: str, now: datetime) -> Iterator[Diagno
     if facts.topologies and not isinstance(facts.topologies, Unseen) and controllers and not any(controllers.values()):
         seen = f"topologies use `neutron` ({listed(facts.topologies, NAMED)}), but no controller serves Neutron"
         fix = "start it with --neutron-clouds: chart value controller.neutron.cloudsSecret"
-        yield _in_cluster("error", seen, fix)
+        yield _in_cluster("error", seen, fix, code="ND3180")
     waiting = {} if isinstance(facts.waiting, Unseen) else facts.waiting
     late = {claim: age for claim, since in waiting.items() if (age := _age(since, now)) >= PATIENCE}
     if late:
         claims = listed((f"{claim} for {_span(age)}" for claim, age in late.items()), NAMED)
         seen = f"{len(late)} allocated claims whose topology uses `neutron` do not have a NeutronPort: {claims}"
-        yield _in_cluster("error", seen, is_running)
+        yield _in_cluster("error", seen, is_running, code="ND3181")
 
 
 class _PortTrouble(NamedTuple):
@@ -194,6 +194,7 @@ class _PortTrouble(NamedTuple):
     since: str
     message: str = ""
     fix: str = ""
+    code: str = ""
 
 
 def _troubles(port: NeutronPort, is_running: str, now: datetime) -> Iterator[_PortTrouble]:
@@ -202,7 +203,7 @@ def _troubles(port: NeutronPort, is_running: str, now: datetime) -> Iterator[_Po
     if deleted:
         if _age(deleted, now) >= PATIENCE:
             why = without_hint(bound.message, port.next_step) if bound is not None and bound.status == "False" else ""
-            yield _PortTrouble("warning", "remain in Terminating", deleted, why or _UNSAID, _TERMINATING)
+            yield _PortTrouble("warning", "remain in Terminating", deleted, why or _UNSAID, _TERMINATING, code="ND3182")
         return
     created = port.metadata.creation_timestamp or ""
     if not port.pci_address:
@@ -214,22 +215,26 @@ def _troubles(port: NeutronPort, is_running: str, now: datetime) -> Iterator[_Po
                 f"and check that the kubelet and netdra's driver run on node {node}; the replacement "
                 "of a deleted pod is scheduled again"
             )
-            yield _PortTrouble("warning", "wait for their nodes to select a VF", created, text, fix)
+            yield _PortTrouble("warning", "wait for their nodes to select a VF", created, text, fix, code="ND3183")
         return
     if bound is None and _age(created, now) >= PATIENCE:
-        yield _PortTrouble("error", "NeutronPorts not processed by the controller", created, fix=is_running)
+        yield _PortTrouble(
+            "error", "NeutronPorts not processed by the controller", created, fix=is_running, code="ND3184"
+        )
     if bound is not None and bound.status != "True":
         what = without_hint(bound.message, port.next_step)
         fix = (
             " ".join(port.next_step.split()) or f"kubectl -n {port.metadata.namespace} describe neutronport {port.name}"
         )
-        yield _PortTrouble("warning", f"not Bound, {bound.reason}", bound.last_transition_time, what, fix)
+        yield _PortTrouble(
+            "warning", f"not Bound, {bound.reason}", bound.last_transition_time, what, fix, code="ND3185"
+        )
     if current is not None and current.status == "False":
         what = current.message.partition("\n")[0]
-        yield _PortTrouble("warning", "changed in Neutron", current.last_transition_time, what, _CHANGED)
+        yield _PortTrouble("warning", "changed in Neutron", current.last_transition_time, what, _CHANGED, code="ND3186")
     if (enforced := port.enforced) is not None and enforced.status == "False":
         what = enforced.message
-        yield _PortTrouble("warning", "not enforced", enforced.last_transition_time, what, _NOT_ENFORCED)
+        yield _PortTrouble("warning", "not enforced", enforced.last_transition_time, what, _NOT_ENFORCED, code="ND3187")
 
 
 def _troubled(ports: Iterable[NeutronPort], is_running: str, now: datetime) -> Iterator[Diagnosis]:
@@ -243,7 +248,8 @@ def _troubled(ports: Iterable[NeutronPort], is_running: str, now: datetime) -> I
         names = (f"{port.metadata.namespace}/{port.name} for {_span(_age(it.since, now))}" for port, it in group)
         oldest = min(group, key=lambda pair: (pair[1].message == _UNSAID, pair[1].since))[1]
         seen = f"{len(group)} {state}: {listed(names, NAMED)}"
-        yield _in_cluster(oldest.level, f"{seen}: {oldest.message}" if oldest.message else seen, oldest.fix)
+        text = f"{seen}: {oldest.message}" if oldest.message else seen
+        yield _in_cluster(oldest.level, text, oldest.fix, code=oldest.code)
 
 
 def _age(since: str, now: datetime) -> timedelta:
@@ -268,7 +274,7 @@ def _neutron(account: Account, extensions: frozenset[str]) -> Diagnosis:
     if BINDING in extensions:
         return _finding("Neutron", "ok", f"{account.url} is reachable and supports port binding (extension {BINDING})")
     seen = f"{account.url} does not support the extension {BINDING}: ports cannot be bound to VFs"
-    return _finding("Neutron", "error", seen, "Neutron's core_plugin must be ml2")
+    return _finding("Neutron", "error", seen, "Neutron's core_plugin must be ml2", code="ND3188")
 
 
 def _roles(account: Account) -> Iterator[Diagnosis]:
@@ -285,7 +291,7 @@ def _roles(account: Account) -> Iterator[Diagnosis]:
     )
     grants = (f"openstack role add --user {account.user} --project {account.project} {role}" for role in lacking)
     fix = f"{'; '.join(grants)}; an application credential keeps the roles of its creation: create a new one"
-    yield _finding("roles", "error", seen, fix)
+    yield _finding("roles", "error", seen, fix, code="ND3189")
 
 
 def _mechanism(ports: Sequence[Port] | Failed) -> Diagnosis:
@@ -300,8 +306,10 @@ def _mechanism(ports: Sequence[Port] | Failed) -> Diagnosis:
     others = {port.vif_type for port in ports if port.is_bound}
     if others:
         seen = f"has not bound any of netdra's ports, which are {', '.join(sorted(others))}"
-        return _finding(check, "error", seen, fix)
-    return _finding(check, "warning", "unknown: the API does not list mechanisms, and no bound port shows one", fix)
+        return _finding(check, "error", seen, fix, code="ND3190")
+    return _finding(
+        check, "warning", "unknown: the API does not list mechanisms, and no bound port shows one", fix, code="ND3191"
+    )
 
 
 def _agents(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> list[Diagnosis]:
@@ -314,12 +322,18 @@ def _agents(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> list[Diag
         fix = (
             "use an administrator's clouds.yaml, or run as administrator: openstack network agent list --agent-type nic"
         )
-        return [_finding(check, "warning", seen, fix)]
+        return [_finding(check, "warning", seen, fix, code="ND3192")]
     if isinstance(nodes, Unseen):
-        return [_finding(check, "warning", f"could not be compared with the nodes: {nodes.why}", AS_ADMINISTRATOR)]
+        return [
+            _finding(
+                check, "warning", f"could not be compared with the nodes: {nodes.why}", AS_ADMINISTRATOR, code="ND3193"
+            )
+        ]
     if not nodes:
         fix = "docs/physnets.md: netdra node --physnet, or a policy's attribute physnet"
-        return [_finding(check, "warning", "not needed yet: no node publishes devices with physnet", fix)]
+        return [
+            _finding(check, "warning", "not needed yet: no node publishes devices with physnet", fix, code="ND3194")
+        ]
     wrong = [*_missing_agents(check, agents, nodes), *_mappings(check, agents, nodes)]
     if any(finding.level == "error" for finding in wrong):
         return wrong
@@ -340,27 +354,40 @@ def _missing_agents(check: str, agents: Sequence[Agent], nodes: Sequence[WiredNo
             f"{without[0].name} {HOST_ANNOTATION}=HOST"
         )
         seen = f"{len(without)} nodes do not have an agent, so their VFs do not get ports: {_nodes(without)}; {hosts}"
-        yield _finding(check, "error", seen, fix)
+        yield _finding(check, "error", seen, fix, code="ND3195")
     if dead:
         seen = f"not alive on the hosts of {len(dead)} nodes, whose VFs do not get ports: {_nodes(dead)}"
         fix = f"openstack network agent list --host {dead[0].host}; the agent must run and reach Neutron's message bus"
-        yield _finding(check, "error", seen, fix)
+        yield _finding(check, "error", seen, fix, code="ND3196")
 
 
 _SETTING = "[sriov_nic] physical_device_mappings of the agent"
-_MISMATCHES: Mapping[str, tuple[Level, str, str]] = {
-    "unmapped": (
+
+
+class _Mismatch(NamedTuple):
+    """A difference of nodes and agents: its level and text, what to do about it, and its code."""
+
+    level: Level
+    seen: str
+    fix: str
+    code: str
+
+
+_MISMATCHES: Mapping[str, _Mismatch] = {
+    "unmapped": _Mismatch(
         "error",
         "lack a device for physical networks of VFs, which do not get ports",
         f"{_SETTING} must contain each of them",
+        code="ND3197",
     ),
-    "crossed": (
+    "crossed": _Mismatch(
         "error",
         "differ from the physical networks of the nodes",
         f"correct {_SETTING}, or the physnet of the node's devices",
+        code="ND3198",
     ),
-    "skipped": ("warning", "lack NICs that VFs belong to", f"add them to {_SETTING}"),
-    "strange": ("warning", "contain devices that the nodes do not have", f"correct {_SETTING}"),
+    "skipped": _Mismatch("warning", "lack NICs that VFs belong to", f"add them to {_SETTING}", code="ND3199"),
+    "strange": _Mismatch("warning", "contain devices that the nodes do not have", f"correct {_SETTING}", code="ND3200"),
 }
 
 
@@ -368,9 +395,10 @@ def _mappings(check: str, agents: Sequence[Agent], nodes: Sequence[WiredNode]) -
     """The physical networks of living agents, compared with those that nodes publish."""
     by_host = {agent.host: agent for agent in agents if agent.alive}
     mismatches = [one for node in nodes if node.host in by_host for one in _mismatches(node, by_host[node.host])]
-    for kind, (level, seen, fix) in _MISMATCHES.items():
+    for kind, mismatch in _MISMATCHES.items():
         if places := [place for what, place in mismatches if what == kind]:
-            yield _finding(check, level, f"{seen}: {listed(places, NAMED)}", fix)
+            seen = f"{mismatch.seen}: {listed(places, NAMED)}"
+            yield _finding(check, mismatch.level, seen, mismatch.fix, code=mismatch.code)
 
 
 def _mismatches(node: WiredNode, agent: Agent) -> Iterator[tuple[str, str]]:
@@ -412,7 +440,7 @@ def _networks(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> Iterato
         return
     if not networks:
         fix = "openstack network create, or share one with the project: openstack network rbac create"
-        yield _finding(check, "error", "none of the networks may be used by netdra", fix)
+        yield _finding(check, "error", "none of the networks may be used by netdra", fix, code="ND3201")
         return
     if all(network.physnet is None for network in networks):
         seen = (
@@ -420,14 +448,14 @@ def _networks(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> Iterato
             "get_network:provider:physical_network requires an administrator"
         )
         fix = "set networks in topologies or in --neutron-physnets; an administrator's clouds.yaml shows more here"
-        yield _finding(check, "warning", seen, fix)
+        yield _finding(check, "warning", seen, fix, code="ND3202")
         return
     of_devices = () if isinstance(nodes, Unseen) else _of_devices(nodes)
     lacking = sorted(set(of_devices) - {network.physnet for network in networks})
     if lacking:
         seen = f"no network that netdra may use is on {_plural('physical network', lacking)} {listed(lacking, NAMED)}"
         fix = f"openstack network create --provider-network-type vlan --provider-physical-network {lacking[0]} ..."
-        yield _finding(check, "warning", seen, fix)
+        yield _finding(check, "warning", seen, fix, code="ND3203")
     else:
         physnets = sorted({network.physnet for network in networks if network.physnet})
         yield _finding(check, "ok", f"{len(networks)}, on {listed(physnets, NAMED)}")
@@ -440,7 +468,7 @@ def _defaults(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> Iterato
         yield _default(physnet, network)
         if physnets is not None and physnet not in physnets:
             fix = hint(physnet, physnets) or "docs/physnets.md describes how devices get one"
-            yield _finding(f"network of {physnet}", "warning", f"no node has devices of {physnet}", fix)
+            yield _finding(f"network of {physnet}", "warning", f"no node has devices of {physnet}", fix, code="ND3204")
 
 
 def _default(physnet: str, network: NeutronNetwork | Failed) -> Diagnosis:
@@ -457,7 +485,7 @@ def _default(physnet: str, network: NeutronNetwork | Failed) -> Diagnosis:
         return _finding(check, "ok", f"{shown}; its physical network could not be compared with {physnet}")
     if network.physnet != physnet:
         seen = f'{shown} belongs to physical network "{network.physnet or "none"}"'
-        return _finding(check, "error", seen, f"set a network for {physnet} in --neutron-physnets")
+        return _finding(check, "error", seen, f"set a network for {physnet} in --neutron-physnets", code="ND3205")
     return _finding(check, "ok", shown)
 
 

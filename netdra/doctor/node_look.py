@@ -42,7 +42,7 @@ from netdra.kernel.errors import KernelError
 from netdra.kernel.netlink import Socket
 from netdra.kernel.netns import Namespace
 from netdra.kernel.sysfs import Sysfs
-from netdra.model.errors import InvalidInputError, NetdraError
+from netdra.model.errors import InvalidInputError, NetdraError, with_code
 from netdra.model.inventory import Interface
 from netdra.ops import descriptors
 from netdra.ops.descriptors import Descriptors
@@ -109,7 +109,7 @@ def look(places: Places) -> NodeFacts:
         kept_plugins=kept_plugins(places),
         held=_held(places),
         troubles=tuple(
-            Trouble(trouble.what, trouble.hint)
+            Trouble(with_code(trouble.what, trouble.code), trouble.hint)
             for trouble in (binaries.root_trouble(str(places.root)), mounts.sysctl_trouble())
             if trouble is not None
         ),

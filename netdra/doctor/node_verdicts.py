@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from netdra.doctor.diagnosis import Diagnosis, number
+from netdra.doctor.diagnosis import Diagnosis, diagnose, number
 from netdra.ops.descriptors import Descriptors
 
 Presence = Literal["there", "loadable", "absent", "unknown"]
@@ -36,7 +36,7 @@ NEWEST_NEEDED = (0, 4, 0)
 """CNI 0.4.0 brought CHECK; an older plugin can be run and not be checked."""
 
 
-_finding = partial(Diagnosis, "node")
+_finding = partial(diagnose, "node")
 
 
 class NodeFolder(msgspec.Struct, frozen=True):
@@ -172,7 +172,9 @@ def _rights(facts: NodeFacts) -> Diagnosis:
     if facts.privileged:
         return _finding("rights", "ok", f"Linux {facts.kernel}, checked as root")
     seen = f"Linux {facts.kernel}, not checked as root: link kinds are only known from module lists"
-    return _finding("rights", "warning", seen, "run netdra doctor as root, or in netdra's own pod on the node")
+    return _finding(
+        "rights", "warning", seen, "run netdra doctor as root, or in netdra's own pod on the node", code="ND2320"
+    )
 
 
 def _interfaces(facts: NodeFacts) -> Diagnosis:
@@ -182,6 +184,7 @@ def _interfaces(facts: NodeFacts) -> Diagnosis:
             "error",
             "cannot be listed",
             "netdra requires rtnetlink; check that this is an unsandboxed Linux",
+            code="ND2321",
         )
     return _finding("interfaces", "ok", f"{facts.interfaces} in this network namespace")
 
@@ -196,12 +199,18 @@ def _kinds(facts: NodeFacts) -> Iterator[Diagnosis]:
         yield _finding("link kinds", "ok", ", ".join(usable))
     if by_presence["unknown"]:
         yield _finding(
-            "link kinds", "warning", f"unknown: {', '.join(by_presence['unknown'])}", "run netdra doctor as root"
+            "link kinds",
+            "warning",
+            f"unknown: {', '.join(by_presence['unknown'])}",
+            "run netdra doctor as root",
+            code="ND2322",
         )
     for kind, needed in KINDS.items():
         if facts.kinds.get(kind) == "absent":
             fix = f"install the kernel's module: modprobe rtnl-link-{kind} (RHEL: kernel-modules-extra)"
-            yield _finding(f"link kind {kind}", "warning", f"not supported by this kernel; {needed} will fail", fix)
+            yield _finding(
+                f"link kind {kind}", "warning", f"not supported by this kernel; {needed} will fail", fix, code="ND2323"
+            )
 
 
 def _sriov(facts: NodeFacts) -> Diagnosis:
@@ -212,7 +221,7 @@ def _sriov(facts: NodeFacts) -> Diagnosis:
     if idle:
         fix = "; ".join(f"echo N >/sys/class/net/{name}/device/sriov_numvfs" for name in idle)
         why = "to offer VFs to pods, create them while the NIC is not in use, because its link may go down for a moment"
-        return _finding("SR-IOV", "warning", seen, f"{why}: {fix}")
+        return _finding("SR-IOV", "warning", seen, f"{why}: {fix}", code="ND2324")
     return _finding("SR-IOV", "ok", seen)
 
 
@@ -220,14 +229,14 @@ def _iommu(facts: NodeFacts) -> Diagnosis:
     if facts.iommu_groups:
         return _finding("IOMMU", "ok", f"{facts.iommu_groups} groups")
     fix = "enable it in the firmware, and boot with intel_iommu=on iommu=pt (AMD: enabled by default)"
-    return _finding("IOMMU", "warning", "no groups: vfio-pci cannot be used", fix)
+    return _finding("IOMMU", "warning", "no groups: vfio-pci cannot be used", fix, code="ND2325")
 
 
 def _vfio(facts: NodeFacts) -> Diagnosis:
     if facts.vfio in ("there", "loadable"):
         return _finding("vfio-pci", "ok", "there" if facts.vfio == "there" else "available as a module")
     seen = "unknown" if facts.vfio == "unknown" else "not supported by this kernel; the step vfio-pci will fail"
-    return _finding("vfio-pci", "warning", seen, "modprobe vfio-pci")
+    return _finding("vfio-pci", "warning", seen, "modprobe vfio-pci", code="ND2326")
 
 
 def _rdma(facts: NodeFacts) -> Diagnosis:
@@ -238,7 +247,7 @@ def _rdma(facts: NodeFacts) -> Diagnosis:
         return _finding("RDMA", "ok", seen)
     why = "every pod sees all RDMA devices" if facts.rdma_mode else "run as root to find out"
     fix = "before any pod runs: rdma system set netns exclusive (permanently: options ib_core netns_mode=0)"
-    return _finding("RDMA", "warning", f"{seen}: {why}", fix)
+    return _finding("RDMA", "warning", f"{seen}: {why}", fix, code="ND2327")
 
 
 def _nri(facts: NodeFacts) -> Diagnosis:
@@ -249,14 +258,16 @@ def _nri(facts: NodeFacts) -> Diagnosis:
         "CRI-O from 1.30: on by default; before: [crio.nri] enable_nri = true"
     )
     what = "does not exist" if facts.nri == "absent" else f"does not answer: {facts.nri}"
-    return _finding("NRI", "error", f"{facts.nri_socket} {what}; networks cannot be attached to pods", fix)
+    return _finding(
+        "NRI", "error", f"{facts.nri_socket} {what}; networks cannot be attached to pods", fix, code="ND2328"
+    )
 
 
 def _kubelet(facts: NodeFacts) -> Iterator[Diagnosis]:
     for folder in facts.kubelet:
         if not folder.exists:
             fix = "check that this is the kubelet's --root-dir (--kubelet-root)"
-            yield _finding("kubelet", "error", f"{folder.path} does not exist", fix)
+            yield _finding("kubelet", "error", f"{folder.path} does not exist", fix, code="ND2329")
         elif not folder.writable:
             yield _unwritable("kubelet", folder, facts)
         else:
@@ -267,8 +278,12 @@ def _unwritable(check: str, folder: NodeFolder, facts: NodeFacts) -> Diagnosis:
     """The finding of a folder in which this process cannot write; root can, but on a read-only file system."""
     if facts.privileged:
         seen = f"{folder.path} cannot be written, not even by root"
-        return _finding(check, "error", seen, f"check whether its filesystem is read-only: findmnt -T {folder.path}")
-    return _finding(check, "warning", f"{folder.path} cannot be written by this user", "run netdra doctor as root")
+        return _finding(
+            check, "error", seen, f"check whether its filesystem is read-only: findmnt -T {folder.path}", code="ND2330"
+        )
+    return _finding(
+        check, "warning", f"{folder.path} cannot be written by this user", "run netdra doctor as root", code="ND2331"
+    )
 
 
 def _cdi(facts: NodeFacts) -> Diagnosis:
@@ -285,7 +300,11 @@ def _plugins(facts: NodeFacts) -> Iterator[Diagnosis]:
     if not facts.plugins:
         seen = f"none in {where}; netdra's own steps do not need any"
         yield _finding(
-            "CNI plugins", "warning", seen, "install the containernetworking plugins there, or set --cni-path"
+            "CNI plugins",
+            "warning",
+            seen,
+            "install the containernetworking plugins there, or set --cni-path",
+            code="ND2332",
         )
         return
     answering = [f"{plugin.name} {plugin.version}" for plugin in facts.plugins if plugin.version]
@@ -295,11 +314,11 @@ def _plugins(facts: NodeFacts) -> Iterator[Diagnosis]:
         if not plugin.version:
             seen = plugin.problem or "does not answer VERSION"
             fix = f"if topologies use it, install a working {plugin.name}; the pod network may need this one"
-            yield _finding(f"CNI plugin {plugin.name}", "warning", seen, fix)
+            yield _finding(f"CNI plugin {plugin.name}", "warning", seen, fix, code="ND2333")
         elif number(plugin.version) < NEWEST_NEEDED:
             seen = f"supports CNI {plugin.version} at most, which does not define CHECK"
             fix = f"if topologies use it, install a newer {plugin.name}"
-            yield _finding(f"CNI plugin {plugin.name}", "warning", seen, fix)
+            yield _finding(f"CNI plugin {plugin.name}", "warning", seen, fix, code="ND2334")
 
 
 def _kept_plugins(facts: NodeFacts) -> Iterator[Diagnosis]:
@@ -318,17 +337,17 @@ def _kept_plugins(facts: NodeFacts) -> Iterator[Diagnosis]:
                     f"if CNIPlugin {plugin.name} no longer exists, remove it: netdra cni-plugin remove "
                     f"{plugin.name} --cni-folder {plugin.folder}"
                 )
-                yield _finding(check, "warning", seen, fix)
+                yield _finding(check, "warning", seen, fix, code="ND2335")
 
 
 def _held(facts: NodeFacts) -> Iterator[Diagnosis]:
     if facts.held is None:
         fix = "run as root on the node, and set --state-dir to the directory of netdra node"
-        yield _finding("held devices", "warning", "the checkpoints cannot be read", fix)
+        yield _finding("held devices", "warning", "the checkpoints cannot be read", fix, code="ND2336")
     for held in facts.held or ():
         pod = f' of pod "{held.pod}"' if held.pod else ""
         seen = f"sandbox {held.sandbox}{pod}: {held.differences}"
-        yield _finding("held devices", "warning", seen, held.fix)
+        yield _finding("held devices", "warning", seen, held.fix, code="ND2337")
 
 
 def _troubles(facts: NodeFacts) -> Iterator[Diagnosis]:
@@ -344,16 +363,20 @@ def _descriptors(facts: NodeFacts) -> Iterator[Diagnosis]:
         yield _finding("file descriptors", "ok", seen)
         return
     fix = "raise the limit of open files (LimitNOFILE of the container runtime's service), and restart the daemon"
-    yield _finding("file descriptors", "warning", f"{seen}: without an unused one, pods cannot be attached", fix)
+    yield _finding(
+        "file descriptors", "warning", f"{seen}: without an unused one, pods cannot be attached", fix, code="ND2338"
+    )
 
 
 def _cgroup(facts: NodeFacts) -> Diagnosis:
     if facts.cgroup == 2:
         return _finding("cgroup", "ok", "version 2")
     if not facts.cgroup:
-        return _finding("cgroup", "warning", "not mounted on /sys/fs/cgroup", "mount cgroup2 there")
+        return _finding("cgroup", "warning", "not mounted on /sys/fs/cgroup", "mount cgroup2 there", code="ND2339")
     fix = "boot with systemd.unified_cgroup_hierarchy=1; until then, the kubelet needs failCgroupV1: false"
-    return _finding("cgroup", "warning", "version 1, which the kubelet rejects by default since 1.35", fix)
+    return _finding(
+        "cgroup", "warning", "version 1, which the kubelet rejects by default since 1.35", fix, code="ND2340"
+    )
 
 
 def _user_namespaces(facts: NodeFacts) -> Diagnosis:
@@ -362,4 +385,6 @@ def _user_namespaces(facts: NodeFacts) -> Diagnosis:
         return _finding("user namespaces", "ok", f"up to {facts.user_namespaces}{inside}")
     seen = "unknown" if facts.user_namespaces < 0 else "not allowed"
     fix = "sysctl -w user.max_user_namespaces=15000"
-    return _finding("user namespaces", "warning", f"{seen}: pods with hostUsers: false cannot run{inside}", fix)
+    return _finding(
+        "user namespaces", "warning", f"{seen}: pods with hostUsers: false cannot run{inside}", fix, code="ND2341"
+    )

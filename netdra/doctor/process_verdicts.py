@@ -12,13 +12,13 @@ from functools import partial
 import msgspec
 
 from netdra.doctor.cluster_verdicts import NAMED, NETDRA_PODS, PART_LABEL, Component, judged
-from netdra.doctor.diagnosis import Diagnosis, Unseen
+from netdra.doctor.diagnosis import Diagnosis, Unseen, diagnose
 from netdra.model.meta import time_text
 from netdra.model.suggestions import listed
 
 CONTROLLER, WEBHOOK, NODE = "netdra controller", "netdra webhook", "netdra node"
 """The checks, named as the processes are."""
-_finding = partial(Diagnosis, "cluster")
+_finding = partial(diagnose, "cluster")
 
 
 class Leader(msgspec.Struct, frozen=True):
@@ -80,7 +80,7 @@ def _controller(leader: Leader, components: Sequence[Component], namespace: str)
     since = f" since {time_text(leader.renewed)}" if leader.renewed is not None else ""
     stopped = f"no controller works{since}: pods wait for addresses and ports, and statuses stay as they are"
     found = f"{stopped}{_reasons('controller', components)}"
-    yield _finding(CONTROLLER, "error", found, _find("controller", namespace))
+    yield _finding(CONTROLLER, "error", found, _find("controller", namespace), code="ND3156")
 
 
 def _webhook(components: Sequence[Component], namespace: str) -> Iterator[Diagnosis]:
@@ -89,7 +89,7 @@ def _webhook(components: Sequence[Component], namespace: str) -> Iterator[Diagno
     ready = sum(component.is_ready for component in pods)
     if pods and not ready:
         seen = f"no webhook is ready{_reasons('webhook', pods)}"
-        yield _finding(WEBHOOK, "error", seen, _find("webhook", namespace))
+        yield _finding(WEBHOOK, "error", seen, _find("webhook", namespace), code="ND3157")
     elif pods:
         yield _finding(WEBHOOK, "ok", f"{ready} of {len(pods)} pods are ready")
 
@@ -99,7 +99,9 @@ def _drivers(drivers: DriverFacts, components: Sequence[Component], namespace: s
     wanted = drivers.selected | drivers.used
     off, lacking = absent(drivers, components)
     if off:
-        yield _finding(NODE, "warning", f"{_nodes(off)} are not Ready", f"kubectl describe node {min(off)}")
+        yield _finding(
+            NODE, "warning", f"{_nodes(off)} are not Ready", f"kubectl describe node {min(off)}", code="ND3158"
+        )
     if lacking:
         yield _missing(lacking, drivers.used, components, namespace)
     elif not off:
@@ -128,7 +130,7 @@ def _missing(
         else f"check the DaemonSet's nodeSelector and tolerations: kubectl -n {namespace} describe daemonsets; if the "
         "driver should not run there, set a nodeSelector in the DeviceExposurePolicies"
     )
-    return _finding(NODE, "error", f"not ready on {_nodes(lacking)}: {reason}{holding}", fix)
+    return _finding(NODE, "error", f"not ready on {_nodes(lacking)}: {reason}{holding}", fix, code="ND3159")
 
 
 def _nodes(nodes: Collection[str]) -> str:

@@ -14,7 +14,7 @@ import msgspec
 
 from netdra.cluster.objects import PlacedPod
 from netdra.doctor.cluster_verdicts import AS_ADMINISTRATOR, NAMED
-from netdra.doctor.diagnosis import Diagnosis, Unseen
+from netdra.doctor.diagnosis import Diagnosis, Unseen, diagnose
 from netdra.model.claim import (
     DeviceClaim,
     DeviceClass,
@@ -37,7 +37,7 @@ CHECK = "searches of the scheduler"
 
 Claims = tuple[ResourceClaim, ...]
 """The claims of one pod."""
-_finding = partial(Diagnosis, "cluster")
+_finding = partial(diagnose, "cluster")
 
 
 class SchedulingFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +62,7 @@ class SchedulingFacts(msgspec.Struct, frozen=True, kw_only=True):
 def verdicts(facts: SchedulingFacts | Unseen) -> list[Diagnosis]:
     """One finding for each object that the scheduler may leave Pending although devices are free."""
     if isinstance(facts, Unseen):
-        return [_finding(CHECK, "warning", f"could not be read: {facts.why}", AS_ADMINISTRATOR)]
+        return [_finding(CHECK, "warning", f"could not be read: {facts.why}", AS_ADMINISTRATOR, code="ND3174")]
     classes = known_classes(facts.topologies, facts.classes)
     # Objects that ask for the same have one finding, also if some of them are made of a template.
     asking: dict[tuple[bytes, ...], tuple[Claims, list[str]]] = {}
@@ -80,7 +80,11 @@ def verdicts(facts: SchedulingFacts | Unseen) -> list[Diagnosis]:
         return [_finding(CHECK, "ok", f"{len(asking)} different requests for devices can be searched in time{part}")]
     found = [_finding(CHECK, "warning", finding.coded, finding.hint) for finding in findings[:NAMED]]
     if len(findings) > NAMED:
-        found.append(_finding(CHECK, "warning", f"{len(findings) - NAMED} more warnings of this kind", "see the first"))
+        found.append(
+            _finding(
+                CHECK, "warning", f"{len(findings) - NAMED} more warnings of this kind", "see the first", code="ND3175"
+            )
+        )
     return found
 
 

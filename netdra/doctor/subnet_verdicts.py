@@ -8,9 +8,10 @@ wire of a node. The facts are filled by `neutron_look`; called by `netdra doctor
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from netdra.doctor.cluster_verdicts import NAMED
-from netdra.doctor.diagnosis import Diagnosis
+from netdra.doctor.diagnosis import Diagnosis, diagnose
 from netdra.doctor.neutron_verdicts import CloudFacts, Failed
 from netdra.model.pod_network import PodNetwork
 from netdra.neutron.answers import NeutronNetwork, Subnet
@@ -18,6 +19,7 @@ from netdra.rules import taken_ranges
 from netdra.rules.taken_ranges import TakenRange
 
 _CHECK = "subnets"
+_finding = partial(diagnose, "neutron")
 
 
 def verdicts(networks: Sequence[PodNetwork], cloud: CloudFacts, known: Sequence[TakenRange]) -> list[Diagnosis]:
@@ -32,15 +34,15 @@ def verdicts(networks: Sequence[PodNetwork], cloud: CloudFacts, known: Sequence[
         return []
     if isinstance(cloud.subnets, Failed):
         why = f"could not be compared with PodNetworks: {cloud.subnets.what}"
-        return [Diagnosis("neutron", _CHECK, "warning", why, cloud.subnets.hint)]
+        return [_finding(_CHECK, "warning", why, cloud.subnets.hint, code="ND3176")]
     reported = {(entry.owner, entry.cidr) for entry in known}
     taken = [entry for entry in _taken(cloud.networks, cloud.subnets) if (entry.owner, entry.cidr) not in reported]
     found = [finding for network in networks for finding in taken_ranges.overlaps(network, taken)]
-    shown = [Diagnosis("neutron", _CHECK, "warning", finding.coded, finding.hint) for finding in found[:NAMED]]
+    shown = [_finding(_CHECK, "warning", finding.coded, finding.hint) for finding in found[:NAMED]]
     if len(found) > NAMED:
-        shown.append(Diagnosis("neutron", _CHECK, "warning", f"{len(found) - NAMED} more overlaps with PodNetworks"))
+        shown.append(_finding(_CHECK, "warning", f"{len(found) - NAMED} more overlaps with PodNetworks", code="ND3177"))
     if cloud.subnets and not found:
-        shown.append(Diagnosis("neutron", _CHECK, "ok", f"{len(cloud.subnets)}; none overlaps with a PodNetwork"))
+        shown.append(_finding(_CHECK, "ok", f"{len(cloud.subnets)}; none overlaps with a PodNetwork"))
     return shown
 
 

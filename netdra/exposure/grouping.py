@@ -99,10 +99,6 @@ def pooled(
     return sorted(named.items())
 
 
-def _vf_index(vf: Interface) -> int:
-    return vf.vf_index
-
-
 def pool_name(node: str, pf_name: str, root: Interface | None) -> str:
     """The name of a NIC's pool: `<node>/sriov-<pf>`, or `<node>/<type>-<name>` if it is not a PF."""
     return names.pool(node, _own_part(pf_name, root))
@@ -135,7 +131,7 @@ class _Members:
 
     def group(self) -> PoolInterfaces:
         """The group as it is."""
-        self.vfs.sort(key=_vf_index)
+        self.vfs.sort(key=lambda vf: vf.vf_index)
         self.stack.sort(key=lambda interface: interface.if_name)
         self.above.sort(key=lambda upper: (upper.on, upper.interface.if_name))
         above, stack = tuple(self.above), tuple(self.stack)

@@ -92,7 +92,6 @@ def _grouped(
     """The NIC's other interfaces without the templates that pool VFs, and for each such template its VFs.
 
     Args:
-        nic: the NIC.
         pools: the templates that pool VFs, by device.
         held: the devices of claims by the VFs' identities.
     """
@@ -157,7 +156,6 @@ def _lanes(nic: NicOffers, template: Template, vfs: Sequence[Interface], bandwid
     """A policy's lanes, without those that have no VF.
 
     Args:
-        nic: the NIC.
         template: of the policy.
         vfs: the VFs that are to be offered, among them those that claims have.
         bandwidth: what all lanes together have of the link, in Mbit/s; 0 if that is not known.

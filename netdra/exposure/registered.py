@@ -369,7 +369,7 @@ def _added(
         refused: dict[str, list[str]] = {}
         own: list[_Value] = []
         needed = 0
-        for name, value in _named_values(registration, device.shared, features, refused):
+        for name, value in _qualify_values(registration, device.shared, features, refused):
             before = sources.get((type(value), name))
             if before is not None:
                 refused.setdefault(f"{before.source} sets it with precedence", []).append(name)
@@ -402,7 +402,7 @@ def _added(
     return msgspec.structs.replace(device, registered=attributes, capacity=capacity), outcomes
 
 
-def _named_values(
+def _qualify_values(
     registration: Registration, shared: bool, features: Features, refused: dict[str, list[str]]
 ) -> Iterator[_Value]:
     """A registration's values under qualified names, capacity first: without it claims cannot ask for an amount."""

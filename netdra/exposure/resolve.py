@@ -85,7 +85,6 @@ def resolve(
     """Ask every policy of an interface.
 
     Args:
-        interface: the interface.
         facts: its attributes under qualified names.
         rules: the node's policies, in the order of their names.
         answers: those of the rules' selectors; None to have them asked.
@@ -163,7 +162,7 @@ def _winners(
         _mark(verdicts, refused, "overruled", used)
         if not matching:
             return [], used, "host-use" if interface.uses else "host-use-unknown"
-    return _ranked(matching, used, interface.uses, verdicts), "", None
+    return _rank(matching, used, interface.uses, verdicts), "", None
 
 
 def _parted(rules: Iterable[Rule], holds: Callable[[Rule], bool]) -> tuple[list[Rule], list[Rule]]:
@@ -174,8 +173,8 @@ def _parted(rules: Iterable[Rule], holds: Callable[[Rule], bool]) -> tuple[list[
     return parts
 
 
-def _ranked(matching: list[Rule], used: str, uses: Sequence[str], verdicts: dict[str, PolicyVerdict]) -> list[Template]:
-    """The devices of the best policy of each suffix.
+def _rank(matching: list[Rule], used: str, uses: Sequence[str], verdicts: dict[str, PolicyVerdict]) -> list[Template]:
+    """Choose the devices of the best policy of each suffix.
 
     Args:
         matching: the policies that match.

@@ -94,7 +94,7 @@ def select(
         too_many = sorted((template for template in narrowed.templates if template.shared), key=_rank)[room:]
         fitting = [template for template in narrowed.templates if template not in too_many]
         narrowed = _only(narrowed, fitting, "limit", f"an interface supports {room} shared devices", problems)
-        chosen.append(_named(narrowed, used, problems))
+        chosen.append(_name_personas(narrowed, used, problems))
     return chosen, problems
 
 
@@ -150,7 +150,7 @@ def _only(
     return msgspec.structs.replace(candidate, templates=tuple(templates)) if dropped else candidate
 
 
-def _named(candidate: CandidateInterface, used: set[str], problems: list[Problem]) -> tuple[Persona, ...]:
+def _name_personas(candidate: CandidateInterface, used: set[str], problems: list[Problem]) -> tuple[Persona, ...]:
     personas = []
     for template in candidate.templates:
         name = names.label(candidate.interface.device_name + template.suffix)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from decimal import ROUND_CEILING
+from typing import Any
 
 import msgspec
 
@@ -160,7 +161,6 @@ def rules(
 
     Args:
         policies: all policies of the cluster.
-        node: the node.
         make: `ready`, or a function that caches its results.
 
     Raises:
@@ -302,10 +302,28 @@ def _by_kind(policy: DeviceExposurePolicy, exposure: Exposure) -> tuple[Template
     return (shared, _exclusive(policy, exposure, suffix=exposure.device_name_suffix + EXCLUSIVE, capacity={}))
 
 
-def _shared(policy: DeviceExposurePolicy, exposure: Exposure) -> Template:
+def _of_policy(policy: DeviceExposurePolicy, exposure: Exposure, **own: Any) -> Template:
+    """A template with the settings that do not depend on how its devices are shared, and its own."""
     return Template(
         policy=policy.name,
         priority=policy.spec.priority,
+        additional=additional.published(exposure),
+        facts=tuple(map(names.qualified, exposure.additional_facts)),
+        lends=_lends(exposure),
+        overcommits=exposure.allow_bandwidth_overcommit,
+        allow_host_use=exposure.allow_host_use,
+        allow_host_addresses=exposure.allow_host_addresses,
+        keep=exposure.keep,
+        allowed_sysctls=exposure.allowed_sysctls,
+        reset=exposure.reset,
+        **own,
+    )
+
+
+def _shared(policy: DeviceExposurePolicy, exposure: Exposure) -> Template:
+    return _of_policy(
+        policy,
+        exposure,
         suffix=exposure.device_name_suffix,
         shared=True,
         capacity={names.qualified(name): _consumable(exposure, name) for name in exposure.capacity},
@@ -317,15 +335,6 @@ def _shared(policy: DeviceExposurePolicy, exposure: Exposure) -> Template:
         },
         group=exposure.exclusion_group,
         plugins=tuple(plugin.name for plugin in exposure.supported_cni_plugins if not plugin.exclusive),
-        additional=additional.published(exposure),
-        facts=tuple(map(names.qualified, exposure.additional_facts)),
-        lends=_lends(exposure),
-        overcommits=exposure.allow_bandwidth_overcommit,
-        allow_host_use=exposure.allow_host_use,
-        allow_host_addresses=exposure.allow_host_addresses,
-        keep=exposure.keep,
-        allowed_sysctls=exposure.allowed_sysctls,
-        reset=exposure.reset,
     )
 
 
@@ -335,23 +344,14 @@ def _exclusive(
     plugins = exposure.supported_cni_plugins
     marked = [plugin.name for plugin in plugins if plugin.exclusive]
     moving = any(plugin.name in MOVING_TYPES for plugin in plugins)
-    return Template(
-        policy=policy.name,
-        priority=policy.spec.priority,
+    return _of_policy(
+        policy,
+        exposure,
         suffix=suffix,
         shared=False,
         capacity=capacity,
         plugins=tuple(marked or (plugin.name for plugin in plugins)),
-        additional=additional.published(exposure),
-        facts=tuple(map(names.qualified, exposure.additional_facts)),
-        lends=_lends(exposure),
-        overcommits=exposure.allow_bandwidth_overcommit,
         whole=bool(marked) or moving or not plugins,
-        allow_host_use=exposure.allow_host_use,
-        allow_host_addresses=exposure.allow_host_addresses,
-        keep=exposure.keep,
-        allowed_sysctls=exposure.allowed_sysctls,
-        reset=exposure.reset,
     )
 
 

@@ -106,7 +106,6 @@ def delete(sock: Socket, child: StackedLink) -> str:
 
     Args:
         sock: the socket that it was found by.
-        child: the child.
     """
     try:
         link.delete(sock, child.index, child.netns_id)

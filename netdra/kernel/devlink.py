@@ -3,26 +3,12 @@
 from __future__ import annotations
 
 from netdra.kernel import genetlink
-from netdra.kernel.errors import KernelMissingError
-from netdra.kernel.netlink import Socket, attribute, text, to_text, to_u16
+from netdra.kernel.netlink import Socket, attribute, text, to_u16
 
 FAMILY = "devlink"
 ESWITCH_MODES = ("legacy", "switchdev")
 _GET, _ESWITCH_GET = 1, 29
 _BUS_NAME, _DEVICE_NAME, _ESWITCH_MODE = 1, 2, 25
-
-
-def devices(sock: Socket) -> tuple[str, ...]:
-    """The PCI addresses of the devices that devlink manages; none where the kernel has no devlink.
-
-    Raises:
-        KernelError: the kernel refused.
-    """
-    try:
-        replies = genetlink.dump(sock, FAMILY, _GET, b"", doing="cannot list devlink devices")
-    except KernelMissingError:
-        return ()
-    return tuple(to_text(reply[_DEVICE_NAME]) for reply in replies if to_text(reply.get(_BUS_NAME, b"")) == "pci")
 
 
 def eswitch_mode(sock: Socket, pci_address: str) -> str:

@@ -167,7 +167,6 @@ def change(sock: Socket, index: int, group: str, wanted: Mapping[str, str], form
     Args:
         sock: a generic netlink socket in the link's namespace.
         index: the link's.
-        group: their group.
         wanted: the settings that differ.
         former: all settings of the group: some are taken together only.
 

@@ -37,10 +37,8 @@ def words(
     """The uses of a link.
 
     Args:
-        netdev: the link.
         master: the bridge, bond ... that it is a port of.
         stacked: the links that stand on it and are not its master.
-        addresses: its addresses.
         routed: whether a route leaves through it that did not come with an address.
         reaches_pod: whether it is the end of a veth or netkit pair whose other end is in a pod's namespace, or may be.
         programs: the words of its BPF programs besides XDP (`netdra.kernel.bpf.uses`).

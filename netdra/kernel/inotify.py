@@ -12,8 +12,8 @@ import os
 import struct
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Self
 
+from netdra.kernel.closing import Closing
 from netdra.kernel.errors import kernel_error
 
 # include/uapi/linux/inotify.h
@@ -40,7 +40,7 @@ _READ = 64 * 1024
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class FolderChanges:
+class FolderChanges(Closing):
     """A descriptor that is readable after something in one of the watched folders has changed."""
 
     def __init__(self) -> None:
@@ -54,12 +54,6 @@ class FolderChanges:
             raise kernel_error(ctypes.get_errno(), "cannot watch folders (inotify)")
         self._watches: frozenset[int] = frozenset()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def fileno(self) -> int:
         """The descriptor that an event loop waits for to be readable."""
         return self._descriptor
@@ -72,7 +66,6 @@ class FolderChanges:
         """Watch these folders, by open descriptors (O_PATH is enough), and no others.
 
         Args:
-            folders: the folders.
             written: each write to a file counts, and not only when the file is closed.
 
         Returns:

@@ -17,8 +17,6 @@ from netdra.kernel.netlink import attribute, attributes, be16, nested, to_be16, 
 from netdra.model.errors import InvalidInputError
 
 MACVLAN_MODES = {"private": 1, "vepa": 2, "bridge": 4, "passthru": 8, "source": 16}
-IPVLAN_MODES = {"l2": 0, "l3": 1, "l3s": 2}
-IPVLAN_FLAGS = {"bridge": 0, "private": 1, "vepa": 2}
 VLAN_PROTOCOLS = {"802.1q": 0x8100, "802.1ad": 0x88A8}
 BOND_MODES = {
     "balance-rr": 0,
@@ -107,22 +105,15 @@ def macvlan(mode: str = "bridge") -> bytes:
     return attribute(1, u32(_choice("macvlan mode", mode, MACVLAN_MODES)))
 
 
-def ipvlan(mode: str = "l2", flag: str = "bridge") -> bytes:
-    """The data of an ipvlan link; it needs `lower`."""
-    return attribute(1, u16(_choice("ipvlan mode", mode, IPVLAN_MODES))) + attribute(
-        2, u16(_choice("ipvlan flag", flag, IPVLAN_FLAGS))
-    )
-
-
 def vrf(table: int) -> bytes:
     """The data of a VRF whose routes are in that table."""
     return attribute(1, u32(table))
 
 
-def vxlan(vni: int, *, lower: int = 0, port: int = 4789, learning: bool = True) -> bytes:
+def vxlan(vni: int, *, lower: int = 0, port: int = 4789) -> bytes:
     """The data of a VXLAN link; `lower` is the index of the link that carries it, 0 for none."""
     carried = attribute(_VXLAN_LINK, u32(lower)) if lower else b""
-    return attribute(1, u32(vni)) + carried + attribute(7, u8(learning)) + attribute(15, be16(port))
+    return attribute(1, u32(vni)) + carried + attribute(7, u8(1)) + attribute(15, be16(port))
 
 
 def bridge(**options: int) -> bytes:

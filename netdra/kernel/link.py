@@ -341,7 +341,6 @@ def create(sock: Socket, name: str, kind: str, data: bytes = b"", **settings: Un
 
     Args:
         sock: a socket in the namespace in which the request is made (and where `lower` is looked up).
-        name: its name.
         kind: "veth", "bridge", "macvlan", "vlan", "bond" ...
         data: the kind's attributes, from `netdra.kernel.kinds`.
         **settings: see `LinkSettings`; `netns_fd` makes it right in that namespace.

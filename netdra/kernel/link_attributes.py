@@ -170,7 +170,6 @@ def change(sock: Socket, index: int, kind: str, name: str, former: str, present:
     Args:
         sock: a socket in the link's namespace.
         index: the link's.
-        kind: its kind.
         name: the attribute's name in `read`.
         former: its former value, "" for zero.
         present: its present value.

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import errno
 import socket
-from typing import Self
 
 import msgspec
 
 from netdra.kernel import address, link, route, uapi
+from netdra.kernel.closing import Closing
 from netdra.kernel.errors import EventsLostError, KernelBusyError, from_os_error
 from netdra.kernel.netlink import NETLINK_KOBJECT_UEVENT, NETLINK_ROUTE, NLM_F_APPEND, NLM_F_REPLACE, messages, to_i32
 
@@ -69,7 +69,7 @@ class DeviceEvent(msgspec.Struct, frozen=True):
 Event = LinkEvent | AddressEvent | RouteEvent
 
 
-class _EventSocket:
+class _EventSocket(Closing):
     """A netlink socket that only listens, and never waits."""
 
     def __init__(self, family: int, groups: int) -> None:
@@ -83,12 +83,6 @@ class _EventSocket:
         except PermissionError:  # without CAP_NET_ADMIN the system's limit stands
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
         self._socket.bind((0, groups))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def fileno(self) -> int:
         """The descriptor that is ready when there are events."""

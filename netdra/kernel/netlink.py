@@ -13,8 +13,9 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
+from netdra.kernel.closing import Closing
 from netdra.kernel.errors import KernelError, KernelInterruptedError, kernel_error
 
 NETLINK_ROUTE = 0
@@ -120,26 +121,22 @@ def attributes(data: bytes, start: int = 0) -> dict[int, bytes]:
 
 def attribute_list(data: bytes, start: int = 0) -> list[tuple[int, bytes]]:
     """The attributes in their order, for lists in which one number is repeated."""
-    values: list[tuple[int, bytes]] = []
-    while start + 4 <= len(data):
-        size, kind = _read_attribute(data, start)
-        if size < 4 or start + size > len(data):
-            break
-        values.append((kind & _NLA_TYPE_MASK, data[start + 4 : start + size]))
-        start += (size + 3) & ~3
-    return values
+    return [(kind, data[place + 4 : end]) for kind, place, end in _places(data, start)]
 
 
 def whole_attributes(data: bytes, start: int = 0) -> list[tuple[int, bytes]]:
     """The attributes in their order by number, each as it is: with header, flags (NLA_F_NESTED) and padding."""
-    values: list[tuple[int, bytes]] = []
+    return [(kind, data[place:end] + b"\0" * (-(end - place) % 4)) for kind, place, end in _places(data, start)]
+
+
+def _places(data: bytes, start: int) -> Iterator[tuple[int, int, int]]:
+    """The number of each attribute, and where it begins and ends."""
     while start + 4 <= len(data):
         size, kind = _read_attribute(data, start)
         if size < 4 or start + size > len(data):
-            break
-        values.append((kind & _NLA_TYPE_MASK, data[start : start + size] + b"\0" * (-size % 4)))
+            return
+        yield kind & _NLA_TYPE_MASK, start, start + size
         start += (size + 3) & ~3
-    return values
 
 
 def messages(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
@@ -197,7 +194,7 @@ class _Received(threading.local):
 _received = _Received()
 
 
-class Socket:
+class Socket(Closing):
     """A netlink socket of one family, in the network namespace of the thread that made it, for one thread at a time.
 
     Attributes:
@@ -225,12 +222,6 @@ class Socket:
             raise kernel_error(problem.errno or errno.EIO, f"cannot bind a netlink socket of family {family}") from None
         self._sequence = 0
         self.families: dict[str, int] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def handle(self) -> socket.socket:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from netdra.kernel import libc
+from netdra.kernel.closing import Closing
 from netdra.kernel.errors import KernelError, from_os_error, is_missing
 from netdra.kernel.netlink import NETLINK_ROUTE, Socket
 from netdra.model.errors import InvalidInputError
@@ -33,7 +34,7 @@ _LOST = 70  # EX_SOFTWARE of sysexits.h
 T = TypeVar("T")
 
 
-class Namespace:
+class Namespace(Closing):
     """An open network namespace: it lives at least as long as this is open.
 
     Attributes:
@@ -92,12 +93,6 @@ class Namespace:
             Path(path).unlink()
             raise
         return cls(descriptor, path)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def inode(self) -> int:

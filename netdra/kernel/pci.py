@@ -119,11 +119,6 @@ def virtual_functions(sysfs: Sysfs, address: str, path: str = "") -> dict[int, s
     return {number: vf for number, vf in sorted(targets.items()) if isinstance(vf, str) and is_address(vf)}
 
 
-def netdevs(sysfs: Sysfs, address: str) -> tuple[str, ...]:
-    """A device's netdevs in the namespace that the tree shows: none while it is in a pod or has no driver."""
-    return tuple(sysfs.listing(f"bus/pci/devices/{address}/net"))
-
-
 def driver_of(sysfs: Sysfs, address: str) -> str:
     """The name of the driver that is bound to a device, "" for none."""
     name = sysfs.link_name(f"bus/pci/devices/{address}/driver")

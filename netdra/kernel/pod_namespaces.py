@@ -114,8 +114,8 @@ def id_of(sock: Socket, descriptor: int) -> int:
     return to_i32(attributes(reply, len(_HEADER))[uapi.NETNSA_NSID])
 
 
-def assigned_id(sock: Socket, descriptor: int) -> int:
-    """The id that an open namespace has in the namespace of a socket; it gets one if it lacks it.
+def assign_id(sock: Socket, descriptor: int) -> int:
+    """Give an open namespace an id in the namespace of a socket unless it has one, and return it.
 
     Raises:
         KernelError: the descriptor is of no network namespace, or the kernel refused.

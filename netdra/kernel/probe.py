@@ -16,9 +16,10 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from threading import Thread
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from netdra.kernel import link, uapi
+from netdra.kernel.closing import Closing
 from netdra.kernel.errors import from_os_error
 from netdra.kernel.netlink import Socket
 
@@ -65,7 +66,7 @@ class WiredAddress(NamedTuple):
     address: IPAddress
 
 
-class ProbedLink:
+class ProbedLink(Closing):
     """An Ethernet interface of a network namespace, and the sockets by which it is asked; close it when it was.
 
     Attributes:
@@ -91,12 +92,6 @@ class ProbedLink:
         except OSError as problem:
             self.close()
             raise from_os_error(problem, f'cannot send packets on interface "{found.name}"') from None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Let go of the sockets."""

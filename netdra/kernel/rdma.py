@@ -84,12 +84,12 @@ _FIRST = 8  # entries; the port's own link has one for each version at the begin
 _BOTH = 2
 
 
-def gid_table(sysfs: Sysfs, name: str, port: int = 1) -> GidTable:
-    """The GID table of an RDMA device's port; (0, 0) for a port that is not RoCE.
+def gid_table(sysfs: Sysfs, name: str) -> GidTable:
+    """The GID table of an RDMA device's first port; (0, 0) for a port that is not RoCE.
 
     If no entry can be read, both versions are assumed: most NICs have both.
     """
-    folder = f"class/infiniband/{name}/ports/{port}"
+    folder = f"class/infiniband/{name}/ports/1"
     if sysfs.text(f"{folder}/link_layer") != "Ethernet":
         return _NO_TABLE
     entries = sum(entry.isdecimal() for entry in sysfs.listing(f"{folder}/gids"))

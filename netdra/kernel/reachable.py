@@ -138,7 +138,7 @@ class Reachable:
             path = _ESCAPED.sub(lambda match: chr(int(match[1], 8)), place)
             if int(inode) not in visited:
                 with _at(f"{PROC}/{pid}/root{path}") if is_trusted else _mounted(pid, path) as found:
-                    yield from _opened(int(inode), found, f'"{plain(path)}"', visited)
+                    yield from _open(int(inode), found, f'"{plain(path)}"', visited)
 
     def _of_threads(self, pid: str, visited: set[int]) -> Iterator[tuple[Namespace, str]]:
         for thread in _listed(f"{PROC}/{pid}/task"):
@@ -146,7 +146,7 @@ class Reachable:
             inode = _named(path)
             if inode and inode not in visited:
                 with _at(path) as found:
-                    yield from _opened(inode, found, _called(pid), visited)
+                    yield from _open(inode, found, _called(pid), visited)
 
     def _of_descriptors(
         self, pid: str, visited: set[int], sockets: dict[int, tuple[int, float]]
@@ -184,7 +184,7 @@ class Reachable:
                     unknown.append((int(name), 0))
                 elif (match := _NET.match(target)) and int(match[1]) not in visited:
                     with _at(f"{folder}/{name}") as found:
-                        yield from _opened(int(match[1]), found, _called(pid), visited)
+                        yield from _open(int(match[1]), found, _called(pid), visited)
         finally:
             os.close(opened)
         yield from _of_sockets(pid, thread, unknown, visited, sockets)
@@ -270,8 +270,8 @@ def _mounted(pid: str, path: str) -> Iterator[int]:
         yield found
 
 
-def _opened(inode: int, found: int, called: str, visited: set[int]) -> Iterator[tuple[Namespace, str]]:
-    """The namespace that a descriptor without access is of, unless it is another file by now."""
+def _open(inode: int, found: int, called: str, visited: set[int]) -> Iterator[tuple[Namespace, str]]:
+    """Open the namespace that a descriptor without access is of, unless it is another file by now."""
     try:
         if found < 0 or libc.identify(found) != (file_system(), inode):
             return

@@ -11,8 +11,8 @@ from __future__ import annotations
 import errno
 import os
 import posixpath
-from typing import Self
 
+from netdra.kernel.closing import Closing
 from netdra.kernel.errors import errno_name, from_os_error
 from netdra.kernel.liveness import Liveness
 
@@ -145,7 +145,7 @@ class Sysfs:
             raise from_os_error(problem, f'cannot write "{value}" to {self.root}/{path}') from None
 
 
-class Folder:
+class Folder(Closing):
     """An open folder of a tree, behind links; to be closed, which leaving it as a context does.
 
     Reads are those of `Sysfs`, with paths relative to the folder. The open folder stays this one, also if another one
@@ -164,12 +164,6 @@ class Folder:
             self._closed = _reason(problem)
         except ValueError:  # a NUL in the path
             pass
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close it; closing twice is not an error."""

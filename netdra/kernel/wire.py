@@ -15,11 +15,11 @@ import struct
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Self
 
 import msgspec
 
 from netdra.kernel import address
+from netdra.kernel.closing import Closing
 from netdra.kernel.errors import KernelError, from_os_error, kernel_error
 from netdra.kernel.link import get as get_link
 from netdra.kernel.netlink import Socket
@@ -68,7 +68,7 @@ class WireReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return 1.0 - self.received / self.sent if self.sent else 0.0
 
 
-class Listener:
+class Listener(Closing):
     """Answers measurements at a port, in one thread."""
 
     def __init__(self, host: str = "", port: int = PORT) -> None:
@@ -101,12 +101,6 @@ class Listener:
             raise _error(problem, host, f"cannot listen on port {port}") from None
         self._runs: dict[bytes, int] = {}
         self._buffer = memoryview(bytearray(_CHUNK))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Stop answering; closing twice is not an error."""
@@ -214,7 +208,6 @@ def measure(
 
     Args:
         host: its address.
-        port: its port.
         seconds: how long datagrams are sent, and then a stream.
         rate: bit/s of the datagrams.
         patience: seconds to wait until the other side listens.

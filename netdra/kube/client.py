@@ -165,7 +165,6 @@ class Client:
         """A part of a list, as it is now (or, for a following part, as it was when the first was read).
 
         Args:
-            resource: the kind.
             selection: the objects of the kind.
             limit: how many at most; 0 for all.
             continue_: the mark of the page before.
@@ -188,7 +187,7 @@ class Client:
         Raises:
             ApiError: the server refuses, or does not answer; GoneError if the list was begun `LISTS` times.
         """
-        return [*await self.gather(resource, _itself, selection)]
+        return [*await self.gather(resource, lambda item: item, selection)]
 
     async def count(self, resource: Resource[T]) -> int:
         """How many objects of a kind there are; one of them is read.
@@ -205,7 +204,6 @@ class Client:
         """A part of each object of a selection; no more than a page of the objects is in memory at one time.
 
         Args:
-            resource: the kind.
             pick: the part of an object.
             selection: the objects of the kind.
             limit: how many objects are a page.
@@ -247,7 +245,6 @@ class Client:
         """Set the given fields (server-side apply), also those of other managers.
 
         Args:
-            resource: the kind.
             wanted: the object, or a part of it as plain data with apiVersion, kind and metadata.name.
             manager: the field manager: fields that it no longer gives, and no other manager has, are removed.
             subresource: `status` to apply that instead.
@@ -400,10 +397,6 @@ async def _whole(
         continue_ = page.metadata.continue_
         if not continue_:
             return picked
-
-
-def _itself(item: T) -> T:
-    return item
 
 
 def _refusal(what: str, response: aiohttp.ClientResponse, body: bytes) -> Exception:

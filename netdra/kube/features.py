@@ -75,23 +75,21 @@ def without(features: Features, fields: Iterable[Dropped]) -> Features:
 
 def off(features: Features) -> tuple[str, ...]:
     """The feature gates that a server with these features has off, without those that a release has off by default."""
-    taken_by_gate = {
-        PARTITIONABLE_DEVICES: features.partitionable_devices,
-        CONSUMABLE_CAPACITY: features.consumable_capacity,
-        DEVICE_TAINTS: features.device_taints,
-    }
-    return tuple(gate for gate, taken in taken_by_gate.items() if not taken)
+    return tuple(gate for gate, taken in _taken(features).items() if not taken and gate != LIST_ATTRIBUTES)
 
 
 def on(features: Features) -> tuple[str, ...]:
     """The feature gates that a server with these features has on."""
-    taken_by_gate = {
+    return tuple(gate for gate, taken in _taken(features).items() if taken)
+
+
+def _taken(features: Features) -> dict[str, bool]:
+    return {
         PARTITIONABLE_DEVICES: features.partitionable_devices,
         CONSUMABLE_CAPACITY: features.consumable_capacity,
         LIST_ATTRIBUTES: features.list_attributes,
         DEVICE_TAINTS: features.device_taints,
     }
-    return tuple(gate for gate, taken in taken_by_gate.items() if taken)
 
 
 async def probe(client: Client, node: str) -> Features:

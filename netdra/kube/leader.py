@@ -68,7 +68,6 @@ class Election:
     """One process's part in an election.
 
     Attributes:
-        client: the API server.
         namespace, name: of the lease.
         identity: this process, e.g. its pod's name; no other may have the same.
     """

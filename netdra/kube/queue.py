@@ -125,7 +125,6 @@ class WorkQueue(Generic[K]):
         """Have a key worked on.
 
         Args:
-            key: the key.
             after: seconds to wait before; of several waits the one that ends first counts.
         """
         if key in self._ready:
@@ -166,7 +165,6 @@ class WorkQueue(Generic[K]):
         """Have a key worked on again after its back-off, which is longer each time until the key succeeds.
 
         Args:
-            key: the key.
             at_least: the seconds that the server asked for; the back-off comes on top.
             whole: whether the back-off lasts to its end though the key is added meanwhile, or was added already.
         """

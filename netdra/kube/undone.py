@@ -129,7 +129,6 @@ class UndoneWrites:
         """Check whether a write is due.
 
         Args:
-            written: the object.
             content: a digest of the content, see `digest`.
 
         Raises:
@@ -154,7 +153,6 @@ class UndoneWrites:
         """Note a write that the API server has done.
 
         Args:
-            written: the object.
             content: a digest of the content.
             version: the object's resourceVersion then. A write that did not change it was not needed: it came from a
                 copy that was not up to date.

@@ -47,8 +47,6 @@ async def watch(
     """The changes after a version, until the server ends the stream in good order; entered when the server agreed.
 
     Args:
-        client: the API server.
-        resource: the kind.
         selection: the objects of the kind.
         version: the resourceVersion after which changes are wanted.
         seconds: after how long the server is to end the stream.

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from netdra.model.findings import Path
 from netdra.model.meta import ObjectMeta, OwnerReference
 from netdra.model.names import DRIVER, network_of
 from netdra.model.plan import ClaimReference
@@ -243,7 +244,6 @@ def is_reserved_for(claim: ResourceClaim, uid: str, pod_group: str = "") -> bool
     Follows IsReservedForPod of k8s.io/dynamic-resource-allocation/resourceclaim: pods do not know their PodGroup's uid.
 
     Args:
-        claim: the claim.
         uid: the pod's uid.
         pod_group: the name of the pod's PodGroup, "" for none.
     """
@@ -308,6 +308,13 @@ class ResourceClaimTemplate(Wire, frozen=True, omit_defaults=False):
     spec: ResourceClaimTemplateSpec
     api_version: Literal["resource.k8s.io/v1"] = API_VERSION
     kind: Literal["ResourceClaimTemplate"] = "ResourceClaimTemplate"
+
+
+def device_claim(claim: ResourceClaim | ResourceClaimTemplate) -> tuple[DeviceClaim, Path]:
+    """The requests of a claim, or of a claim made from a template, and their place in the object."""
+    if isinstance(claim, ResourceClaimTemplate):
+        return claim.spec.spec.devices, ("spec", "spec", "devices")
+    return claim.spec.devices, ("spec", "devices")
 
 
 class DeviceClassConfiguration(Wire, frozen=True):

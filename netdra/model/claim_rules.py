@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from netdra.model import metadata_rules, names, quantity, suggestions
 from netdra.model.claim import (
     MAX_RESULTS,
-    DeviceClaim,
     DeviceClass,
     DeviceConstraint,
     DeviceRequest,
@@ -23,9 +22,11 @@ from netdra.model.claim import (
     OpaqueDeviceConfiguration,
     ResourceClaim,
     ResourceClaimTemplate,
+    device_claim,
 )
 from netdra.model.errors import InvalidInputError
 from netdra.model.findings import Finding, Path
+from netdra.model.metadata_rules import quoted_ascii
 
 MAX_REQUESTS = 32
 MAX_ALTERNATIVES = 8
@@ -49,7 +50,7 @@ def findings(value: ResourceClaim | ResourceClaimTemplate | DeviceClass) -> Iter
     if isinstance(value, ResourceClaimTemplate):
         yield from metadata_rules.findings(value.spec.metadata, ("spec", "metadata"))
     yield from _of_requests(value)
-    spec, path = _spec(value)
+    spec, path = device_claim(value)
     known = [name for request in spec.requests for name in _names_of(request)]
     yield from _too_many(spec.constraints, "constraints", "write several claims", (*path, "constraints"))
     for at, constraint in enumerate(spec.constraints):
@@ -61,7 +62,7 @@ def findings(value: ResourceClaim | ResourceClaimTemplate | DeviceClass) -> Iter
         for number, name in enumerate(config.requests):
             if name not in known:
                 hint = suggestions.hint(name, known, "the claim's requests are")
-                what = f"a configuration names request {_quoted(name)}, which the claim lacks"
+                what = f"a configuration names request {quoted_ascii(name)}, which the claim lacks"
                 yield Finding(what, hint, (*place, "requests", number), code="ND1477")
         yield from _opaque(config.opaque, place)
 
@@ -73,7 +74,7 @@ def _of_class(value: DeviceClass) -> Iterator[Finding]:
         yield from _opaque(config.opaque, ("spec", "config", at))
     resource = value.spec.extended_resource_name
     if resource is not None and not names.is_extended_resource(resource):
-        what = f"extendedResourceName {_quoted(resource)} is not the name of an extended resource"
+        what = f"extendedResourceName {quoted_ascii(resource)} is not the name of an extended resource"
         hint = 'write "<domain>/<name>" with a domain other than kubernetes.io'
         yield Finding(what, hint, ("spec", "extendedResourceName"), code="ND1478")
 
@@ -87,7 +88,7 @@ def _constraint(constraint: DeviceConstraint, path: Path) -> Iterator[Finding]:
     for field, name in given.items():
         domain, slash, last = name.partition("/")
         if slash and not (names.is_attribute_domain(domain) and names.is_identifier(last.partition("/")[0])):
-            what = f"attribute {_quoted(name)} is not valid"
+            what = f"attribute {quoted_ascii(name)} is not valid"
             hint = f"write <domain>/<name>, e.g. {names.qualified('numaNode')}"
             yield Finding(what, hint, (*path, field), code="ND1480")
         elif not name:
@@ -102,7 +103,10 @@ def _references(requests: Sequence[str], path: Path) -> Iterator[Finding]:
     for at, name in enumerate(requests):
         if name in requests[:at]:
             yield Finding(
-                f"request {_quoted(name)} is listed twice", "remove one of the two", (*path, at), code="ND1482"
+                f"request {quoted_ascii(name)} is listed twice",
+                "remove one of the two",
+                (*path, at),
+                code="ND1482",
             )
 
 
@@ -112,7 +116,7 @@ def _opaque(opaque: OpaqueDeviceConfiguration | None, path: Path) -> Iterator[Fi
         return
     place = (*path, "opaque")
     if not _is_driver(opaque.driver):
-        yield Finding(f"driver {_quoted(opaque.driver)} is not valid", _DOMAIN, (*place, "driver"), code="ND1484")
+        yield Finding(f"driver {quoted_ascii(opaque.driver)} is not valid", _DOMAIN, (*place, "driver"), code="ND1484")
     if not isinstance(opaque.parameters, dict):
         yield Finding(
             "opaque parameters must be an object", "write {key: value}", (*place, "parameters"), code="ND1485"
@@ -141,13 +145,13 @@ def _tolerations(tolerations: Iterable[DeviceToleration], called: str, path: Pat
     for at, toleration in enumerate(tolerations):
         place = (*path, "tolerations", at)
         if toleration.key and not names.is_label_key(toleration.key):
-            what = f"{called}key {_quoted(toleration.key)} of a toleration is not valid"
+            what = f"{called}key {quoted_ascii(toleration.key)} of a toleration is not valid"
             yield Finding(what, metadata_rules.KEY_RULE, (*place, "key"), code="ND1488")
         if toleration.operator == "Exists" and toleration.value:
             what = f"{called}a toleration with operator Exists must not have a value"
             yield Finding(what, "remove the value, or write operator: Equal", (*place, "value"), code="ND1489")
         elif not names.is_label_value(toleration.value):
-            what = f"{called}value {_quoted(toleration.value)} of a toleration is not valid"
+            what = f"{called}value {quoted_ascii(toleration.value)} of a toleration is not valid"
             yield Finding(what, metadata_rules.VALUE_RULE, (*place, "value"), code="ND1490")
         if abs(toleration.toleration_seconds or 0) > MAX_INTEGER:
             what = f"{called}tolerationSeconds {toleration.toleration_seconds} is too large"
@@ -155,7 +159,7 @@ def _tolerations(tolerations: Iterable[DeviceToleration], called: str, path: Pat
                 what, "leave it out to tolerate the taint forever", (*place, "tolerationSeconds"), code="ND1491"
             )
         if toleration.effect and toleration.effect not in EFFECTS:
-            what = f"{called}effect {_quoted(toleration.effect)} is not supported"
+            what = f"{called}effect {quoted_ascii(toleration.effect)} is not supported"
             yield Finding(
                 what, suggestions.hint(toleration.effect, EFFECTS, "supported:"), (*place, "effect"), code="ND1492"
             )
@@ -166,7 +170,7 @@ def _capacity(choice: ExactDeviceRequest | DeviceSubRequest, called: str, path: 
         try:
             quantity.parse(amount)
         except InvalidInputError as problem:
-            what = f"{called}capacity {_quoted(name)}: {problem.what}"
+            what = f"{called}capacity {quoted_ascii(name)}: {problem.what}"
             yield Finding(what, problem.hint, (*path, "capacity", "requests", name), code=problem.code)
 
 
@@ -178,10 +182,6 @@ def _too_many(entries: Sequence[object], noun: str, hint: str, path: Path) -> It
 def _names_of(request: DeviceRequest) -> list[str]:
     """The names of a request in constraints and configurations."""
     return [request.name, *(f"{request.name}/{choice.name}" for choice in request.first_available)]
-
-
-def _quoted(text: str) -> str:
-    return f'"{ascii(text[:80])[1:-1]}"'
 
 
 def _of_requests(claim: ResourceClaim | ResourceClaimTemplate) -> Iterator[Finding]:
@@ -263,14 +263,8 @@ def too_many(claim: ResourceClaim | ResourceClaimTemplate) -> Finding | None:
 
 def _requests(claim: ResourceClaim | ResourceClaimTemplate) -> tuple[tuple[DeviceRequest, ...], Path]:
     """The requests of a claim, or of a claim made from a template, and their place in the object."""
-    spec, path = _spec(claim)
+    spec, path = device_claim(claim)
     return spec.requests, (*path, "requests")
-
-
-def _spec(claim: ResourceClaim | ResourceClaimTemplate) -> tuple[DeviceClaim, Path]:
-    if isinstance(claim, ResourceClaimTemplate):
-        return claim.spec.spec.devices, ("spec", "spec", "devices")
-    return claim.spec.devices, ("spec", "devices")
 
 
 def _least(request: DeviceRequest) -> int:

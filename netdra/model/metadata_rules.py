@@ -23,7 +23,7 @@ def findings(metadata: ObjectMeta, path: Path = ("metadata",)) -> Iterator[Findi
     place = (*path, "annotations")
     for key in metadata.annotations:
         if not names.is_label_key(key.lower()):
-            yield Finding(f"annotation key {_quoted(key)} is not valid", KEY_RULE, (*place, key), code="ND1530")
+            yield Finding(f"annotation key {quoted_ascii(key)} is not valid", KEY_RULE, (*place, key), code="ND1530")
     size = sum(len(key.encode()) + len(value.encode()) for key, value in metadata.annotations.items())
     if size > MAX_ANNOTATIONS:
         what = f"the annotations are {size} bytes; at most {MAX_ANNOTATIONS} are supported"
@@ -31,7 +31,7 @@ def findings(metadata: ObjectMeta, path: Path = ("metadata",)) -> Iterator[Findi
     if metadata.namespace and not names.is_label(metadata.namespace):
         rule = "a namespace is up to 63 of a-z, 0-9 and -, letters or digits at both ends"
         yield Finding(
-            f"namespace {_quoted(metadata.namespace)} is not valid", rule, (*path, "namespace"), code="ND1532"
+            f"namespace {quoted_ascii(metadata.namespace)} is not valid", rule, (*path, "namespace"), code="ND1532"
         )
 
 
@@ -39,12 +39,16 @@ def label_findings(labels: Mapping[str, str], path: Path) -> Iterator[Finding]:
     """The errors in the keys and values of labels."""
     for key, value in labels.items():
         if not names.is_label_key(key):
-            yield Finding(f"label key {_quoted(key)} is not valid", KEY_RULE, (*path, key), code="ND1533")
+            yield Finding(f"label key {quoted_ascii(key)} is not valid", KEY_RULE, (*path, key), code="ND1533")
         if not names.is_label_value(value):
             yield Finding(
-                f"value {_quoted(value)} of label {_quoted(key)} is not valid", VALUE_RULE, (*path, key), code="ND1534"
+                f"value {quoted_ascii(value)} of label {quoted_ascii(key)} is not valid",
+                VALUE_RULE,
+                (*path, key),
+                code="ND1534",
             )
 
 
-def _quoted(text: str) -> str:
+def quoted_ascii(text: str) -> str:
+    """A name of a user's object for an error: in quotes, cut, in ASCII."""
     return f'"{ascii(text[:80])[1:-1]}"'

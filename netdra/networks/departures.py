@@ -41,7 +41,6 @@ def interval(address: PodAddress, network: PodNetwork | None, *, keeps: bool) ->
     """For how many seconds an address without a claim is not assigned to other owners, from the time in its spec.
 
     Args:
-        address: the address.
         network: its PodNetwork; None if it is gone.
         keeps: whether it is kept for its owner's next claim.
     """

@@ -340,10 +340,6 @@ class NetworkLedger:
                     code="ND3003",
                 )
 
-    def has(self, address: PodAddress) -> bool:
-        """Whether an address is of one of the network's ranges."""
-        return self._pool_of((address.family, address.number)) is not None
-
     def _wish(
         self,
         family: Family,

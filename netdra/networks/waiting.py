@@ -46,7 +46,6 @@ class WaitingClaims:
         take the address of one network whenever the other network has one.
 
         Args:
-            claim: the claim.
             networks: those that have no address for it now.
             labels: those of its node.
         """
@@ -89,7 +88,6 @@ class WaitingClaims:
 
         Args:
             claim: the claim; it need not wait.
-            network: the network.
             compete: whether a claim on a node of these labels could get an address that this claim could get.
         """
         own = self._place(claim)

@@ -59,7 +59,6 @@ def mark_of(owner: str, described: str, name: str) -> Mark | None:
     Args:
         owner: its `device_owner`.
         described: its description, of this version's form or of the former one's, which has the cluster alone.
-        name: its name.
     """
     if owner != OWNER:
         return None
@@ -80,7 +79,6 @@ def label(
         pod: the pod that the claim was made for; "" for a claim that pods share.
         step: the root step of the topology.
         node: the Kubernetes node of the VF.
-        topology: the topology.
         device: the VF's device in ResourceSlices.
     """
     words = [*([f"pod {pod}"] if pod else []), f"namespace {namespace}", f"node {node}", f"claim {claim}"]

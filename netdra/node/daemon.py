@@ -147,7 +147,7 @@ def _parts(
         ) from problem
     decoders.build()
     spare_what_is_loaded()
-    return Parts.assembled(client, settings, publishing, signals, registrations)
+    return Parts.assemble(client, settings, publishing, signals, registrations)
 
 
 def _add_checks(process: Process, client: Client, publishing: Publishing) -> None:

@@ -128,7 +128,7 @@ class Pods:
     wait_addresses: Callable[[], Awaitable[None]] = _never
 
     @classmethod
-    def assembled(cls, given: Dependencies) -> Pods:
+    def assemble(cls, given: Dependencies) -> Pods:
         """All parts, connected; nothing runs yet."""
         network = Network(given.settings, Table(given.files, given.prepared))
         tracker = Tracker.of_node(given.client, given.node, given.prepared)
@@ -228,7 +228,7 @@ class Parts:
     registry: Registry | None = None
 
     @classmethod
-    def assembled(
+    def assemble(
         cls,
         client: Client,
         settings: NodeSettings,
@@ -241,7 +241,7 @@ class Parts:
         recorder = Recorder(client, f"{names.DRIVER}/pods", settings.node)
         prepared = ClaimStore.of_state(settings.state_dir)
         turns = Turns(publishing.gate)
-        pods = Pods.assembled(
+        pods = Pods.assemble(
             Dependencies(
                 client=client,
                 node=settings.node,

@@ -34,11 +34,6 @@ class PriorityGate:
         self._clear.set()
         self._timer: asyncio.TimerHandle | None = None
 
-    @property
-    def busy(self) -> bool:
-        """Whether a hook or call is in progress, or just was."""
-        return not self._clear.is_set()
-
     @contextmanager
     def in_hand(self) -> Iterator[None]:
         """A hook or call is in progress until the context ends."""

@@ -100,7 +100,6 @@ class VFTrouble(msgspec.Struct, frozen=True, kw_only=True):
     """The trouble of one pooled VF while a claim has it.
 
     Attributes:
-        claim: the claim.
         vf: the VF's PCI address.
         name: the VF's name, `<pf>v<index>`.
         reason: one word for programs: `VFGone`, `VFWithoutDriver`, `VFWithoutCarrier` or `VFNotGivenBack`.

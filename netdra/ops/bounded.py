@@ -215,7 +215,7 @@ class BoundedServer:
             OSError: the address cannot be listened on.
         """
         if isinstance(where, Path):
-            opened = [_bound(where)]
+            opened = [_bind(where)]
         else:
             # asyncio resolves and binds; the sockets themselves are needed to accept one connection at a time.
             bound = await asyncio.get_running_loop().create_server(
@@ -365,8 +365,8 @@ class _Listener:
             self._opened.close()
 
 
-def _bound(where: Path) -> socket.socket:
-    """A unix socket that only our own user connects to; it replaces one that a process has left."""
+def _bind(where: Path) -> socket.socket:
+    """Bind a unix socket that only our own user connects to; it replaces one that a process has left."""
     with suppress(FileNotFoundError):
         where.unlink()
     opened = socket.socket(socket.AF_UNIX)

@@ -105,7 +105,7 @@ class FileCache(Generic[T]):
             TemporaryError: the disk cannot be read.
         """
         with self._following:
-            followed = self._updated(folder)
+            followed = self._update(folder)
             return files.listed(folder) if followed is None else tuple(followed.names)
 
     def of(self, path: Path) -> T:
@@ -138,7 +138,7 @@ class FileCache(Generic[T]):
         Files beside these are forgotten. In a folder that is not followed, each file costs a system call.
         """
         with self._following:
-            followed = self._updated(folder)
+            followed = self._update(folder)
             if followed is not None:
                 self._inspect(folder, followed, [name for name in names if name not in followed.unchanged])
                 return dict(followed.unchanged)
@@ -167,7 +167,7 @@ class FileCache(Generic[T]):
             if path.startswith(prefix) and "/" not in path[len(prefix) :]:
                 self._cache.pop(path, None)
 
-    def _updated(self, folder: Path) -> _Followed[T] | None:
+    def _update(self, folder: Path) -> _Followed[T] | None:
         """A followed folder with its names as they are now; None if each file is to be inspected."""
         followed = self._followed.get(folder)
         if followed is None:

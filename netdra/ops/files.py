@@ -59,7 +59,7 @@ def create(path: Path, content: bytes, timeout: float, *, lasting: bool = True) 
         with folder(path.parent, timeout) as opened_folder:
             if exists(path):
                 raise ExistsError(f"{path} already exists", code="ND2275")
-            opened = _written(path, content, lasting=lasting)
+            opened = _write_locked(path, content, lasting=lasting)
             try:
                 if lasting:
                     os.fsync(opened_folder)
@@ -92,7 +92,7 @@ def replace(path: Path, content: bytes, timeout: float, *, mode: int = MODE, las
         if lasting:
             make_folder(path.parent)
         with folder(path.parent, timeout) as opened_folder:
-            fd = _written(path, content, mode, lasting=lasting)
+            fd = _write_locked(path, content, mode, lasting=lasting)
             try:
                 status = os.fstat(fd)
             finally:
@@ -126,7 +126,7 @@ def saving(path: Path, content: bytes, timeout: float) -> Iterator[Callable[[], 
     with ExitStack() as closing:
         try:
             make_folder(path.parent)
-            fd = _unnamed(path.parent, content, MODE)
+            fd = _open_unnamed(path.parent, content, MODE)
             if fd is not None:
                 closing.callback(os.close, fd)
                 os.fsync(fd)
@@ -198,8 +198,8 @@ def place(path: Path, content: bytes, timeout: float, *, mode: int) -> None:
         return
     try:
         with folder(path.parent, timeout):
-            if not _linked(path, content, mode):
-                os.close(_written(path, content, mode, lasting=False))
+            if not _write_over(path, content, mode):
+                os.close(_write_locked(path, content, mode, lasting=False))
     except OSError as problem:
         raise unwritable(path, problem) from None
 
@@ -223,7 +223,7 @@ def appear(path: Path, content: bytes, timeout: float, *, mode: int) -> None:
         return
     try:
         path.unlink(missing_ok=True)
-        if not _appeared(path, content, mode):
+        if not _write_new(path, content, mode):
             replace(path, content, timeout, mode=mode, lasting=False)
     except OSError as problem:
         raise unwritable(path, problem) from None
@@ -405,8 +405,8 @@ def _has(path: Path, content: bytes, mode: int) -> bool:
         os.close(fd)
 
 
-def _unnamed(folder: Path, content: bytes, mode: int) -> int | None:
-    """A file without a name, open; None where the file system knows none (open(2), O_TMPFILE).
+def _open_unnamed(folder: Path, content: bytes, mode: int) -> int | None:
+    """Open a file without a name; None where the file system knows none (open(2), O_TMPFILE).
 
     Raises:
         OSError: the file system does not take it.
@@ -434,13 +434,13 @@ def _give_name(fd: int, name: str) -> None:
     os.link(f"/proc/self/fd/{fd}", name, src_dir_fd=fd, follow_symlinks=True)
 
 
-def _appeared(path: Path, content: bytes, mode: int) -> bool:
+def _write_new(path: Path, content: bytes, mode: int) -> bool:
     """Give a file its name when all is in it; False where that cannot be done without the folder's lock.
 
     Raises:
         OSError: the file system does not take it.
     """
-    fd = _unnamed(path.parent, content, mode)
+    fd = _open_unnamed(path.parent, content, mode)
     if fd is None:
         return False
     try:
@@ -452,13 +452,13 @@ def _appeared(path: Path, content: bytes, mode: int) -> bool:
     return True
 
 
-def _linked(path: Path, content: bytes, mode: int) -> bool:
+def _write_over(path: Path, content: bytes, mode: int) -> bool:
     """Give a file its name by a rename when all is in it; False where the file system knows no files without a name.
 
     Raises:
         OSError: the file system does not take it.
     """
-    fd = _unnamed(path.parent, content, mode)
+    fd = _open_unnamed(path.parent, content, mode)
     if fd is None:
         return False
     try:
@@ -483,8 +483,8 @@ def _rename(fd: int, path: Path) -> None:
     os.rename(temporary, path)  # noqa: PTH104
 
 
-def _written(path: Path, content: bytes, mode: int = MODE, *, lasting: bool = True) -> int:
-    """A file with that content, if it is to last on the disk before it has its name; open and locked."""
+def _write_locked(path: Path, content: bytes, mode: int = MODE, *, lasting: bool = True) -> int:
+    """Write a file, if it is to last to the disk before it has its name; it is returned open and locked."""
     temporary = f"{path.parent}/{_TEMPORARY}"
     fd = os.open(temporary, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, MODE)
     try:

@@ -130,7 +130,6 @@ def series_name(family: Family, values: Sequence[str]) -> str:
     """The name of one series, with its labels, as the text format writes it (a value follows).
 
     Args:
-        family: the family.
         values: the labels' values, in the family's order.
     """
     pairs = zip(family.labels, values, strict=True)

@@ -15,8 +15,8 @@ SECONDS = 4.0
 _USAGE = 2
 
 
-def asked(path: str, where: str) -> tuple[bool, str]:
-    """Whether the process answers yes, and its text.
+def ask(path: str, where: str) -> tuple[bool, str]:
+    """Ask the process: whether it answers yes, and its text.
 
     Args:
         path: of `PATHS`.
@@ -48,7 +48,7 @@ def main() -> int:
     if what not in PATHS or len(where) > 1:
         print(f"usage: netdra-health {'|'.join(PATHS)} [SOCKET]  (default: {SOCKET})", file=sys.stderr)
         return _USAGE
-    yes, text = asked(PATHS[what], *(where or [SOCKET]))
+    yes, text = ask(PATHS[what], *(where or [SOCKET]))
     print(text)
     return 0 if yes else 1
 

@@ -11,7 +11,7 @@ from itertools import islice
 
 from netdra.exposure.device_selectors import left_out_fact, single_vf
 from netdra.model import claim_rules, suggestions
-from netdra.model.claim import DeviceClaim, DeviceClass, ResourceClaim, ResourceClaimTemplate
+from netdra.model.claim import DeviceClaim, DeviceClass, ResourceClaim, ResourceClaimTemplate, device_claim
 from netdra.model.findings import Finding, Path
 from netdra.model.names import DRIVER, network_of_class
 from netdra.model.topology import NetworkTopology
@@ -19,7 +19,7 @@ from netdra.review.world import World, topologies_of_class
 from netdra.rules import network_requests
 from netdra.rules.asks import check_asks
 from netdra.rules.claims import check_addresses, check_claim, check_repeated, same_addresses
-from netdra.topology.selectors import Written, check_selectors, device_claim, expressions
+from netdra.topology.selectors import Written, check_selectors, expressions
 
 Claim = ResourceClaim | ResourceClaimTemplate
 MAX_GUESSES, MAX_COMPARED, MAX_DIFFERENCE = 8, 200, 3

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any, NamedTuple, TypeVar
 
 from netdra.exposure.ranks import RankIndex
-from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
+from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate, device_claim
 from netdra.model.custom_device import CustomDevice
 from netdra.model.names import network_class, network_of_class
 from netdra.model.pod_network import PodNetwork
@@ -23,7 +23,7 @@ from netdra.review.world import NOTHING, World, topologies_of_class
 from netdra.rules.networks import Range, ranges
 from netdra.rules.schemas import plugins
 from netdra.topology.classes import class_name, every_form, known_classes
-from netdra.topology.selectors import choices, device_claim
+from netdra.topology.selectors import choices
 from netdra.vocabulary import AddedNames
 
 K = TypeVar("K")

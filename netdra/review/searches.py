@@ -22,12 +22,12 @@ from netdra.model.claim import (
     ResourceClaim,
     ResourceClaimSpec,
     ResourceClaimTemplate,
+    device_claim,
 )
 from netdra.model.findings import Finding
-from netdra.model.inventory import AttributeValue
 from netdra.model.meta import ObjectMeta
 from netdra.model.policy import DeviceExposurePolicy, Exposure
-from netdra.model.resource import Device, DeviceAttribute, ResourcePool, ResourceSlice, ResourceSliceSpec
+from netdra.model.resource import Device, ResourcePool, ResourceSlice, ResourceSliceSpec
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.review.offers import NodeOffer, Offers, SimilarDevices
@@ -35,8 +35,9 @@ from netdra.rules import forecasts, rdma
 from netdra.rules.devices import possible_devices
 from netdra.slices.allocator import Allocator
 from netdra.slices.allocator.worst_case import MOST_VISITS, at_most
+from netdra.slices.pack import encode_attribute
 from netdra.topology.classes import device_classes, plain_claim
-from netdra.topology.selectors import choices, device_claim, is_about_driver, is_for
+from netdra.topology.selectors import choices, is_about_driver, is_for
 
 Policies = Mapping[str, DeviceExposurePolicy]
 """Policies by name."""
@@ -198,19 +199,9 @@ def _device(similar: SimilarDevices, policies: Policies, *, lists: bool) -> Devi
     }
     return Device(
         name="",
-        attributes={name: _attribute(value, lists=lists) for name, value in attributes.items()},
+        attributes={name: encode_attribute(value, lists=lists) for name, value in attributes.items()},
         allow_multiple_allocations=similar.pools_vfs or exposure.allow_multiple_allocations,
     )
-
-
-def _attribute(value: AttributeValue, *, lists: bool) -> DeviceAttribute:
-    if isinstance(value, bool):
-        return DeviceAttribute(bool_=value)
-    if isinstance(value, int):
-        return DeviceAttribute(int_=value)
-    if isinstance(value, str):
-        return DeviceAttribute(string=value)
-    return DeviceAttribute(strings=value) if lists else DeviceAttribute(string=f",{','.join(value)},")
 
 
 def _asked(expressions: Iterable[str]) -> frozenset[str]:

@@ -16,6 +16,7 @@ from netdra.model.findings import Finding, Path, about
 from netdra.model.kept import KEEPING_TYPES
 from netdra.model.topology import BUILTIN_TYPES, NetworkTopology
 from netdra.rules.networks import host_local
+from netdra.rules.routing import entries
 
 IPAM_PLUGINS = ("dhcp", "host-local", "network", "slaac", "static", "whereabouts")
 """Those that are known; a type that is almost one of them is a mistake."""
@@ -77,19 +78,18 @@ def unreached(topology: NetworkTopology, *, may_keep: bool) -> Iterator[Finding]
     """Routes of `tuning` whose gateway is in no network of the pod, where the topology shows all of its addresses.
 
     Args:
-        topology: the topology.
         may_keep: whether a policy may let devices keep the addresses that they have on the node.
     """
     reached = None if may_keep and _can_keep(topology) else _reached(topology)
     for at, step in enumerate(topology.spec.steps if reached else ()):
-        for place, route in _listed(step.config, "routes") if step.type == "tuning" else ():
+        for place, route in entries(step.config, "routes") if step.type == "tuning" else ():
             key = "gateway" if "gateway" in route else "gw"
             gateway = _address(route.get(key))
             if gateway is None or gateway.is_link_local or route.get("onlink"):
                 continue
             same = [network for network in reached or () if network.version == gateway.version]
             if same and not any(gateway in network for network in same):
-                yield _finding(topology, at, _outside("gateway", gateway, same, (*place, key)))
+                yield _finding(topology, at, _outside("gateway", gateway, same, ("routes", place, key)))
 
 
 def _can_keep(topology: NetworkTopology) -> bool:
@@ -109,10 +109,13 @@ def _reached(topology: NetworkTopology) -> list[_Network] | None:
         if step.plugin not in BUILTIN_TYPES or not is_static or step.neutron is not None or step.keep:
             return None
         given = step.config.get("addresses") if step.type == "tuning" else None
-        texts = [*(given if isinstance(given, list | tuple) else ()), *_of_ipam(ipam)]
+        texts = [
+            *(given if isinstance(given, list | tuple) else ()),
+            *(entry.get("address") for _, entry in entries(ipam, "addresses")),
+        ]
         texts += [
             route.get("destination", route.get("dst"))
-            for _, route in _listed(step.config, "routes")
+            for _, route in entries(step.config, "routes")
             if not (route.get("gateway") or route.get("gw") or route.get("nexthops"))
         ]
         for text in texts:
@@ -121,18 +124,6 @@ def _reached(topology: NetworkTopology) -> list[_Network] | None:
                 return None
             networks += [network] if network is not None else []
     return networks
-
-
-def _of_ipam(ipam: Mapping[str, Any]) -> list[object]:
-    return [entry.get("address") for _, entry in _listed(ipam, "addresses")]
-
-
-def _listed(config: Mapping[str, Any], key: str) -> Iterator[tuple[Path, Mapping[str, Any]]]:
-    """The objects of a list of a config, each with its place."""
-    given = config.get(key)
-    for at, entry in enumerate(given if isinstance(given, list | tuple) else ()):
-        if isinstance(entry, Mapping):
-            yield (key, at), entry
 
 
 def default_routes(topology: NetworkTopology) -> Iterator[Finding]:
@@ -154,9 +145,9 @@ def default_routes(topology: NetworkTopology) -> Iterator[Finding]:
 
 def _first_defaults(config: Mapping[str, Any]) -> Iterator[Path]:
     """Where the routes of a config are default routes that come before that of `eth0`."""
-    for place, entry in _listed(config, "routes"):
+    for at, entry in entries(config, "routes"):
         if _is_first_default(entry):
-            yield (*place, "destination" if "destination" in entry else "dst")
+            yield ("routes", at, "destination" if "destination" in entry else "dst")
 
 
 def _is_first_default(route: Mapping[str, Any]) -> bool:
@@ -304,14 +295,14 @@ def _routes(ipam: Mapping[str, Any], networks: Sequence[_Network]) -> Iterator[_
     Args:
         networks: those that the pod has an address in; none if they are not all known.
     """
-    for place, entry in _listed(ipam, "routes"):
+    for at, entry in entries(ipam, "routes"):
         network, host = _network(entry.get("dst"))
         gateway = _address(entry.get("gw"))
         if network is not None and host:
             what = f"route {entry['dst']} is a host address instead of a network"
-            yield _Remark(what, f"use the network {network}", (*place, "dst"))
+            yield _Remark(what, f"use the network {network}", ("routes", at, "dst"))
         if gateway is not None and networks and not any(gateway in each for each in networks):
-            yield _outside("gw", gateway, networks, (*place, "gw"))
+            yield _outside("gw", gateway, networks, ("routes", at, "gw"))
 
 
 def _outside(name: str, address: _Address, networks: Sequence[_Network], path: Path) -> _Remark:

@@ -11,11 +11,11 @@ from collections.abc import Collection, Iterable, Iterator
 
 from netdra.cel.vocabulary import Added
 from netdra.model import names, quantity, suggestions
-from netdra.model.claim import DeviceClaim, DeviceClass, DeviceSubRequest, ExactDeviceRequest
+from netdra.model.claim import DeviceClaim, DeviceClass, DeviceSubRequest, ExactDeviceRequest, device_claim
 from netdra.model.errors import InvalidInputError
 from netdra.model.findings import Finding, Path
 from netdra.model.quantity import BITS_PER_MBIT, MOST_MBITS
-from netdra.topology.selectors import Written, check_selector, device_claim, expressions
+from netdra.topology.selectors import Written, check_selector, expressions
 
 _TAINTS = (names.LINK_DOWN, names.GONE, names.WITHDRAWN, names.TROUBLE, names.OF_NETWORK)
 _TEXT = re.compile(r"""(["'])((?:(?!\1)[^\\\n])*)\1""")

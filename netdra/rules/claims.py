@@ -23,6 +23,7 @@ from netdra.model.claim import (
     OpaqueDeviceConfiguration,
     ResourceClaim,
     ResourceClaimTemplate,
+    device_claim,
 )
 from netdra.model.errors import InvalidInputError
 from netdra.model.findings import Finding, Path, quoted
@@ -34,7 +35,6 @@ from netdra.topology import parameters as parameters_of
 from netdra.topology.bind import is_for_extended_resources, planned
 from netdra.topology.classes import class_name, parameters
 from netdra.topology.graph import Graph, examine
-from netdra.topology.selectors import device_claim
 
 MOST_PODS = 100
 """The pods of a StatefulSet whose values are put into a topology for warnings; more would take a webhook too long."""

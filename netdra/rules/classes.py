@@ -45,7 +45,6 @@ def check_made(device_class: DeviceClass, made: Iterable[DeviceClass]) -> Iterat
     """The error of a class that names a topology as its owner, and is not what the controller makes of the topology.
 
     Args:
-        device_class: the class.
         made: the classes that follow from the topology, in each form that nodes may publish attributes in.
     """
     named = [entry.spec for entry in made if entry.metadata.name == device_class.metadata.name]

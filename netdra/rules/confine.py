@@ -339,10 +339,10 @@ def _derived(step: PlannedStep, given: _Given, steps: Steps) -> Iterator[Finding
         yield Finding(f"{dotted(given.path)}: {problem.what}", problem.hint, given.path, code=problem.code)
         return
     if field and len(parts) == 1 and isinstance(parts[0], Reference) and parts[0].field == field:
-        devices = [root.device for root in _roots(parts[0].step, steps) if root.device is not None]
+        devices = [root.device for root in roots(parts[0].step, steps) if root.device is not None]
         fits = not any(device.is_shared for device in devices)
     else:
-        devices = [root.device for root in _roots(step.name, steps) if root.device is not None]
+        devices = [root.device for root in roots(step.name, steps) if root.device is not None]
         own = {_OF_DEVICE[given.format](device).lower() for device in devices if not device.is_shared}
         fits = bool(field) and given.value.lower() in own
     if not fits:
@@ -363,7 +363,7 @@ def _of_shared(step: PlannedStep, steps: Steps, seen: Collection[Path]) -> Itera
         yield Finding(
             what, "expose it without allowMultipleAllocations, or use a type that shares it", ("type",), code="ND1065"
         )
-    shared = {root.name: root.device for root in _roots(step.name, steps) if root.device and root.device.is_shared}
+    shared = {root.name: root.device for root in roots(step.name, steps) if root.device and root.device.is_shared}
     addresses = {device.pci_address.lower() for device in shared.values()} - {""}
     for path, text in values.strings(step.config) if shared else ():
         try:
@@ -379,7 +379,7 @@ def _of_shared(step: PlannedStep, steps: Steps, seen: Collection[Path]) -> Itera
             yield Finding(what, hint, ("config", *path), code="ND1066")
 
 
-def _roots(name: str, steps: Steps) -> Iterator[PlannedStep]:
+def roots(name: str, steps: Steps) -> Iterator[PlannedStep]:
     """The root steps that a step stands on, or the step itself."""
     seen, todo = set[str](), [name]
     while todo:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from netdra.model import names
-from netdra.model.claim import DeviceClass, ExactDeviceRequest, ResourceClaim, ResourceClaimTemplate
+from netdra.model.claim import DeviceClass, ExactDeviceRequest, ResourceClaim, ResourceClaimTemplate, device_claim
 from netdra.model.errors import InvalidInputError, TemporaryError
 from netdra.model.findings import Finding, Path, dotted
 from netdra.model.schema import CNIPluginSchema
@@ -29,7 +29,6 @@ from netdra.topology.classes import parameters
 from netdra.topology.devices import supported_cnis
 from netdra.topology.graph import Graph, examine
 from netdra.topology.references import Reference
-from netdra.topology.selectors import device_claim
 from netdra.topology.surroundings import device_value, label
 from netdra.topology.values import ConfigError
 

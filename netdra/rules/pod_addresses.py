@@ -144,16 +144,13 @@ def held(address: PodAddress, *, is_over: bool) -> AddressHeldError:
     """The reason why an owner's address is not assigned to its claim: a former pod may have it.
 
     Args:
-        address: the address.
         is_over: whether no claim has a right to it any more.
     """
     spec = address.spec
     if is_over or spec.claim is None:
         reason = f'Node "{spec.node_name}" has not reported yet that the former pod no longer has it'
+        hint = "it is assigned once the node has reported; if its machine is off for good, delete the Node"
     else:
         reason = f'ResourceClaim "{spec.owner.namespace}/{spec.claim.name}" still exists'
-    return AddressHeldError(
-        f'PodAddress "{address.name}" cannot be assigned: {reason}',
-        hint="it is assigned once the node has reported; if its machine is off for good, delete the Node",
-        code="ND1119",
-    )
+        hint = "it is assigned after this claim is deleted"
+    return AddressHeldError(f'PodAddress "{address.name}" cannot be assigned: {reason}', hint=hint, code="ND1119")

@@ -36,7 +36,6 @@ def check_vrf(step: PlannedStep, name_of: Callable[[str], str]) -> Iterator[Find
     """The errors in the names and the table of a vrf step that its schema cannot state.
 
     Args:
-        step: the step.
         name_of: as of `values.check_values`.
     """
     name = step.config.get("vrfname")

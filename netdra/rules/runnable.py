@@ -108,7 +108,6 @@ def check_topology(
     """The programs of a stored topology that nodes do not run, each once.
 
     Args:
-        topology: the topology.
         schemas: the cluster's plugin schemas.
         listed: the nodes' list; if it is empty, the default list.
         named: the plugins that policies name.

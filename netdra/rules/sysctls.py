@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from netdra.model import sysctls
 from netdra.model.errors import InvalidInputError
 from netdra.model.findings import Finding
-from netdra.model.plan import Plan, PlannedStep
+from netdra.model.plan import Plan
 from netdra.model.topology import WITHOUT_NETDEV
+from netdra.rules.confine import roots
 from netdra.rules.routing import addresses_of
 from netdra.topology.graph import Graph
 
@@ -51,7 +51,8 @@ def forbidden(plans: Iterable[Plan]) -> Iterator[Finding]:
     for plan in plans:
         steps = {step.name: step for step in plan.steps}
         for at, step in enumerate(plan.steps):
-            patterns = [pattern for root in _roots(step, steps) for pattern in _allowed(root)]
+            devices = (root.device for root in roots(step.name, steps) if root.device is not None)
+            patterns = [pattern for device in devices for pattern in device.allowed_sysctls]
             for key in step.sysctls:
                 if not sysctls.is_allowed(sysctls.path(key), patterns):
                     yield Finding(
@@ -61,20 +62,3 @@ def forbidden(plans: Iterable[Plan]) -> Iterator[Finding]:
                         ("steps", at, "sysctls", key),
                         code="ND1168",
                     )
-
-
-def _allowed(step: PlannedStep) -> tuple[str, ...]:
-    return step.device.allowed_sysctls if step.device is not None else ()
-
-
-def _roots(step: PlannedStep, steps: Mapping[str, PlannedStep]) -> Iterator[PlannedStep]:
-    """The root steps that a step stands on, or the step itself."""
-    seen, todo = set[str](), [step.name]
-    while todo:
-        name = todo.pop()
-        found: Any = steps.get(name)
-        if found is not None and name not in seen:
-            seen.add(name)
-            todo += found.depend_on
-            if not found.depend_on:
-                yield found

@@ -39,7 +39,6 @@ def check_values(step: PlannedStep, name_of: Callable[[str], str]) -> Iterator[F
     """The errors in a step's values by themselves.
 
     Args:
-        step: the step.
         name_of: gives an interface's name if it is known before anything runs, else "".
     """
     yield from _chosen(step)

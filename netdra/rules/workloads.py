@@ -11,10 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from netdra.model import names, suggestions
-from netdra.model.claim import DeviceClaim, DeviceClass, ResourceClaim, ResourceClaimTemplate
+from netdra.model.claim import DeviceClaim, DeviceClass, ResourceClaim, ResourceClaimTemplate, device_claim
 from netdra.model.core import PodClaim
 from netdra.model.errors import InvalidInputError
 from netdra.model.findings import Finding, Path
+from netdra.model.metadata_rules import quoted_ascii
 from netdra.model.pod_network import PodNetwork
 from netdra.model.topology import MOVING_TYPES, NetworkTopology
 from netdra.model.workload import Workload
@@ -26,7 +27,7 @@ from netdra.topology import parameters as parameters_of
 from netdra.topology.bind import unbound
 from netdra.topology.classes import known_classes, parameters
 from netdra.topology.facts import POD
-from netdra.topology.selectors import choices, device_claim, is_about_driver, is_for
+from netdra.topology.selectors import choices, is_about_driver, is_for
 
 _USERSPACE = frozenset({"vfio-pci"})
 """Types of steps that give a device to a driver in userspace."""
@@ -167,7 +168,7 @@ def _entries(workload: Workload, entries: Sequence[PodClaim]) -> Iterator[Wrong]
             rule = "a name is up to 63 of a-z, 0-9 and -, letters or digits at both ends"
             yield Wrong(
                 Finding(
-                    f"{workload.called}: claim name {_quoted(entry.name)} is not valid",
+                    f"{workload.called}: claim name {quoted_ascii(entry.name)} is not valid",
                     rule,
                     (*place, "name"),
                     code="ND1218",
@@ -179,7 +180,7 @@ def _entries(workload: Workload, entries: Sequence[PodClaim]) -> Iterator[Wrong]
             ("resourceClaimTemplateName", entry.resource_claim_template_name),
         ):
             if name and not names.is_subdomain(name):
-                what = f'{workload.called}, claim "{entry.name}": {field} {_quoted(name)} is not valid'
+                what = f'{workload.called}, claim "{entry.name}": {field} {quoted_ascii(name)} is not valid'
                 rule = "a name is up to 253 of a-z, 0-9, - and ., letters or digits at both ends"
                 yield Wrong(Finding(what, rule, (*place, field), code="ND1219"))
 
@@ -193,7 +194,7 @@ def _listed(workload: Workload, entries: Sequence[PodClaim]) -> Iterator[Wrong]:
         for at, listed in enumerate(container.listed):
             if listed.request and not names.is_label(listed.request):
                 what = (
-                    f'{workload.called}, container "{container.name}": request {_quoted(listed.request)} of claim '
+                    f'{workload.called}, container "{container.name}": request {quoted_ascii(listed.request)} of claim '
                     f'"{listed.name}" is not valid'
                 )
                 rule = "a request's name is up to 63 of a-z, 0-9 and -, letters or digits at both ends"
@@ -221,17 +222,13 @@ def _requested(workload: Workload, found: Mapping[str, Claim]) -> Iterator[Wrong
             if known and names.is_label(listed.request) and listed.request not in known:
                 what = (
                     f'{workload.called}, container "{container.name}": claim "{listed.name}" does not '
-                    f"have a request {_quoted(listed.request)}; the container does not get a device of "
+                    f"have a request {quoted_ascii(listed.request)}; the container does not get a device of "
                     "it"
                 )
                 hint = suggestions.hint(listed.request, known, "its requests are")
                 yield Wrong(
                     Finding(what, hint, (*place, "resources", "claims", at, "request"), code="ND1223"), certain=False
                 )
-
-
-def _quoted(text: str) -> str:
-    return f'"{ascii(text[:80])[1:-1]}"'
 
 
 def _claim(workload: Workload, entry: PodClaim, place: Path, objects: Objects) -> tuple[Claim | None, Sequence[Wrong]]:

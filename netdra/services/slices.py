@@ -94,7 +94,6 @@ def writes(
     """The writes after which the slices of a Service have the wanted endpoints.
 
     Args:
-        service: the Service.
         wanted: its endpoints by family and ports; a group may be empty.
         present: netdra's slices of the Service.
         taken: names of slices that are not netdra's.
@@ -117,7 +116,7 @@ def writes(
     by_key = {endpoint.key: endpoint for endpoints in wanted.values() for endpoint in endpoints}
     steps = [
         *(_write(entry, None, by_key) for entry in unused if entry.metadata.name not in names),
-        *(_write(before, after, by_key) for before, after in (*kept, *reused) if not _is_same(before, after)),
+        *(_write(before, after, by_key) for before, after in (*kept, *reused) if _content(before) != _content(after)),
         *(_write(None, entry, by_key) for entry in created),
     ]
     return SliceWrites(tuple(sorted(steps, key=_turn)))
@@ -220,10 +219,6 @@ def _labels(service: Service) -> dict[str, str]:
 def _group_of(entry: EndpointSlice) -> EndpointGroup:
     family: Family = "IPv6" if entry.address_type == "IPv6" else "IPv4"
     return EndpointGroup(family, entry.ports or ())
-
-
-def _is_same(before: EndpointSlice, after: EndpointSlice) -> bool:
-    return _content(before) == _content(after)
 
 
 def _content(entry: EndpointSlice) -> tuple[object, ...]:

@@ -6,17 +6,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from netdra.cluster.objects import ClusterState, PlacedPod
-from netdra.model.claim import AllocatedDeviceStatus, DeviceRequestAllocationResult, ResourceClaim
+from netdra.model.claim import (
+    AllocatedDeviceStatus,
+    DeviceRequestAllocationResult,
+    ResourceClaim,
+    device_claim,
+    selected_node,
+)
 from netdra.model.errors import without_hint
 from netdra.model.names import DRIVER, network_class, network_of_class
 from netdra.model.neutron_port import NeutronPort
-from netdra.model.suggestions import hint, listed
+from netdra.model.suggestions import closest, hint, listed
 from netdra.model.topology import NetworkTopology
 from netdra.review.objects import review
 from netdra.review.world import World
 from netdra.story import networks, placement
-from netdra.story.statement import Statement, Story, done, fact, story_of, wrong
-from netdra.topology.selectors import choices, device_claim
+from netdra.story.statement import Statement, Story, absent, done, fact, story_of, wrong
+from netdra.topology.selectors import choices
 
 _NEXT_OF: Mapping[str, str] = {
     "NotPrepared": "correct what the text names; the kubelet tries again within about a minute",
@@ -37,9 +43,7 @@ def claim_story(cluster: ClusterState, namespace: str, name: str) -> Story:
         text = unread or f'ResourceClaim "{name}" does not exist in namespace "{namespace}"'
         names = [found.metadata.name for found in cluster.claims if found.metadata.namespace == namespace]
         next_step = hint(name, names, f'ResourceClaims in namespace "{namespace}":')
-        return story_of(
-            subject, "cannot be read" if unread else "does not exist", [wrong(subject, text, next_step, code="ND5002")]
-        )
+        return absent(subject, unread, wrong(subject, text, next_step, code="ND5002"))
     return story_of(subject, state(claim), _statements(cluster, claim), cluster.unread.values())
 
 
@@ -94,7 +98,6 @@ def requirements(cluster: ClusterState, claim: ResourceClaim, *, holds_back: boo
 
     Args:
         cluster: the objects.
-        claim: the claim.
         holds_back: whether the claim still needs them.
     """
     wanted = device_claim(claim)[0]
@@ -119,8 +122,11 @@ def _unknown_class(cluster: ClusterState, claim: ResourceClaim, name: str) -> St
             next_step = "netdra doctor --only cluster; without these gates, remove the request from the claim"
         else:
             text += f'; PodNetwork "{network}" does not exist'
-            there = [network_class(entry.name) for entry in cluster.networks]
-            next_step = hint(name, there, "the DeviceClasses of PodNetworks are") or "create it"
+            there = [entry.name for entry in cluster.networks]
+            meant = closest(network, there)
+            classes = listed(map(network_class, there))
+            next_step = f"create it, or request another PodNetwork's DeviceClass: {classes}" if there else "create it"
+            next_step = f'did you mean "{network_class(meant)}"?' if meant else next_step
     elif of:
         topology = max(of, key=lambda entry: len(entry.name))
         steps = [f"{topology.name}-{step.name}" for step in topology.spec.steps if step.is_root]
@@ -150,10 +156,12 @@ def readiness(topology: NetworkTopology, world: World, *, holds_back: bool = Tru
         )
     for condition in conditions:
         if condition.status == "False":
+            next_step = _TOPOLOGY_STEPS.get(condition.reason, "correct what the text names")
+            message = without_hint(condition.message, next_step)
             yield wrong(
                 about,
-                f'NetworkTopology "{topology.name}" is not {condition.type}: {condition.message}',
-                _TOPOLOGY_STEPS.get(condition.reason, "correct the topology"),
+                f'NetworkTopology "{topology.name}" is not {condition.type}: {message}',
+                next_step,
                 severity="error" if holds_back and condition.reason != "Pending" else "warning",
                 reason=condition.reason,
                 time=condition.last_transition_time,
@@ -164,9 +172,12 @@ def readiness(topology: NetworkTopology, world: World, *, holds_back: bool = Tru
             yield wrong(about, finding.what, finding.hint, severity="warning", reason=finding.rule, code=finding.code)
 
 
-_TOPOLOGY_STEPS: Mapping[str, str] = {
+_TOPOLOGY_STEPS: Mapping[str, str] = {  # a message may end with its step
     "PluginNotAllowed": "allow the plugin on the nodes (chart value node.allowPlugins), or use another step type",
     "Unsound": "correct the topology: netdra validate --cluster",
+    "ForeignDeviceClass": "delete it, or rename the step",
+    "Refused": "correct what the API server rejects",
+    "WriteUndone": "Stop the other client, or remove the object that netdra makes it from",
     "Pending": "wait: the controller writes the DeviceClasses",
     "Deleting": "end the claims that use it, or use another topology",
 }
@@ -183,7 +194,7 @@ def progress(cluster: ClusterState, claim: ResourceClaim, pod: PlacedPod | None 
     allocation = claim.status.allocation
     assert allocation is not None
     results = [result for result in allocation.devices.results if not result.pod_network]
-    where = listed(dict.fromkeys(_node(cluster, result) for result in results), 3)
+    where = listed(dict.fromkeys(_node(cluster, claim, result) for result in results), 3)
     devices = listed((f"{result.request}={result.device}" for result in results), 4)
     text = f"allocated on node {where}: {devices}" if results else "allocated without devices"
     yield done(_about(claim), text, time=allocation.allocation_timestamp or "", reason="Allocated")
@@ -197,9 +208,13 @@ def progress(cluster: ClusterState, claim: ResourceClaim, pod: PlacedPod | None 
             yield from _of_device(claim, status, pod)
 
 
-def _node(cluster: ClusterState, result: DeviceRequestAllocationResult) -> str:
+def _node(cluster: ClusterState, claim: ResourceClaim, result: DeviceRequestAllocationResult) -> str:
+    """The node of an allocated device, which may not be published any more."""
     found = cluster.devices.get((result.pool, result.device))
-    return found.node if found is not None else result.pool.partition("/")[0]
+    if found is not None:
+        return found.node
+    selector = claim.status.allocation.node_selector if claim.status.allocation is not None else None
+    return selected_node(selector) or result.pool.partition("/")[0]
 
 
 def _lost(
@@ -217,7 +232,7 @@ def _lost(
             yield wrong(
                 _about(claim),
                 text,
-                f"netdra why device {result.pool.partition('/')[0]}/{result.device}",
+                f"netdra why device {_node(cluster, claim, result)}/{result.device}",
                 severity="warning",
                 reason="DeviceGone",
                 code="ND5007",
@@ -227,7 +242,7 @@ def _lost(
             yield wrong(
                 _about(claim),
                 f'device "{result.device}" has the taint {taint.key}{value}:{taint.effect}',
-                f"netdra why device {_node(cluster, result)}/{result.device}",
+                f"netdra why device {_node(cluster, claim, result)}/{result.device}",
                 severity="warning",
                 reason="DeviceTainted",
                 time=taint.time_added or "",

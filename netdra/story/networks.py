@@ -20,7 +20,7 @@ from netdra.networks.errors import AddressError
 from netdra.networks.ledger import NetworkLedger
 from netdra.rules import pod_addresses, pod_networks
 from netdra.rules.pod_addresses import WantedAddresses
-from netdra.story.statement import Statement, Story, done, fact, story_of, wrong
+from netdra.story.statement import Statement, Story, absent, done, fact, story_of, wrong
 
 _REASONS = (
     "NoFreeAddress",
@@ -53,9 +53,7 @@ def network_story(cluster: ClusterState, name: str) -> Story:
         unread = cluster.unread.get("podnetworks", "")
         text = unread or f'PodNetwork "{name}" does not exist'
         next_step = hint(name, (entry.name for entry in cluster.networks), "PodNetworks:")
-        return story_of(
-            subject, "cannot be read" if unread else "does not exist", [wrong(subject, text, next_step, code="ND5019")]
-        )
+        return absent(subject, unread, wrong(subject, text, next_step, code="ND5019"))
     return story_of(subject, _state(network), _statements(cluster, network), cluster.unread.values())
 
 

@@ -79,12 +79,13 @@ def driver_problems(cluster: ClusterState, node: str) -> Iterator[Statement]:
     """The signs that netdra's driver does not run on a node."""
     about = f"Node {node}"
     pod = cluster.driver_of(node)
-    logs = "read its state and its log: kubectl describe pod and kubectl logs"
     if pod is not None and not pod.is_ready:
         name = f"{pod.metadata.namespace}/{pod.metadata.name}"
         waits = f" ({pod.status.waiting_reason})" if pod.status.waiting_reason else ""
         text = f'netdra\'s driver does not run on node "{node}": pod {name} is not ready{waits}'
-        yield wrong(about, text, f"{logs} of {name}", reason="DriverNotReady", code="ND5030")
+        own = f"{pod.metadata.name} -n {pod.metadata.namespace}"
+        next_step = f"read its state and its log: kubectl describe pod {own}, and kubectl logs {own}"
+        yield wrong(about, text, next_step, reason="DriverNotReady", code="ND5030")
     elif pod is None and cluster.drivers:
         text = f'netdra\'s driver does not run on node "{node}": the node has no pod of netdra-node'
         next_step = "check nodeSelector and tolerations of the DaemonSet netdra-node, and that the node is Ready"

@@ -1,4 +1,4 @@
-"""All that is in trouble, grouped by its cause: called by `netdra why` without a name, and for a workload. Pure."""
+"""The story of an object by its kind, and all that is in trouble by its cause. Called by `netdra why`. Pure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from netdra.cluster.objects import ClusterState, PlacedPod
+from netdra.story.claims import claim_story
+from netdra.story.devices import device_story
 from netdra.story.networks import network_story
 from netdra.story.pods import pod_story
 from netdra.story.statement import Statement, Story
@@ -54,7 +56,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
 
 def overview(cluster: ClusterState, subject: str, pods: Iterable[PlacedPod], *, whole: bool) -> Overview:
     """The trouble of some pods; with `whole`, also that of the cluster's topologies and PodNetworks."""
-    claimed = sorted(filter(_has_claims, pods), key=lambda pod: (not pod.is_waiting, _key(pod)))
+    claimed = sorted((pod for pod in pods if pod.has_claims), key=lambda pod: (not pod.is_waiting, _key(pod)))
     examined = claimed[:MAX_STORIES]
     stories = [(pod_story(cluster, *_key(pod)), _own_names(cluster, pod)) for pod in examined]
     if whole:
@@ -67,10 +69,6 @@ def overview(cluster: ClusterState, subject: str, pods: Iterable[PlacedPod], *, 
         troubles=tuple(_grouped(stories)),
         unread=tuple(cluster.unread.values()),
     )
-
-
-def _has_claims(pod: PlacedPod) -> bool:
-    return bool(pod.spec.resource_claims) or pod.status.extended_resource_claim_status is not None
 
 
 def _key(pod: PlacedPod) -> tuple[str, str]:
@@ -99,3 +97,14 @@ def _grouped(stories: Iterable[tuple[Story, Sequence[str]]]) -> list[CauseOfMany
         if found[0].cause is not None
     ]
     return sorted(troubles, key=lambda trouble: (trouble.cause.severity != "error", -len(trouble.subjects)))
+
+
+def object_story(cluster: ClusterState, kind: str, place: str, name: str) -> Story:
+    """The story of an object of one of `KINDS`; `place` is its namespace, or its node, or ""."""
+    if kind == "pod":
+        return pod_story(cluster, place, name)
+    if kind == "claim":
+        return claim_story(cluster, place, name)
+    if kind == "device":
+        return device_story(cluster, place, name)
+    return topology_story(cluster, name) if kind == "topology" else network_story(cluster, name)

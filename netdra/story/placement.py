@@ -2,7 +2,8 @@
 
 Called by `pods` and `claims`. The allocator answers as the scheduler would; where it refuses, it is asked again without
 the nodes' restrictions, without taints, without other claims, without constraints, and without the requests' selectors.
-The first of these with which the claims fit is the cause.
+The first of these with which the claims fit is the cause. The free addresses of a PodNetwork are the capacity of a
+device that netdra's controller publishes (decision D71).
 """
 
 from __future__ import annotations
@@ -12,19 +13,23 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from netdra.cluster.objects import ClusterState
+from netdra.model import names
 from netdra.model.claim import ResourceClaim, ResourceClaimSpec
 from netdra.model.errors import InvalidInputError
 from netdra.model.names import DRIVER, UNHEALTHY
 from netdra.model.resource import ResourceSlice
 from netdra.model.suggestions import listed
+from netdra.networks import shares
 from netdra.slices.allocator import Allocation, Allocator, Explanation, Obstacle, claim_key
-from netdra.story import addresses, shortage
+from netdra.story import shortage
 from netdra.story.nodes import scheduler_nodes
 from netdra.story.statement import Statement, fact, wrong
+from netdra.topology.selectors import choices
 
 MAX_DETAILS = 16
 MAX_NODES = 3
 """How many nodes are explained."""
+_NEXT = "delete claims that have addresses (kubectl get podaddresses), or add a range to the PodNetwork"
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +106,7 @@ def _refusal(
     if len(plain.nodes) == 1:
         # The pod is for this node: its own problem explains more than the nodes that the pod excludes.
         yield from shortage.empty_nodes(cluster, plain.nodes)
-    if full := [*addresses.shortages(cluster, question.about, question.claims)]:
+    if full := [*shortages(cluster, question.about, question.claims)]:
         yield from full
         return
     for change in _changes(question, plain):
@@ -209,7 +214,7 @@ def _cause(
     request, obstacles = _obstacles(explanation, node, change.kinds)
     texts = listed((f"{listed(entry.devices, 3)}: {entry.text}" for entry in obstacles), 2)
     text = f"{request} cannot be allocated on node {node}: {texts or change.next_step}"
-    next_step = _untaint(cluster, obstacles) or change.next_step
+    next_step = _untaint(cluster, node, obstacles) or change.next_step
     return wrong(question.about, text, next_step, reason=change.reason, details=details, code="ND5036")
 
 
@@ -225,8 +230,8 @@ def _obstacles(explanation: Explanation, node: str, kinds: frozenset[str]) -> tu
     return "the claims", []
 
 
-def _untaint(cluster: ClusterState, obstacles: Sequence[Obstacle]) -> str:
-    """The next step for taints of DeviceTaintRules and of netdra; "" for others."""
+def _untaint(cluster: ClusterState, node: str, obstacles: Sequence[Obstacle]) -> str:
+    """The next step for taints of DeviceTaintRules and of netdra on a node's devices; "" for others."""
     texts = [entry.text for entry in obstacles if entry.kind == "taint"]
     for rule in cluster.applied_rules:
         taint = rule.spec.taint
@@ -236,15 +241,54 @@ def _untaint(cluster: ClusterState, obstacles: Sequence[Obstacle]) -> str:
         if any(f"{taint.key}{value}:{taint.effect}" in text for text in texts):
             return f'DeviceTaintRule "{rule.metadata.name}" sets the taint: remove the rule, or tolerate the taint'
     for suffix, step in _OF_NETDRA.items():
-        if any(f"{DRIVER}/{suffix}" in text for text in texts):
-            return step
+        device = next((entry.devices[0] for entry in obstacles if f"{DRIVER}/{suffix}" in entry.text), "")
+        if device:
+            return step.format(device=f"{node}/{device}")
     return ""
 
 
 _OF_NETDRA = {
     "link-down": "connect the link or its switch port: the interface has no carrier",
     "gone": "restore the interface, or end the pod that still has the device",
-    "trouble": "follow the taint's reason: kubectl describe resourceslice",
-    "unhealthy": "netdra why device NODE/DEVICE has the counter: repair the device, or correct its policy's threshold",
+    "trouble": "follow the reason that the taint names",
+    "unhealthy": "netdra why device {device} shows the counter: repair the device, or correct its policy's threshold",
     "withdrawn": "let a policy offer the device again, or choose another one",
 }
+
+
+def shortages(cluster: ClusterState, about: str, claims: Sequence[ResourceClaim]) -> Iterator[Statement]:
+    """The PodNetworks that have too few addresses for requests of the claims.
+
+    Args:
+        about: the object that waits.
+        claims: those of it.
+    """
+    for claim in claims:
+        for request in claim.spec.devices.requests if claim.status.allocation is None else ():
+            for choice in choices(request):
+                network = names.network_of_class(choice.device_class_name)
+                amounts = choice.capacity.requests if choice.capacity is not None else {}
+                wanted = max(shares.steps_of(amounts), 1) * max(choice.count, 1)
+                left = _left(cluster, network) if network else wanted
+                if left < wanted:
+                    has = "no free address" if not left else f"free addresses for {left} steps of {wanted}"
+                    text = f'PodNetwork "{network}" has {has} for request "{request.name}" of ResourceClaim '
+                    text += f'"{claim.metadata.name}"'
+                    yield wrong(about, text, _NEXT, reason="NoFreeAddress", code="ND5001")
+
+
+def _left(cluster: ClusterState, network: str) -> int:
+    """For how many steps a network has free addresses, in the group of nodes that has most."""
+    consumed: dict[str, int] = {}
+    for claim in cluster.claims:
+        allocation = claim.status.allocation
+        for result in allocation.devices.results if allocation is not None else ():
+            if result.pod_network == network:
+                consumed[result.pool] = consumed.get(result.pool, 0) + shares.steps_of(result.consumed_capacity)
+    capacities = {
+        one.spec.pool.name: shares.steps_of({name: amount.value for name, amount in device.capacity.items()})
+        for one in cluster.slices
+        if one.spec.driver == names.DRIVER and names.network_of(one.spec.pool.name) == network
+        for device in one.spec.devices
+    }
+    return max((amount - consumed.get(pool, 0) for pool, amount in capacities.items()), default=0)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from netdra.cluster.objects import ClusterState
 from netdra.model.cni_plugin import CNIPlugin, CNIPluginStatus
 from netdra.model.suggestions import hint
-from netdra.story.statement import Statement, Story, done, fact, story_of, wrong
+from netdra.story.statement import Statement, Story, absent, done, fact, story_of, wrong
 
 _REQUIRED = ("Installed", "SchemaApplied")
 """The conditions that must be True."""
@@ -21,9 +21,7 @@ def plugin_story(cluster: ClusterState, name: str) -> Story:
         unread = cluster.unread.get("cniplugins", "")
         text = unread or f'CNIPlugin "{name}" does not exist'
         next_step = hint(name, (entry.name for entry in cluster.plugins), "CNIPlugins:")
-        return story_of(
-            subject, "cannot be read" if unread else "does not exist", [wrong(subject, text, next_step, code="ND5037")]
-        )
+        return absent(subject, unread, wrong(subject, text, next_step, code="ND5037"))
     status = plugin.status or CNIPluginStatus()
     state = f"is installed on {status.ready_nodes} of {status.desired_nodes} nodes"
     return story_of(subject, state, _statements(plugin, status), cluster.unread.values())

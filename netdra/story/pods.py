@@ -25,7 +25,7 @@ from netdra.rules import workloads
 from netdra.story import claims as of_claims
 from netdra.story import placement
 from netdra.story.nodes import driver_problems, exclusions
-from netdra.story.statement import Statement, Story, done, fact, story_of, wrong
+from netdra.story.statement import Statement, Story, absent, done, fact, story_of, wrong
 
 _UNREACHABLE = ("list of registered", "connection error", "connection refused", "code = Unavailable")
 """The kubelet's words for a DRA driver that has not registered, or does not answer."""
@@ -49,9 +49,7 @@ def pod_story(cluster: ClusterState, namespace: str, name: str) -> Story:
         text = unread or f'Pod "{name}" does not exist in namespace "{namespace}"'
         names = [found.metadata.name for found in cluster.pods if found.metadata.namespace == namespace]
         next_step = "" if unread else hint(name, names, f'pods in namespace "{namespace}":') or "check the namespace"
-        return story_of(
-            subject, "cannot be read" if unread else "does not exist", [wrong(subject, text, next_step, code="ND5040")]
-        )
+        return absent(subject, unread, wrong(subject, text, next_step, code="ND5040"))
     return story_of(subject, _state(pod), _statements(cluster, pod), cluster.unread.values())
 
 
@@ -257,7 +255,8 @@ def _not_started(cluster: ClusterState, pod: PlacedPod, *, is_reported: bool) ->
         if reason not in ("", "ContainerCreating", "PodInitializing"):
             assert isinstance(waiting, Mapping)
             text = f'container "{container.name}" waits: {reason}: {waiting.get("message", "")}'
-            yield wrong(pod.called, text.rstrip(": "), "see kubectl describe pod", reason=reason, code="ND5046")
+            next_step = f"see its events: kubectl describe pod {pod.metadata.name} -n {pod.metadata.namespace}"
+            yield wrong(pod.called, text.rstrip(": "), next_step, reason=reason, code="ND5046")
 
 
 def _failures(cluster: ClusterState, pod: PlacedPod, failed: list[ClusterEvent]) -> Iterator[Statement]:
@@ -291,7 +290,6 @@ def _left(cluster: ClusterState, pod: PlacedPod, name: str, *, is_own: bool) -> 
 
     Args:
         cluster: the objects.
-        pod: the pod.
         name: the claim's name.
         is_own: whether the claim was created for the pod.
     """

@@ -9,7 +9,7 @@ from netdra.model.meta import Condition
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.rollout import DeviceExposurePolicyRolloutStatus
 from netdra.model.suggestions import hint, listed
-from netdra.story.statement import Statement, Story, done, fact, story_of, wrong
+from netdra.story.statement import Statement, Story, absent, done, fact, story_of, wrong
 
 _BAD = {"Accepted": "False", "Degraded": "True"}
 """The conditions that report an error, with the status that does."""
@@ -23,9 +23,7 @@ def policy_story(cluster: ClusterState, name: str) -> Story:
         unread = cluster.unread.get("deviceexposurepolicies", "")
         text = unread or f'DeviceExposurePolicy "{name}" does not exist'
         next_step = hint(name, (entry.name for entry in cluster.policies), "DeviceExposurePolicies:")
-        return story_of(
-            subject, "cannot be read" if unread else "does not exist", [wrong(subject, text, next_step, code="ND5047")]
-        )
+        return absent(subject, unread, wrong(subject, text, next_step, code="ND5047"))
     statements = tuple(_statements(cluster, policy))
     is_failing = any(statement.severity == "error" for statement in statements)
     return story_of(subject, "fails" if is_failing else "is applied", statements, cluster.unread.values())

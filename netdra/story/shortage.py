@@ -131,7 +131,10 @@ def _generic(
         f'ResourceClaim {request.claim}, request "{request.request}": {request.available} of {wanted} devices of '
         f'class "{request.device_class}" are available on {where}, which offer {offered}'
     )
-    reasons = [f"{len(entry.devices)} devices {entry.text}" for entry in request.obstacles[:2]]
-    text = sentence(text, ", ".join(reasons))
+    text = sentence(text, ", ".join(f"{_devices(len(entry.devices))} {entry.text}" for entry in request.obstacles[:2]))
     next_step = "offer matching interfaces by a DeviceExposurePolicy, or change the class or its topology's selector"
     return wrong(about, text, next_step, reason="NoDevice", details=details, code="ND5053")
+
+
+def _devices(count: int) -> str:
+    return f"{count} device{'s' * (count != 1)}"

@@ -83,6 +83,11 @@ def story_of(subject: str, state: str, statements: Iterable[Statement], unread: 
     )
 
 
+def absent(subject: str, unread: str, cause: Statement) -> Story:
+    """The story of an object that does not exist, or that cannot be read, which `unread` explains then."""
+    return story_of(subject, "cannot be read" if unread else "does not exist", [cause])
+
+
 def done(of: str, text: str, *, time: str = "", reason: str = "", details: Iterable[str] = ()) -> Statement:
     """A statement with severity "ok": a step that has succeeded."""
     return Statement(severity="ok", object=of, text=text, time=time, reason=reason, details=tuple(details))

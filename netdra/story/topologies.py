@@ -12,7 +12,7 @@ from netdra.model.suggestions import hint, listed
 from netdra.model.topology import NetworkTopology
 from netdra.story import claims as of_claims
 from netdra.story import shortage
-from netdra.story.statement import Statement, Story, done, fact, story_of, wrong
+from netdra.story.statement import Statement, Story, absent, done, fact, story_of, wrong
 from netdra.story.usage import ClassUse, class_uses
 from netdra.topology.classes import class_name, topology_label
 
@@ -25,9 +25,7 @@ def topology_story(cluster: ClusterState, name: str) -> Story:
         unread = cluster.unread.get("networktopologies", "")
         text = unread or f'NetworkTopology "{name}" does not exist'
         next_step = hint(name, (entry.name for entry in cluster.topologies), "NetworkTopologies:")
-        return story_of(
-            subject, "cannot be read" if unread else "does not exist", [wrong(subject, text, next_step, code="ND5054")]
-        )
+        return absent(subject, unread, wrong(subject, text, next_step, code="ND5054"))
     return story_of(subject, _state(topology), _statements(cluster, topology), cluster.unread.values())
 
 

@@ -25,7 +25,6 @@ def other_step(claim: str, request: str, step: str, topology: str, roots: Sequen
 
     Args:
         claim: the claim as messages call it.
-        request: the request.
         step: the step of its DeviceClass.
         topology: the step's topology.
         roots: the topology's root steps, each of which has a request of its name.

@@ -17,6 +17,7 @@ from netdra.model.claim import (
     ExactDeviceRequest,
     ResourceClaim,
     ResourceClaimTemplate,
+    device_claim,
 )
 from netdra.model.findings import Finding, Path
 from netdra.model.names import DRIVER
@@ -39,13 +40,6 @@ def check_selector(expression: str) -> str:
     except CelCompileError as problem:
         return problem.what
     return ""
-
-
-def device_claim(claim: ResourceClaim | ResourceClaimTemplate) -> tuple[DeviceClaim, Path]:
-    """The requests of a claim, or of a claim made from a template, and their place in the object."""
-    if isinstance(claim, ResourceClaimTemplate):
-        return claim.spec.spec.devices, ("spec", "spec", "devices")
-    return claim.spec.devices, ("spec", "devices")
 
 
 def expressions(value: Written) -> Iterator[tuple[Path, DeviceSelector]]:

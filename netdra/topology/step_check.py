@@ -28,7 +28,6 @@ def examine_step(topology: str, at: int, step: Step) -> Iterator[Finding]:
     Args:
         topology: the topology's name.
         at: the step's place in `spec.steps`.
-        step: the step.
     """
     path = ("spec", "steps", at)
     shown = shown_name(step.name)

@@ -70,7 +70,6 @@ def bound(
     Args:
         graph: of a topology.
         devices: the allocated devices, by root step.
-        claim: the claim.
         place: the node and its devices.
 
     Raises:
@@ -108,7 +107,6 @@ def device_value(reference: Reference, device: PlannedDevice, attributes: Mappin
 
     Args:
         reference: to the fact.
-        device: the device.
         attributes: its published attributes; None if they are not known.
 
     Raises:

@@ -7,7 +7,7 @@ status.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from netdra.model import names
 from netdra.model.claim import ClaimState, ClaimUse
@@ -52,12 +52,3 @@ def is_attached(claim: ClaimState) -> bool:
         for device in claim.status.devices
         if device.driver == names.DRIVER
     )
-
-
-def users(claims: Iterable[ClaimUse]) -> dict[str, tuple[str, ...]]:
-    """The claims that use each topology, as `<namespace>/<name>` in order; unused topologies are left out."""
-    by_topology: dict[str, list[str]] = {}
-    for claim in claims:
-        for topology in topologies_of(claim):
-            by_topology.setdefault(topology, []).append(f"{claim.metadata.namespace}/{claim.metadata.name}")
-    return {topology: tuple(sorted(using)) for topology, using in by_topology.items()}

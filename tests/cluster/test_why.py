@@ -26,7 +26,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from netdra.bundle.words import known_words
+from netdra.bundle.anonymity import known_words
 from netdra.cli.main import cli
 from netdra.cluster import reading, watching
 from netdra.console.routes import KINDS

@@ -265,7 +265,6 @@ def of_dumps(data: bytes) -> None:
         lambda: vf.read(sock, 7),
         lambda: ethtool.speed(sock, 7),
         lambda: ethtool.speeds(sock),
-        lambda: devlink.devices(sock),
         lambda: devlink.eswitch_mode(sock, "0000:03:00.0"),
         lambda: rdma.netns_mode(sock),
     )

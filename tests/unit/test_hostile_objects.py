@@ -20,7 +20,8 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from netdra.admission.copy import Copy
 from netdra.admission.keeper import CONFIGURATIONS, SECRETS
 from netdra.admission.reports import LABELLED_NODES, REPORTS
-from netdra.cli.console_source import COUNTED_NODES, LiveCluster
+from netdra.cli.console_source import LiveCluster
+from netdra.cluster.live import COUNTED_NODES
 from netdra.controller.addresses.pod_addresses import PodAddresses
 from netdra.controller.checks import Checks
 from netdra.controller.controller import Controller
@@ -226,7 +227,7 @@ def test_no_object_ends_the_webhook(objects: dict[str, list[Any]]) -> None:
 def test_no_object_ends_the_console(objects: dict[str, list[Any]]) -> None:
     cluster = LiveCluster(Served(objects))
     with no_defects():
-        run(cluster.reflector.run)
+        run(cluster.live.reflector.run)
         assert len(cluster.fleet()) <= 4
 
 

@@ -18,8 +18,9 @@ from msgspec.structs import replace
 from netdra.controller import metrics
 from netdra.controller.addresses import assignments, conflicts
 from netdra.controller.addresses.ledgers import NetworkLedgers
-from netdra.controller.addresses.releases import AddressReleases, now
+from netdra.controller.addresses.releases import AddressReleases
 from netdra.controller.neutron.desired import node_of
+from netdra.controller.state import now
 from netdra.kube.client import Client
 from netdra.kube.errors import AlreadyExistsError, NotFoundError, RefusedError
 from netdra.kube.events import Recorder

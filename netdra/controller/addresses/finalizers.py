@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 
-from netdra.controller.writing import FINALIZER, finalize_network
+from netdra.controller.writing import FINALIZER, set_finalizer
 from netdra.kube.client import Client
 from netdra.kube.errors import ConflictError, RefusedError
 from netdra.kube.resources import POD_NETWORKS
@@ -84,7 +84,7 @@ class NetworkFinalizers:
                 raise pod_addresses.deleting(name)
             try:
                 if _is_protected(network) != wanted:
-                    await finalize_network(self._client, network, wanted=wanted)
+                    await set_finalizer(self._client, POD_NETWORKS, network, FINALIZER, wanted=wanted)
             except ConflictError:  # its status was written meanwhile
                 if not left:
                     raise

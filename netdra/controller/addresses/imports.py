@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from netdra.kube.client import Client
 from netdra.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
@@ -19,9 +20,11 @@ from netdra.model.errors import InvalidInputError
 from netdra.model.pod_address import PodAddress
 from netdra.model.pod_network import PodNetwork
 from netdra.networks import leases
+from netdra.networks.kept import KeptRelease
 from netdra.networks.leases import HOST_LOCAL, RESERVATIONS, WHEREABOUTS, ForeignLease, LeaseChange
 from netdra.rules import pod_networks
 
+E = TypeVar("E", LeaseChange, KeptRelease)
 IP_POOLS = Resource("whereabouts.cni.cncf.io/v1alpha1", "ippools", leases.IPPool, namespaced=True)
 IP_RESERVATIONS = Resource(IP_POOLS.group_version, RESERVATIONS, leases.OverlappingRangeIPReservation, namespaced=True)
 WRITERS = 8
@@ -167,24 +170,28 @@ async def write(
     """Write the changes; returns them with those as conflicts that another writer was before.
 
     Args:
-        client: the cluster.
         changes: those that need no write stay as they are.
         advance: called after each write.
 
     Raises:
         ApiError: the API server refuses, or does not answer; what was written stays, and a second run does the rest.
     """
+    return await write_few(partial(_write, client), changes, advance)
+
+
+async def write_few(write: Callable[[E], Awaitable[E]], entries: Iterable[E], advance: Callable[[], None]) -> list[E]:
+    """The entries with their new states, after those were written that need it, `WRITERS` at a time."""
     few = asyncio.Semaphore(WRITERS)
 
-    async def one(change: LeaseChange) -> LeaseChange:
-        if not change.is_write:
-            return change
+    async def write_one(entry: E) -> E:
+        if not entry.is_write:
+            return entry
         async with few:
-            done = await _write(client, change)
+            done = await write(entry)
         advance()
         return done
 
-    return await asyncio.gather(*map(one, changes))
+    return await asyncio.gather(*map(write_one, entries))
 
 
 async def _write(client: Client, change: LeaseChange) -> LeaseChange:

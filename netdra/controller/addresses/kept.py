@@ -6,19 +6,17 @@ the state that was read, so an address that a claim has got meanwhile stays.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 
+from netdra.controller.addresses.imports import write_few
 from netdra.kube.client import Client
 from netdra.kube.errors import ConflictError, NotFoundError
 from netdra.kube.resources import POD_ADDRESSES, POD_NETWORKS
 from netdra.model.errors import InvalidInputError
 from netdra.networks import kept
 from netdra.networks.kept import KeptRelease, KeptSelection
-
-WRITERS = 8
-"""How many PodAddresses are deleted at a time."""
 
 
 async def plan(client: Client, selection: KeptSelection, now: datetime) -> list[KeptRelease]:
@@ -45,24 +43,13 @@ async def write(
     """Release the addresses that can be released; returns all of them with their new states.
 
     Args:
-        client: the cluster.
         releases: as `plan` returns them.
         advance: called after each write.
 
     Raises:
         ApiError: the API server refuses, or does not answer; a second run does the rest.
     """
-    few = asyncio.Semaphore(WRITERS)
-
-    async def one(release: KeptRelease) -> KeptRelease:
-        if not release.is_write:
-            return release
-        async with few:
-            done = await _write(client, release)
-        advance()
-        return done
-
-    return await asyncio.gather(*map(one, releases))
+    return await write_few(partial(_write, client), releases, advance)
 
 
 async def _write(client: Client, release: KeptRelease) -> KeptRelease:

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 
 from netdra.controller.addresses import assignments, conflicts
 from netdra.controller.addresses.assigning import AddressAssigner, claim_of
@@ -22,12 +22,12 @@ from netdra.controller.addresses.finalizers import NetworkFinalizers
 from netdra.controller.addresses.ledgers import NetworkLedgers
 from netdra.controller.addresses.prospects import NodeLabels, Prospects, needs_labels
 from netdra.controller.addresses.range_gauges import RangeGauges
-from netdra.controller.addresses.releases import HELD_SECONDS, AddressReleases, now
+from netdra.controller.addresses.releases import HELD_SECONDS, AddressReleases
 from netdra.controller.addresses.reminders import Reminders
 from netdra.controller.addresses.shares import NetworkShares
 from netdra.controller.children import ClaimChildren, allotment
 from netdra.controller.neutron.desired import node_of
-from netdra.controller.state import State
+from netdra.controller.state import InHand, State, now
 from netdra.controller.writing import claim_references, write_status
 from netdra.kube.client import Client
 from netdra.kube.errors import ConflictError, NotFoundError
@@ -68,18 +68,11 @@ WAIT_SECONDS = 30.0
 class PodAddresses:
     """The addresses of a cluster, for one term."""
 
-    def __init__(
-        self,
-        client: Client,
-        recorder: Recorder,
-        state: State,
-        in_hand: Callable[[], AbstractContextManager[None]],
-    ) -> None:
+    def __init__(self, client: Client, recorder: Recorder, state: State, in_hand: InHand) -> None:
         """Begin nothing yet.
 
         Args:
             state: the controller's copies of claims and topologies.
-            in_hand: entered around each look, which the end of the process waits for.
         """
         self._client, self._recorder, self._state, self._in_hand = client, recorder, state, in_hand
         self._networks: Store[PodNetwork] = Store()

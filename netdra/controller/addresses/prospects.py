@@ -79,7 +79,6 @@ class Prospects:
 
         Args:
             key: the claim's name, `<namespace>/<name>`.
-            claim: the claim.
             own: its PodAddresses.
             wanted: the addresses that it should have.
             labels: those of its node, if a range of its networks is for certain nodes only.

@@ -36,7 +36,6 @@ class RangeGauges:
 
         Args:
             network: its name.
-            ranges: its ranges.
             free: the number of free addresses of each.
         """
         self._ranges.pop(network, None)

@@ -10,12 +10,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, suppress
-from datetime import UTC, datetime
+from contextlib import suppress
 
 from netdra.controller import metrics
 from netdra.controller.addresses import assignments
-from netdra.controller.state import State
+from netdra.controller.state import InHand, State, now
 from netdra.kube.client import Client
 from netdra.kube.errors import ConflictError, NotFoundError
 from netdra.kube.queue import WorkQueue
@@ -51,13 +50,12 @@ class AddressReleases:
         networks: Store[PodNetwork],
         addresses: Store[WatchedPodAddress],
         of_network: Callable[[str], Iterable[PodAddress]],
-        in_hand: Callable[[], AbstractContextManager[None]],
+        in_hand: InHand,
     ) -> None:
         """Begin nothing yet.
 
         Args:
             of_network: the PodAddresses of a network.
-            in_hand: entered around each look, which the end of the process waits for.
         """
         self._client, self._state, self._in_hand = client, state, in_hand
         self._networks, self._addresses, self._of_network = networks, addresses, of_network
@@ -237,8 +235,3 @@ class AddressReleases:
         if place not in known and len(known) >= _MOST_UNKNOWN:
             return False
         return moment < known.setdefault(place, moment) + UNKNOWN_SECONDS
-
-
-def now() -> datetime:
-    """The time, with its zone."""
-    return datetime.now(UTC)

@@ -12,7 +12,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from math import inf
 from typing import NamedTuple, TypeVar
 
@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from netdra.controller import metrics
 from netdra.controller.addresses.reminders import Reminders
-from netdra.controller.state import State
+from netdra.controller.state import InHand, State
 from netdra.controller.writing import claim_references
 from netdra.kube.client import Client, Selection
 from netdra.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
@@ -85,7 +85,7 @@ class NetworkShares:
         state: State,
         networks: Store[PodNetwork],
         ledger: Callable[[str], NetworkLedger | None],
-        in_hand: Callable[[], AbstractContextManager[None]],
+        in_hand: InHand,
     ) -> None:
         """Begin nothing yet.
 
@@ -93,7 +93,6 @@ class NetworkShares:
             state: the controller's copies of claims and DeviceClasses.
             networks: the PodNetworks.
             ledger: the addresses of a PodNetwork; None if it does not exist or cannot be used.
-            in_hand: entered around each look, which the end of the process waits for.
         """
         self._client, self._recorder, self._state, self._in_hand = client, recorder, state, in_hand
         self._networks, self._ledger = networks, ledger
@@ -120,7 +119,7 @@ class NetworkShares:
             following.enter_context(state.classes.following(self._on_class_change))
             following.enter_context(state.topologies.following(self._on_topology_change))
             for key, claim in state.claims.objects.items():
-                self._note(key, None, claim)
+                self._on_claim_change(Change(key, None, claim))
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(reflector.run())
                 await self._slices.wait_synced()
@@ -147,10 +146,8 @@ class NetworkShares:
             self.recount(network)
 
     def _on_claim_change(self, change: Change[WatchedClaim]) -> None:
-        self._note(change.key, change.old, change.new)
-
-    def _note(self, key: str, old: WatchedClaim | None, new: WatchedClaim | None) -> None:
-        """Take a claim's shares and requests, by network."""
+        """Note a claim's shares and requests, by network."""
+        key, old, new = change.key, change.old, change.new
         before, after = (_shares(old), _requests(old)), (_shares(new), _requests(new))
         if before == after:
             return

@@ -11,10 +11,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -29,7 +28,7 @@ from netdra.controller.neutron.desired import AllocatedNode
 from netdra.controller.neutron.inspection import ClusterView, Inspection
 from netdra.controller.neutron.networks import PortNetworks
 from netdra.controller.neutron.ownership import Ownership
-from netdra.controller.state import State
+from netdra.controller.state import InHand, State, now
 from netdra.controller.writing import MANAGER, finalize_port, notices
 from netdra.kube.client import Client, Selection
 from netdra.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
@@ -136,14 +135,13 @@ class NeutronPorts:
         state: State,
         settings: NeutronSettings,
         namespace: str,
-        in_hand: Callable[[], AbstractContextManager[None]],
+        in_hand: InHand,
     ) -> None:
         """Begin nothing yet.
 
         Args:
             state: the controller's copies of claims and topologies.
             namespace: the controller's own.
-            in_hand: entered around each look, which the end of the process waits for.
         """
         self._client, self._recorder, self._state = client, recorder, state
         self._settings, self._in_hand = settings, in_hand
@@ -306,14 +304,14 @@ class NeutronPorts:
                     return AGAIN
                 elif port.pci_address and not desired.is_bound(port):
                     answer, network, vf_settings = await self._ensure_validated(port)
-                    await self._write(port, desired.bound(port, answer, network, vf_settings, _now()))
+                    await self._write(port, desired.bound(port, answer, network, vf_settings, now()))
                     self._look_at_refused_by_quota(AT_ONCE)
                     await self._label(port, answer)
             except (ConflictError, NotFoundError) as problem:
                 log.debug("NeutronPort %s changed meanwhile: %s", key, problem)
                 return AGAIN
             except (NeutronError, CloudsError) as problem:
-                await self._write(port, desired.failed(port, problem, _now()))
+                await self._write(port, desired.failed(port, problem, now()))
                 if isinstance(problem, UnreachableError | UnauthorizedError):
                     raise
                 self.ports.add(key, AGENT_SECONDS if isinstance(problem, NoAgentError) else AGAIN_SECONDS)
@@ -490,10 +488,6 @@ class NeutronPorts:
 
 def _claim_of(port: NeutronPort) -> str:
     return key_of(port.metadata.namespace, port.spec.claim.name)
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 def _measure(server: str, method: str, status: int, seconds: float) -> None:

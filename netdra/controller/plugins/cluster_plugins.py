@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Mapping
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,9 +22,9 @@ from netdra.controller.plugins.installers import (
     PlannedSchema,
     PluginState,
 )
-from netdra.controller.state import State
+from netdra.controller.state import InHand, State
 from netdra.controller.status import Desired
-from netdra.controller.writing import MANAGER, write_status
+from netdra.controller.writing import MANAGER, set_finalizer, write_status
 from netdra.kube.client import Client, Selection
 from netdra.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
 from netdra.kube.events import Recorder
@@ -56,13 +56,12 @@ class ClusterPlugins:
         recorder: Recorder,
         state: State,
         settings: InstallerSettings,
-        in_hand: Callable[[], AbstractContextManager[None]],
+        in_hand: InHand,
     ) -> None:
         """Begin nothing yet.
 
         Args:
             state: the controller's copies of topologies and schemas.
-            in_hand: entered around each look, which the end of the process waits for.
         """
         self._client, self._recorder, self._state = client, recorder, state
         self._settings, self._in_hand = settings, in_hand
@@ -86,8 +85,8 @@ class ClusterPlugins:
                 following.enter_context(self._plugins.following(lambda change: self.queue.add(change.key)))
                 following.enter_context(self._daemon_sets.following(self._on_part_change))
                 following.enter_context(self._pods.following(self._on_part_change))
-                following.enter_context(state.topologies.following(self._on_topology_change))
-                following.enter_context(state.schemas.following(self._on_schema_change))
+                following.enter_context(state.topologies.following(self._on_spec_change))
+                following.enter_context(state.schemas.following(self._on_spec_change))
                 reflect(CNI_PLUGINS, self._plugins, Selection())
                 if self._settings.image:
                     reflect(DAEMON_SETS, self._daemon_sets, own)
@@ -105,12 +104,7 @@ class ClusterPlugins:
             if name:
                 self.queue.add(name, DEBOUNCE_SECONDS)
 
-    def _on_topology_change(self, change: Change[NetworkTopology]) -> None:
-        if change.old is None or change.new is None or change.old.spec != change.new.spec:
-            for name in self._plugins.objects:
-                self.queue.add(name, DEBOUNCE_SECONDS)
-
-    def _on_schema_change(self, change: Change[CNIPluginSchema]) -> None:
+    def _on_spec_change(self, change: Change[NetworkTopology] | Change[CNIPluginSchema]) -> None:
         if change.old is None or change.new is None or change.old.spec != change.new.spec:
             for name in self._plugins.objects:
                 self.queue.add(name, DEBOUNCE_SECONDS)
@@ -223,13 +217,5 @@ async def finalize(client: Client, plugin: CNIPlugin, *, wanted: bool) -> None:
     Raises:
         ApiError: the object was changed meanwhile, or cannot be written just now.
     """
-    present = plugin.metadata.finalizers
-    if wanted == (FINALIZER in present):
-        return
-    others = [name for name in present if name != FINALIZER]
-    patch = {
-        "finalizers": [*others, FINALIZER] if wanted else others,
-        "resourceVersion": plugin.metadata.resource_version,
-        "uid": plugin.metadata.uid,
-    }
-    await client.merge(CNI_PLUGINS, plugin.name, {"metadata": patch})
+    if wanted != (FINALIZER in plugin.metadata.finalizers):
+        await set_finalizer(client, CNI_PLUGINS, plugin, FINALIZER, wanted=wanted)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Sequence
+from contextlib import ExitStack
 
 from netdra.controller.addresses.pod_addresses import PodAddresses
 from netdra.controller.services.pods import PodSelection, ServicePods
 from netdra.controller.services.slice_writing import SliceWriter
+from netdra.controller.state import InHand
 from netdra.kube.client import Client, Selection
 from netdra.kube.errors import ApiError
 from netdra.kube.events import ObjectReference, Occurrence, Recorder
@@ -48,18 +49,11 @@ DEBOUNCE_SECONDS = 0.1
 class ServiceEndpoints:
     """The EndpointSlices of a cluster's Services of PodNetworks, for one term."""
 
-    def __init__(
-        self,
-        client: Client,
-        recorder: Recorder,
-        addresses: PodAddresses,
-        in_hand: Callable[[], AbstractContextManager[None]],
-    ) -> None:
+    def __init__(self, client: Client, recorder: Recorder, addresses: PodAddresses, in_hand: InHand) -> None:
         """Begin nothing yet.
 
         Args:
             addresses: the addresses of the cluster.
-            in_hand: entered around each look, which the end of the process waits for.
         """
         self._client, self._recorder, self._addresses, self._in_hand = client, recorder, addresses, in_hand
         self._services: Store[Service] = Store()

@@ -48,7 +48,6 @@ class ServicePods:
         """Watch nothing yet.
 
         Args:
-            client: the API server.
             changed: called with the key of each Service whose endpoints may be others now.
         """
         self._client, self._changed = client, changed

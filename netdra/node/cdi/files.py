@@ -184,7 +184,6 @@ class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):
         """Let containers be made with a claim's devices: its pod's chain has succeeded.
 
         Args:
-            claim: the claim.
             outcomes: the outcomes of devices; those of other claims may be among them.
 
         Raises:

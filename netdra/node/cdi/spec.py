@@ -49,7 +49,6 @@ def environment(prepared: PreparedClaim, request: str, outcomes: Sequence[Device
 
     Args:
         prepared: the claim.
-        request: its request.
         outcomes: the outcomes of the request's devices.
     """
     prefix = variable_prefix(prepared, request)

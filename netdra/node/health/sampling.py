@@ -47,7 +47,6 @@ def read(devices: Sequence[SampledDevice], namespaces: NamespacesOf, sysfs: Sysf
     """The values of devices' counters.
 
     Args:
-        devices: the devices.
         namespaces: opens the namespaces of sandboxes.
         sysfs: the node's.
     """

@@ -167,7 +167,6 @@ class Runner:
         Args:
             name: the hook's, for metrics.
             what: the hook and its object, for texts.
-            hook: the hook.
             seconds: when to answer without its end. It continues then, and only the log has its outcome.
 
         Raises:

@@ -285,7 +285,7 @@ class Publisher:
 
     async def run(self) -> None:
         """Keep the slices as they should be, until cancelled. Nothing is written before something was wanted."""
-        metrics.LEFT_OUT.labels("refused").set_function(self._left_out)
+        metrics.LEFT_OUT.labels("refused").set_function(lambda: len(self.refused))
         await self.store.wait_synced()
         with self.store.following(self._on_change):
             for name, stored in self.store.objects.items():
@@ -378,10 +378,6 @@ class Publisher:
             self._queue.add(name)
         elif not pool.wanted and not pool.stored:
             del self._pools[name]
-
-    def _left_out(self) -> int:
-        """How many devices the server refuses now; counted when the metric is scraped, in any thread."""
-        return len(self.refused)
 
     def _on_change(self, change: Change[StoredSlice]) -> None:
         for stored in filter(None, (change.old, change.new)):

@@ -47,13 +47,12 @@ from netdra.node import metrics
 from netdra.node.hardware import HardwareTable
 from netdra.node.priority import PriorityGate
 from netdra.node.publishing.announce import ProblemEvents, PublishedHealth
-from netdra.node.publishing.followed import FollowedObjects
+from netdra.node.publishing.followed import FollowedObjects, NodeRegistrations
 from netdra.node.publishing.interfaces import Interfaces
 from netdra.node.publishing.offering import Offered, Offering, Slices
 from netdra.node.publishing.plugins import NodePlugins
 from netdra.node.publishing.publisher import PoolWrites, Publisher
 from netdra.node.publishing.reconcile import owner_of
-from netdra.node.publishing.registered import NodeRegistrations
 from netdra.node.publishing.reporter import Reporter
 from netdra.node.publishing.spread import Spread
 from netdra.node.signals import Signal

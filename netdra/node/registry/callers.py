@@ -41,7 +41,6 @@ class Callers:
         """Begin without any.
 
         Args:
-            client: the API server.
             node: this node; a token of another node's pod is refused.
             tokens_only: whether a call without a token is refused.
         """

@@ -37,8 +37,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     group: str = ""
 
 
-def listening(place: Place) -> tuple[socket.socket, Identity]:
-    """A socket that listens, and its file; in the place of one that no process serves, or one that no driver serves.
+def listen(place: Place) -> tuple[socket.socket, Identity]:
+    """Listen on a socket, in the place of one that no process serves, or that no driver serves; with its file.
 
     Raises:
         PermanentError: something else is in its place, or the group is unknown.

@@ -32,7 +32,7 @@ from netdra.node.registry.effect import Effect
 from netdra.node.registry.listing import Listing
 from netdra.node.registry.messages import from_request, wire_device
 from netdra.node.registry.owners import ROOT
-from netdra.node.registry.place import Place, listening
+from netdra.node.registry.place import Place, listen
 from netdra.node.registry.refusals import refusal
 from netdra.node.registry.shares import RefusedRegistrationError
 from netdra.node.registry.standard import standard_methods
@@ -148,7 +148,7 @@ class Registry:
         backoff = Backoff(most=LONGEST_WAIT)
         while True:
             try:
-                opened, made = listening(self._place)
+                opened, made = listen(self._place)
             except NetdraError as problem:
                 if str(problem) != self.problem:
                     log.warning("the device registry does not serve: %s", problem)

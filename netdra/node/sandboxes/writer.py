@@ -1,9 +1,9 @@
 """Writes the claims' statuses of `status`, outside of the hooks: a work queue of claims (`netdra.kube.queue`).
 
 Called by `netdra.node.sandboxes.hooks`. The whole status subresource is written under the resourceVersion that was
-just read, not a patch: the API server of Kubernetes 1.37 refuses every patch of the status of a claim whose own opaque
-parameters were written with blanks ("status.allocation: field cannot be modified once set"). A status that has the
-same entries already is not written.
+read or written last, not a patch: the API server of Kubernetes 1.37 refuses every patch of the status of a claim whose
+own opaque parameters were written with blanks ("status.allocation: field cannot be modified once set"). A status that
+has the same entries already is not written.
 """
 
 from __future__ import annotations
@@ -89,6 +89,7 @@ class StatusWriter:
     _claims: dict[str, set[str]] = field(default_factory=dict)  # of each sandbox, those with an outcome
     _unprepared: dict[str, tuple[str, str]] = field(default_factory=dict)
     _refused: set[str] = field(default_factory=set)
+    _written: dict[str, StoredClaim] = field(default_factory=dict)  # of claims with outcomes, the last answers
     _troubles: dict[tuple[ClaimReference, str], VFTrouble] = field(default_factory=dict)
     _queue: WorkQueue[ClaimReference] = field(init=False)
 
@@ -228,13 +229,34 @@ class StatusWriter:
         for outcome in self._outcomes.pop(claim.uid, {}).values():
             self._unlink(outcome)
         self._unprepared.pop(claim.uid, None)
+        self._written.pop(claim.uid, None)
         self._refused.discard(claim.uid)
 
     async def _write(self, claim: ClaimReference, outcomes: Sequence[Outcome]) -> None:
-        stored = await self.client.get(STORED_CLAIMS, claim.name, claim.namespace)
-        if stored.metadata.uid != claim.uid or _ALLOCATION not in stored.status:
-            self._forget_claim(claim)  # another claim, or deallocated: its devices have no status
+        """Write a claim's status if it differs from the stored one.
+
+        The answer to the last write is used again: between a pod's start and end hardly anybody writes its claim, and
+        the API server rejects a write whose version is not the newest. It is not trusted that all is as it should be.
+        """
+        known = self._written.pop(claim.uid, None)
+        changed = self._changed(claim, known, outcomes) if known is not None else None
+        if changed is None:
+            stored = await self.client.get(STORED_CLAIMS, claim.name, claim.namespace)
+            if stored.metadata.uid != claim.uid or _ALLOCATION not in stored.status:
+                self._forget_claim(claim)  # another claim, or deallocated: its devices have no status
+                return
+            changed = self._changed(claim, stored, outcomes)
+        if changed is None:
             return
+        with counted(STATUS_WRITES):
+            # Not a patch: if a claim's parameters were written with blanks, the API server (1.37) writes them without
+            # on a patch, takes that for a change of the allocation, and rejects it.
+            written = await self.client.replace(STORED_CLAIMS, changed, subresource="status")
+        if outcomes:
+            self._written[claim.uid] = written
+
+    def _changed(self, claim: ClaimReference, stored: StoredClaim, outcomes: Sequence[Outcome]) -> StoredClaim | None:
+        """The claim with the entries that it should have; None if it has them."""
         if problem := self._unprepared.get(claim.uid):
             allocation = _allocation.decode(stored.status[_ALLOCATION])
             entry = ClaimDevices.of_allocation(claim, allocation, self.policy_of)
@@ -247,12 +269,6 @@ class StatusWriter:
         troubles = {vf: trouble for (uid, vf), trouble in self._troubles.items() if uid == claim}
         wanted = device_statuses(outcomes, former, self.clock(), troubles, self.pod_network_kind)
         if same(former, wanted):
-            return
+            return None
         devices = msgspec.Raw(msgspec.json.encode([*others, *wanted]))
-        status = {**stored.status, _DEVICES: devices}
-        with counted(STATUS_WRITES):
-            # Not a patch: if a claim's parameters were written with blanks, the API server (1.37) writes them without
-            # on a patch, takes that for a change of the allocation, and rejects it.
-            await self.client.replace(
-                STORED_CLAIMS, msgspec.structs.replace(stored, status=status), subresource="status"
-            )
+        return msgspec.structs.replace(stored, status={**stored.status, _DEVICES: devices})

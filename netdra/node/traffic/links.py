@@ -262,7 +262,7 @@ def _ids(descriptors: Mapping[str, int]) -> dict[int, str]:
     with Socket() as sock:
         for sandbox, descriptor in descriptors.items():
             try:
-                ids[pod_namespaces.assigned_id(sock, descriptor)] = sandbox
+                ids[pod_namespaces.assign_id(sock, descriptor)] = sandbox
             except KernelError as problem:
                 log.debug("events of a pod's links do not arrive: %s", problem)
     return ids

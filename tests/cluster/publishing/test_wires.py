@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 import pytest
 
+from netdra.kernel import link
+from netdra.node.publishing import service
 from testbed.api import Api
 from testbed.control_plane import ControlPlane
 from testbed.objects import SLICE
+from testbed.waiting import until_async
 from testbed.workspace import Workspace
 from tests.cluster.publishing.scene import devices, policy, publishing
 from tests.kernel.conftest import Machine
-from tests.wires import WAYS, pods
+from tests.wires import WAYS, both_on_the_node, pods
 
 COUNT = 50
 VETHS = 'device.attributes["dra.networking"].type == "veth"'
@@ -86,5 +90,61 @@ def test_a_driver_that_begins_while_a_wire_is_made_publishes_only_the_nodes_own_
                     machine.run("ip", "link", "set", "there", "netns", pod.name)
                     await scene.devices("own", "peer")
                 assert names == {"own", "peer"}
+
+    asyncio.run(story())
+
+
+@pytest.mark.usefixtures("custom_kinds")
+def test_pods_that_come_and_go_cause_one_pass_later_and_the_nodes_own_links_one_at_once(
+    control_plane: ControlPlane, workspace: Workspace, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "PODS_SECONDS", 5.0)
+
+    async def story() -> None:
+        policy(workspace, VETHS)
+        machine.veth("own", "peer")
+        with pods(4) as spaces:
+            async with publishing(control_plane, workspace, machine) as scene:
+                await scene.devices("own", "peer")
+                await scene.at_rest()
+                passes = scene.publishing.passes
+
+                def churn() -> None:
+                    for number, pod in enumerate(spaces):
+                        both_on_the_node(machine, pod, f"wire{number}")
+                        time.sleep(0.2)
+                        link.delete(machine.sock, f"wire{number}")
+
+                await asyncio.to_thread(churn)
+                await asyncio.sleep(2.0)
+                assert scene.publishing.passes == passes
+                await until_async(lambda: scene.publishing.passes > passes, "the pass that counts them")
+                await scene.at_rest()
+                assert scene.publishing.passes == passes + 1
+                machine.veth("another", "end")
+                await scene.devices("own", "peer", "another", "end")
+
+    asyncio.run(story())
+
+
+@pytest.mark.usefixtures("custom_kinds")
+def test_a_pass_is_made_for_other_held_devices_and_not_for_the_same_ones(
+    control_plane: ControlPlane, workspace: Workspace, machine: Machine
+) -> None:
+    async def story() -> None:
+        policy(workspace, VETHS)
+        machine.veth("own", "peer")
+        async with publishing(control_plane, workspace, machine) as scene:
+            await scene.devices("own", "peer")
+            scene.hold("own")
+            await scene.at_rest()
+            passes = scene.publishing.passes
+            scene.hands.held = tuple(scene.hands.held)
+            scene.publishing.note_held()
+            await scene.at_rest()
+            assert scene.publishing.passes == passes
+            scene.hands.held = ()
+            scene.publishing.note_held()
+            await until_async(lambda: scene.publishing.passes > passes, "the pass without the device")
 
     asyncio.run(story())

@@ -49,7 +49,7 @@ async def act(job: Job) -> None:
     files = ClaimFiles(plugin=job.folder / "plugin", cdi=job.folder / "cdi")
     store = ClaimStore.of_state(job.folder)
     async with Client(connect(find_config(job.kubeconfig))) as client:
-        pods = Pods.assembled(
+        pods = Pods.assemble(
             Dependencies(
                 client=client,
                 node=job.node,

@@ -272,7 +272,7 @@ class Scene:
 
         async def call() -> None:
             async with Client(connect(find_config(self.plane.kubeconfig()))) as client:
-                pods = Pods.assembled(self.dependencies(client))
+                pods = Pods.assemble(self.dependencies(client))
                 if any(each["driver"] == DRIVER for each in self.results(name)):
                     await pods.claims.prepare(reference)
 
@@ -303,7 +303,7 @@ class Scene:
         """The daemon's half that keeps pods, from its start to its end; its events for people are in `told`."""
         decoders.build()
         async with FaultProxy(self.plane).serving() as proxy, Client(connect(proxy.config)) as client:
-            pods = Pods.assembled(self.dependencies(client))
+            pods = Pods.assemble(self.dependencies(client))
             await pods.recover()
             task = asyncio.create_task(pods.run() if watching else _without_watch(pods))
             try:

@@ -340,6 +340,32 @@ def test_status_of_other_drivers_is_kept_and_an_unchanged_status_is_not_rewritte
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("others_write", [False, True])
+def test_the_status_at_a_pods_end_takes_one_request_unless_another_client_wrote_the_claim(
+    scene: Scene, others_write: bool
+) -> None:
+    claim, sandbox = scene.of_three()
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            await daemon.run(sandbox)
+            await daemon.written()
+            if others_write:
+                labelled = scene.stored(claim)
+                labelled["metadata"]["labels"] = {"example.com/theirs": "1"}
+                scene.workspace.api.update(labelled)
+            before = len(daemon.proxy.requests)
+            await daemon.stop(sandbox)
+            await daemon.written()
+            methods = [request.method for request in daemon.proxy.requests[before:] if claim in request.path]
+            assert methods == (["PUT", "GET", "PUT"] if others_write else ["PUT"])
+            left = scene.stored(claim)
+            assert not left["status"].get("devices")
+            assert bool(left["metadata"].get("labels")) == others_write
+
+    asyncio.run(story())
+
+
 def test_a_step_that_fails_leaves_nothing_and_is_named_once(scene: Scene) -> None:
     scene.publish("eth7")
     broken = Recorder(scene.machine.plugins, "recorded")

@@ -94,7 +94,7 @@ class Node:
 
     async def start(self) -> None:
         """A daemon takes up the state of a former one, and takes its place."""
-        pods = Pods.assembled(self.scene.dependencies(self.daemon.pods.tracker.client))
+        pods = Pods.assemble(self.scene.dependencies(self.daemon.pods.tracker.client))
         try:
             await pods.recover()
             await pods.recovery.look_around()

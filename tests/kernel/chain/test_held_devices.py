@@ -143,5 +143,5 @@ def test_doctor_lists_held_devices_with_their_differences_and_the_command(held: 
     (finding,) = [each for each in verdicts(look(places)) if each.check == "held devices"]
     assert finding.level == "warning"
     assert sandbox in finding.seen
-    assert text in finding.seen
+    assert text in finding.coded
     assert f"netdra detach {sandbox} --accept-differences" in finding.fix

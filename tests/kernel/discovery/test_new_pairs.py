@@ -166,6 +166,52 @@ def test_a_pairs_end_that_a_pod_gives_back_is_offered_at_once(machine: Machine, 
     assert offered(watcher.inventory) == {"own", "peer"}
 
 
+def test_an_end_that_comes_back_to_an_other_end_in_a_third_namespace_is_offered_at_once(
+    machine: Machine, pod: Machine, other: Machine, watcher: Watcher
+) -> None:
+    machine.veth("own", "far", peer_in=other.namespace)
+    wait_offered(watcher, "own")
+    for _ in range(2):
+        link.change(machine.sock, "own", netns_fd=pod.namespace.fd)
+        watcher.handle()
+        assert offered(watcher.inventory) == set()
+        link.change(pod.sock, "own", netns_fd=machine.namespace.fd)
+        watcher.handle()
+        assert offered(watcher.inventory) == {"own"}
+    link.change(machine.sock, "own", netns_fd=pod.namespace.fd)
+    link.delete(pod.sock, "own")
+    machine.veth("own", "far", peer_in=other.namespace)
+    watcher.handle()
+    assert offered(watcher.inventory) == set()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_changes_by_pods_alone_are_known_as_such(
+    machine: Machine, pod: Machine, watcher: Watcher, way: Callable[[Machine, Machine, str], None]
+) -> None:
+    link.create(machine.sock, "cni0", "bridge")
+    bridge = link.get(machine.sock, "cni0").index
+    machine.run("ip", "link", "set", "cni0", "up", "address", "02:00:00:00:00:01")  # as CNI's bridge plugin does
+    machine.veth("port", "far", up=True)
+    link.change(machine.sock, "port", up=True, master=bridge)
+    link.change(machine.sock, "far", up=True)
+
+    def changes_of(act: Callable[[], object]) -> set[str]:
+        """The names that change by pods alone; an empty name for other changes."""
+        act()
+        found, ends = set[str](), time.monotonic() + 1.5 * SETTLE_SECONDS
+        while time.monotonic() < ends:
+            if changes := watcher.wait(0.05):
+                found |= changes.of_pods or {""}
+        return found
+
+    changes_of(lambda: None)
+    assert changes_of(lambda: way(machine, pod, "wire")) == {"wire"}
+    assert changes_of(lambda: link.change(machine.sock, "wire", master=bridge)) == {"wire", "cni0"}
+    assert changes_of(lambda: link.delete(machine.sock, "wire")) == {"wire", "cni0"}
+    assert changes_of(lambda: machine.veth("own", "peer")) == {""}
+
+
 def test_pairs_that_are_there_when_the_watcher_begins_are_no_interfaces_before_their_time(
     machine: Machine, pod: Machine
 ) -> None:

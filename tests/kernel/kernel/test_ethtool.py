@@ -58,7 +58,6 @@ def test_coalescing_that_a_driver_has_not_is_refused_by_name(machine: Machine) -
 
 
 def test_a_kernel_without_devlink_has_no_eswitches(machine: Machine) -> None:
-    with machine.namespace.socket(NETLINK_GENERIC) as sock:
-        assert devlink.devices(sock) == ()
-        with pytest.raises((KernelMissingError, KernelError), match=r"devlink|0000:00:00\.0"):
-            devlink.eswitch_mode(sock, "0000:00:00.0")
+    missing = pytest.raises((KernelMissingError, KernelError), match=r"devlink|0000:00:00\.0")
+    with machine.namespace.socket(NETLINK_GENERIC) as sock, missing:
+        devlink.eswitch_mode(sock, "0000:00:00.0")

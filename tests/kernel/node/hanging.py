@@ -99,7 +99,7 @@ class Node:
     def start(self) -> None:
         """Start the daemon's half that keeps pods."""
         host = self.machine.namespace.fd
-        self.pods = Pods.assembled(
+        self.pods = Pods.assemble(
             Dependencies(
                 client=None,  # type: ignore[arg-type]  # nothing is asked of an API server
                 node=NODE,

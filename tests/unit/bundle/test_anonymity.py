@@ -12,10 +12,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from netdra.bundle.anonymity import Anonymizer, Pseudonymity, restore
+from netdra.bundle.anonymity import Anonymizer, Pseudonymity, known_words, restore
 from netdra.bundle.archive import MIB, LeftOut
 from netdra.bundle.content import Collected, content
-from netdra.bundle.words import known_words
 from netdra.chain.checkpoint import Saved
 from netdra.cli.support_objects import KINDS
 from netdra.cluster.reading import WORKLOADS

@@ -69,7 +69,7 @@ def test_appear_replaces_a_file_while_open_readers_keep_the_old_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unnamed: bool
 ) -> None:
     if not unnamed:
-        monkeypatch.setattr(files, "_unnamed", lambda *_: None)
+        monkeypatch.setattr(files, "_open_unnamed", lambda *_: None)
     path = tmp_path / "folder" / "a"
     files.appear(path, b"one", 1.0, mode=0o644)
     with path.open("rb") as opened:

@@ -9,10 +9,9 @@ from collections.abc import Callable, Mapping
 import msgspec
 import pytest
 
-from netdra.cli import console_traffic, console_users
-from netdra.cli.console_source import LiveCluster, UserCluster
+from netdra.cli import console_source, console_traffic
+from netdra.cli.console_source import LiveCluster, UserCluster, UserRights
 from netdra.cli.console_traffic import MAX_DRIVERS, DriverPlace, TrafficFollower
-from netdra.cli.console_users import UserRights
 from netdra.console.traffic_page import PodTraffic
 from netdra.kube.client import Client
 from netdra.kube.errors import Status, api_error, no_answer
@@ -151,6 +150,6 @@ def test_users_and_consoles_of_some_namespaces_see_the_pods_of_these_alone(monke
     async def may_list(client: Client, group: str, plural: str, namespace: str = "") -> bool:
         return (group, plural, namespace) == ("", "pods", "web")
 
-    monkeypatch.setattr(console_users, "_may_list", may_list)
+    monkeypatch.setattr(console_source, "_may_list", may_list)
     every = {"shop", "web", "ops"}
     assert asyncio.run(run()) == [every, {"shop", "web"}, every, {"web"}]

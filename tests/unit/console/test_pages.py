@@ -11,8 +11,9 @@ import msgspec
 import pytest
 
 from netdra.cluster.devices import DeviceLine, DeviceLines
+from netdra.cluster.fleet import CountedNode
 from netdra.cluster.objects import ClusterState, PlacedPodStatus
-from netdra.console.fleet import ClassShare, CountedNode, NodeCounts, count
+from netdra.console.fleet import ClassShare, NodeCounts, count
 from netdra.console.forecast_page import MAX_YAML, Forecast, ForecastDevice, forecast_page, policies_of
 from netdra.console.frame import MAX_ROWS, PageLife
 from netdra.console.listing import ROWS, Shown, list_page

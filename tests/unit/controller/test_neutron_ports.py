@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from netdra.controller.neutron import changes, desired
+from netdra.controller.neutron import desired, inspection
 from netdra.controller.neutron.desired import AllocatedNode
 from netdra.controller.writing import notices
 from netdra.kube.events import ObjectReference
@@ -233,7 +233,7 @@ def test_a_port_changed_in_neutron_is_reported_until_it_is_restored(fields: Any,
     port = made()
     status = desired.bound(port, ANSWER, NETWORK, GIVEN, NOW)
     known = msgspec.structs.replace(port, status=status)
-    changed = changes.difference(known, msgspec.structs.replace(ANSWER, **fields))
+    changed = inspection.difference(known, msgspec.structs.replace(ANSWER, **fields))
     assert changed == what
     told = desired.changed(known, changed, NOW)
     assert [condition.type for condition in told.conditions] == (["Bound", "Current"] if what else ["Bound"])
@@ -258,9 +258,9 @@ def test_changes_of_the_network_its_subnets_and_the_qos_policy_are_reported(fiel
     port = made()
     known = msgspec.structs.replace(port, status=desired.bound(port, ANSWER, NETWORK, GIVEN, NOW))
     now = msgspec.structs.replace(GIVEN, **fields)
-    assert changes.difference(known, ANSWER, now) == what
+    assert inspection.difference(known, ANSWER, now) == what
     unbound = msgspec.structs.replace(ANSWER, host="", profile={})
-    assert "trust" not in changes.difference(known, unbound, now), "the profile goes with the host"
+    assert "trust" not in inspection.difference(known, unbound, now), "the profile goes with the host"
 
 
 def test_settings_that_no_vf_can_enforce_are_a_condition_until_they_are_removed() -> None:

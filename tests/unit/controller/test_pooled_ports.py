@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from netdra.controller.neutron import changes, desired, ports
+from netdra.controller.neutron import desired, inspection, ports
 from netdra.controller.neutron.desired import AllocatedNode
 from netdra.model.claim import AllocatedDeviceStatus, ClaimUse, ResourceClaim
 from netdra.model.neutron_port import ChosenVF, NeutronPort, name_of
@@ -274,8 +274,8 @@ def test_a_port_is_in_use_by_its_own_share_alone() -> None:
     assert not desired.is_outdated(chosen(first, A), first, there), "a choice makes no port outdated"
     status = desired.bound(chosen(first, A), ANSWER, NETWORK, GIVEN, NOW)
     of_answer = replace(chosen(first, ANSWER.pci_slot), status=status)
-    assert changes.difference(of_answer, ANSWER) == ""
-    assert changes.difference(of_answer, replace(ANSWER, profile={"pci_slot": A})) == (
+    assert inspection.difference(of_answer, ANSWER) == ""
+    assert inspection.difference(of_answer, replace(ANSWER, profile={"pci_slot": A})) == (
         f"PCI address {ANSWER.pci_slot} changed to {A}"
     )
 

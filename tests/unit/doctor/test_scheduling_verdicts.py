@@ -97,7 +97,7 @@ def test_a_pod_whose_limit_is_above_the_pooled_devices_is_pending_for_ever(resou
         PlacedPod,
     )
     (found,) = verdicts(SchedulingFacts(slices=rails(1, 1, lanes=True), classes=(VF,), pods=(waiting,)))
-    assert found.seen == (
+    assert found.coded == (
         f'Pod "apps/p", request "{resource}": 2 devices are requested, but only 1 matches on any node, and a request '
         "cannot get the same shared device twice (ND1559)"
     )

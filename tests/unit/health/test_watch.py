@@ -8,9 +8,8 @@ from collections.abc import Iterable, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netdra.health.cap import TaintWish, grant, most
-from netdra.health.counting import NEAR, WRAP, Counted, increase
-from netdra.health.watch import Fault, HealthWatch, WatchedDevice, tainted
+from netdra.health.rules import TaintWish, grant, most
+from netdra.health.watch import NEAR, WRAP, Counted, HealthWatch, WatchedDevice, increase
 from netdra.model.health import HealthRule
 
 KEY = ("pool", "eth1")
@@ -142,15 +141,13 @@ def test_a_pcie_link_counts_by_its_value_not_by_its_increase() -> None:
     assert faulty(HealthWatch(), [1, 1, 0, 0, 0, 0], device(degraded)) == [True, True, True, True, True, False]
 
 
-def test_a_fault_has_its_evidence_and_the_strongest_effect_is_that_of_the_device() -> None:
+def test_a_fault_has_its_evidence() -> None:
     rules = (rule("report", effect="Report"), rule("taint"), rule("evict", effect="NoExecute"))
     watch = HealthWatch()
     faulty(watch, [3, 3, 40], device(*rules))
     faults = watch.faults()
     assert [fault.rule.name for fault in faults] == ["report", "taint", "evict"]
     assert (faults[0].increase, faults[0].values) == (37, ((0.0, 3), (20.0, 40)))
-    assert {key: fault.rule.name for key, fault in tainted(faults).items()} == {KEY: "evict"}
-    assert tainted([Fault(key=KEY, policy="p", rule=rules[0], since=0.0)]) == {}
 
 
 WISHES = st.lists(

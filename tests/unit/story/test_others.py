@@ -6,6 +6,8 @@ import msgspec
 import pytest
 
 from netdra.cluster.objects import ClusterState
+from netdra.controller import status
+from netdra.story import claims as of_claims
 from netdra.story.claims import claim_story
 from netdra.story.devices import device_story
 from netdra.story.statement import Story
@@ -219,3 +221,36 @@ spec:
     held = claim("net", "pf0v0").replace("worker-1/nic", "worker-1/vf")
     (use,) = pf_uses(cluster(NODES, shared, counters, held))
     assert (use.name, use.bandwidth, use.allocated_bandwidth) == ("worker-1/pf0", 100_000, 12_500)
+
+
+def test_each_reason_of_a_topology_that_is_not_ready_has_a_next_step_of_its_own() -> None:
+    reasons = {*status._WRONG, status._PENDING, "Deleting"}
+    assert reasons <= of_claims._TOPOLOGY_STEPS.keys()
+
+
+def test_a_next_step_that_the_message_of_a_condition_ends_with_is_shown_once() -> None:
+    message = 'DeviceClass "fast-nic" is not managed by netdra and not changed; delete it, or rename the step'
+    condition = f"{{type: Ready, status: 'False', reason: ForeignDeviceClass, message: {message!r}}}"
+    topology = "\n".join([*TOPOLOGY.splitlines()[:-1], f"status: {{conditions: [{condition}]}}"])
+    assert cause(topology_story(cluster(topology, NODES), "fast")).count("delete it, or rename the step") == 1
+
+
+@pytest.mark.parametrize(
+    ("pool", "selector"),
+    [("worker-1/nic", "{}"), ("worker-1-sriov-eth0", "{nodeSelectorTerms: [{matchFields: [FIELD]}]}")],
+    ids=["node-in-pool", "former-name"],
+)
+def test_the_node_of_a_device_that_is_gone_is_that_of_the_allocation(pool: str, selector: str) -> None:
+    of_node = selector.replace("FIELD", "{key: metadata.name, operator: In, values: [worker-1]}")
+    held = claim("net", "eth0").replace("worker-1/nic", pool)
+    held = held.replace("allocation: {", f"allocation: {{nodeSelector: {of_node}, ")
+    story = claim_story(cluster(TOPOLOGY, NODES, held), "apps", "net")
+    assert cause(story).endswith("; netdra why device worker-1/eth0")
+
+
+def test_a_pod_network_of_another_name_is_no_guess() -> None:
+    head = "apiVersion: networking.dra.io/v1alpha1, kind: PodNetwork, spec: {ranges: [{cidr: 10.77.0.0/24}]}"
+    networks = [f"{{{head}, metadata: {{name: {name}}}}}" for name in ("lan", "storage")]
+    for asked, text in (("blue", "create it, or request another"), ("storag", 'did you mean "podnetwork.storage"?')):
+        state = cluster(TOPOLOGY, NODES, *networks, claim("net", device_class=f"podnetwork.{asked}"))
+        assert text in cause(claim_story(state, "apps", "net"))

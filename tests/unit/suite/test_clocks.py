@@ -25,11 +25,9 @@ FIELD = "a time in an object's fields, or compared with one"
 ALLOWED = {
     "cli/networks.py: _release_kept": FIELD,
     "cli/support_bundle.py: _write": "the time of a bundle, for its readers",
-    "controller/controller.py: now": FIELD,
-    "controller/neutron/ports.py: _now": FIELD,
+    "controller/state.py: now": FIELD,
     "controller/neutron/inspection.py: Inspection._check": FIELD,
     "controller/plugins/cluster_plugins.py: ClusterPlugins._write_status": FIELD,
-    "controller/addresses/releases.py: now": FIELD,
     "kube/events.py: _now": FIELD,
     "kube/leader.py: Election._ours": FIELD,
     "node/health/service.py: _reported": FIELD,

@@ -25,6 +25,32 @@ SHARED_NAMES: frozenset[str] = frozenset()
 
 PROTOCOLS = frozenset({"buffer_updated", "connection_lost", "connection_made", "data_received", "eof_received"})
 """Names that asyncio gives to the handlers of a protocol's events."""
+FORMER_NAMES = frozenset(
+    {
+        "chain/attach.py: _settled",
+        "chain/checkpoint.py: _opened",
+        "chain/checkpoint.py: _opened_again",
+        "chain/detach.py: _removed",
+        "ops/files.py: locked",
+        "ops/files.py: opened",
+        "steps/node_configuration.py: _bounded",
+        "steps/ported.py: addressed",
+        "steps/ported.py: carried",
+    }
+)
+"""Functions that act and still have the name of a value; the list may only shrink."""
+_CHANGES = frozenset(
+    {"add", "append", "clear", "discard", "extend", "insert", "pop", "popitem", "remove", "setdefault", "update"}
+)
+"""Methods that change an object; they count at arguments, not at lists that a function makes itself."""
+_OF_FILES = frozenset({"chmod", "listen", "mkdir", "rmdir", "touch", "unlink", "write_bytes", "write_text"})
+_OF_SYSTEM = frozenset(
+    {
+        *("fcntl.flock", "os.chmod", "os.fchmod", "os.ftruncate", "os.kill", "os.link", "os.makedirs", "os.mkdir"),
+        *("os.open", "os.posix_spawn", "os.remove", "os.rename", "os.replace", "os.rmdir", "os.symlink", "os.unlink"),
+        *("os.write", "socket.socket"),
+    }
+)
 _VERBS = frozenset({"become", "bring", "cut", "embed", "exceed", "feed", "need", "proceed", "put", "read", "succeed"})
 _PARTICIPLE = re.compile(
     r"(\w{2,}ed|\w{3,}ing|begun|bound|built|chosen|done|drawn|found|given|gone|held|hung|kept|known|left|lost|"
@@ -55,12 +81,31 @@ def participles(source: str) -> Iterator[str]:
 
 
 def acts(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Whether a function does something: it returns nothing, or waits. A context is named by its state."""
-    if any(ast.unparse(entry).endswith("asynccontextmanager") for entry in function.decorator_list):
+    """Whether a function does something: it returns nothing, waits, or changes something; not a context (its state)."""
+    if any(ast.unparse(entry).endswith("contextmanager") for entry in function.decorator_list):
         return False
     returns = function.returns
     is_command = isinstance(returns, ast.Constant) and returns.value is None
-    return is_command or isinstance(function, ast.AsyncFunctionDef)
+    return is_command or isinstance(function, ast.AsyncFunctionDef) or any(changes(function))
+
+
+def changes(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[bool]:
+    """For each expression, whether it changes an argument or a file. An object may remember a value (`self._made`)."""
+    given = function.args
+    names = {entry.arg for entry in (*given.posonlyargs, *given.args, *given.kwonlyargs)} - {"self", "cls"}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Attribute | ast.Subscript):
+            yield isinstance(node.ctx, ast.Store | ast.Del) and owner(node) in names
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            of_argument = node.func.attr in _CHANGES and owner(node.func.value) in names
+            yield of_argument or node.func.attr in _OF_FILES or ast.unparse(node.func) in _OF_SYSTEM
+
+
+def owner(node: ast.expr) -> str:
+    """The name at the begin of an expression such as `a.b[c]`."""
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def is_participle(name: str) -> bool:
@@ -97,7 +142,8 @@ def test_the_names_that_are_shared_are_few_and_none_is_listed_in_vain() -> None:
 
 def test_a_command_is_named_by_a_verb() -> None:
     found = {f"{path}: {name}" for path, source in SOURCES.items() for name in participles(source)}
-    assert found == set()
+    assert found - FORMER_NAMES == set()
+    assert found >= FORMER_NAMES, "a name that was corrected leaves the list, which may only shrink"
 
 
 @pytest.mark.parametrize(
@@ -115,6 +161,14 @@ def test_a_command_is_named_by_a_verb() -> None:
         ("def connection_made(self) -> None: ...", []),
         ("async def _attached(self) -> int: ...", ["_attached"]),
         ("async def _attach(self) -> int: ...", []),
+        ("def _opened(self, path) -> int: return os.open(path, 0)", ["_opened"]),
+        ("def _noted(self, entries) -> int: entries.append(1)", ["_noted"]),
+        ("def _noted(self, entry) -> int: entry.state[0] = 1", ["_noted"]),
+        ("def _removed(self) -> bool: self.path.unlink()", ["_removed"]),
+        ("def _known(self, key) -> int: self._made[key] = 1", []),
+        ("def _listed(self) -> list[int]: found.append(1)", []),
+        ("def _note(self, entries) -> int: entries.append(1)", []),
+        ("@contextmanager\n    def opened(self, path) -> int: os.open(path, 0)", []),
         ("async def wait_gone(self) -> int: ...", []),
         ("@asynccontextmanager\n    async def serving(self) -> int: ...", []),
     ],

@@ -23,6 +23,14 @@ WITHOUT = frozenset({"AttachError", "AttachPermanentError", "AttachTemporaryErro
 """Errors that take the code of another error, or that of a number."""
 
 
+DIAGNOSES = {"_finding": 1, "_in_cluster": 0}
+"""The functions of `netdra.doctor` that make findings, and the place of the level among their arguments."""
+
+
+QUOTED = frozenset({"coded", "what", "seen"})
+"""The attributes whose texts end with the code of an error that is quoted."""
+
+
 def errors() -> Iterator[type[NetdraError]]:
     """All classes of netdra's errors."""
     for module in pkgutil.walk_packages(netdra.__path__, "netdra."):
@@ -41,6 +49,22 @@ def coded() -> frozenset[str]:
 
 def test_the_list_of_codes_is_that_of_the_code() -> None:
     assert FILE.read_text() == written(collected(read())), "make docs writes it"
+
+
+def test_every_finding_of_the_doctor_that_is_not_well_has_a_code() -> None:
+    calls = [
+        node
+        for path in sorted((PACKAGE / "doctor").glob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and _called(node) in DIAGNOSES
+    ]
+    assert len(calls) > 150
+    for call in calls:
+        level, seen = call.args[(place := DIAGNOSES[_called(call)])], call.args[place + 1]
+        is_well = isinstance(level, ast.Constant) and level.value == "ok"
+        is_quoted = isinstance(seen, ast.Attribute) and seen.attr in QUOTED
+        codes = [keyword for keyword in call.keywords if keyword.arg == "code"]
+        assert bool(codes) != (is_well or is_quoted), ast.unparse(call)
 
 
 def test_every_error_and_finding_has_a_code() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from netdra.model import documents
 from netdra.model.claim import ClaimState, ClaimUse
-from netdra.topology.users import is_attached, topologies_of, users
+from netdra.topology.users import is_attached, topologies_of
 
 
 def claim(name: str, *config: dict[str, Any]) -> ClaimUse:
@@ -37,11 +37,6 @@ def test_topologies_named_by_claim_authors_or_for_other_drivers_are_ignored() ->
 
 def test_a_claim_that_is_not_allocated_uses_nothing() -> None:
     assert not topologies_of(documents.convert({"metadata": {"name": "a"}}, ClaimUse, "test"))
-
-
-def test_users_are_named_by_topology_and_in_order() -> None:
-    one, two = claim("b", config({"name": "x"})), claim("a", config({"name": "x"}), config({"name": "y"}))
-    assert users([one, two]) == {"x": ("ns/a", "ns/b"), "y": ("ns/a",)}
 
 
 @pytest.mark.parametrize(

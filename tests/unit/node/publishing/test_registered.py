@@ -13,7 +13,7 @@ from netdra.model.node_network import MAX_STATUS, CustomDeviceReport, ProviderRe
 from netdra.model.plan import PlannedDevice
 from netdra.model.registration import Registration
 from netdra.model.resource import DeviceAttribute, DeviceCapacity
-from netdra.node.publishing.registered import NodeRegistrations
+from netdra.node.publishing.followed import NodeRegistrations
 from netdra.node.view import HeldDevice
 from tests.builders import exclusive, shared
 from tests.unit.node.publishing.scene import ETH, ETH_KEY, Scene

@@ -32,6 +32,7 @@ def noted(writer: StatusWriter, pod: str) -> set[tuple[str, str]]:
 def assert_empty(writer: StatusWriter) -> None:
     assert not writer._outcomes
     assert not writer._claims
+    assert not writer._written
 
 
 def test_a_sandboxs_outcomes_end_with_it_and_those_of_others_stay() -> None:
