@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -30,8 +30,15 @@ from netdra.model.schema import CNIPluginSchemaSpec, ConfigParameters, Parameter
 from netdra.ops import files, server
 from netdra.review import topologies
 from netdra.review.world import World
+from netdra.rules.classes import check_made
+from netdra.slices.allocator import Allocator
+from netdra.slices.written import faults
+from netdra.topology.classes import device_classes
 from tests.builders import OURS, exclusive, inventory, pf, policy, topology
 from tests.following_bindings import BINDINGS
+from tests.unit.slices.asking import ANY
+from tests.unit.slices.making import claim, device, request, slice_of
+from tests.unit.slices.test_worst_case import one_of_each, rails
 
 T = TypeVar("T")
 
@@ -153,6 +160,35 @@ def _inventory(version: str) -> object:
     return documents.inventory_of({"apiVersion": version, "node": {"name": "n"}, "interfaces": []}, "n.json")
 
 
+def _slices(*counts: int) -> Iterator[Finding]:
+    """The errors of the slices of one pool, each with a number of devices."""
+    made = [
+        slice_of(*(device(f"d{at}-{number}") for number in range(count)), name=f"s{at}", count=len(counts))
+        for at, count in enumerate(counts)
+    ]
+    return (finding for _, finding in faults(made))
+
+
+def _foreseen(*requests: dict[str, Any], lanes: bool = False) -> list[Finding]:
+    """The warnings for a claim, on a node with four PFs of 63 VFs, or of a lane."""
+    allocator = Allocator(rails(4, 1 if lanes else 63, lanes=lanes), [ANY])
+    return allocator.foresee(claim("c", *requests)).findings("c")
+
+
+_OF_PF = request(
+    "pf", f"device.attributes['{names.DRIVER}'].type == 'pf' && device.attributes['{names.DRIVER}'].pf == 3"
+)
+
+
+def _owned(cel: str, written: str) -> Iterator[Finding]:
+    """The errors of the DeviceClass of a topology with a selector, as one with another selector would have it."""
+    (made,), (other,) = (
+        device_classes(topology(f"- {{name: nic, type: host-device, selector: {{cel: '{text}'}}}}", name="lan"))
+        for text in (cel, written)
+    )
+    return check_made(other, [made])
+
+
 CALLS: dict[str, Call] = {
     **{name: refused(lambda call: call(), *calls) for name, calls in BINDINGS.items()},
     "a selector of many nested conditions": refused(guarded, _nested(25), _nested(3)),
@@ -179,5 +215,16 @@ CALLS: dict[str, Call] = {
     "an inventory of another version": refused(_inventory, "networking.dra.io/inventory-v0", INVENTORY_VERSION),
     "a state file of a newer netdra": refused(lambda newest: files.refuse_newer(b'{"version": 3}', newest, "f"), 2, 3),
     "an address without a port": refused(server.address, "none", ""),
+    "a slice of many devices": reported(lambda counts: _slices(*counts), (129,), (65, 64)),
+    "requests whose scarcest is the last": reported(
+        lambda requests: _foreseen(*requests), [*one_of_each(3), _OF_PF], [_OF_PF, *one_of_each(3)]
+    ),
+    "requests of many devices": reported(lambda lanes: _foreseen(*one_of_each(4), lanes=lanes), False, True),
+    "a DeviceClass of another topology": reported(
+        lambda cel: _owned(cel, f'{OURS}.type == "vf"'), f'{OURS}.type == "nic"', f'{OURS}.type == "vf"'
+    ),
+    "an unknown node": refused(
+        lambda node: Allocator([slice_of(device("d"))], [ANY]).allocate(claim("c", request()), nodes=[node]), "n2", "n1"
+    ),
     "a NIC that the node does not have": reported(lambda nic: _wired(f"physnet1={nic}"), "eth0", "enp1s0f0"),
 }

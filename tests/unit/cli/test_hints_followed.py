@@ -25,7 +25,7 @@ from tests.following_calls import CALLS
 
 TESTS = Path(__file__).parents[2]
 UNFOLLOWED: dict[str, dict[str, list[str]]] = yaml.safe_load((TESTS / "unfollowed.yaml").read_text())
-MOST_UNFOLLOWED = 244
+MOST_UNFOLLOWED = 241
 """Lower it with each hint that gets a case."""
 FEWEST_FOLLOWED = 560
 
