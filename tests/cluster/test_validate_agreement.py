@@ -58,6 +58,7 @@ def rejecting(api: Api, text: str) -> str:
         values = [value for value in yaml.safe_load_all(text) if value is not None]
     except yaml.YAMLError:
         return ""
+    warned = False
     for value in values:
         if not isinstance(value, dict) or not {"apiVersion", "kind"} <= value.keys():
             return ""
@@ -65,9 +66,8 @@ def rejecting(api: Api, text: str) -> str:
             value["metadata"]["namespace"] = namespace
         if why := rejection(api, value):
             return "webhook" if why.startswith(DENIED) else "apiserver"
-        if api.warnings:
-            return WARNING
-    return ""
+        warned = warned or bool(api.warnings)
+    return WARNING if warned else ""
 
 
 def test_validate_reports_every_edit_that_the_cluster_rejects(api: Api, tmp_path: Path) -> None:
