@@ -151,6 +151,7 @@ class Publishing:
         self._problems: tuple[Problem, ...] = ()
         self._work = asyncio.Event()
         self._later: asyncio.TimerHandle | None = None
+        self._passed = asyncio.Event()
         self._held_noted = asyncio.Event()
         self._passed_held: tuple[HeldDevice, ...] | None = None
         self._first_pass = asyncio.Event()
@@ -300,6 +301,11 @@ class Publishing:
             self.report_soon()
 
     async def _report(self, interfaces: Interfaces, publisher: Publisher, offering: Offering) -> NodeNetworkStatus:
+        while self._later is not None:
+            # The report counts all interfaces. During an update two drivers report, and each corrects the other's.
+            self._passed.clear()
+            self._work.set()
+            await self._passed.wait()
         refused = {key: self._problem_events.reason(key) for key in publisher.refused}
         features, undone = self._features, self._undone.notes(but=NodeNetwork.__name__)
         unassigned, released_version = await self.addresses()
@@ -366,6 +372,7 @@ class Publishing:
                 self._names_plugins = False
                 await self._plugins.wait_known()
             self._hand_on(await interfaces.run(self._pass(offering, interfaces)), publisher)
+            self._passed.set()
             if publisher.is_published:
                 self._delay.ends(published=False)
             else:

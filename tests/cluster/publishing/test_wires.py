@@ -116,6 +116,8 @@ def test_pods_that_come_and_go_cause_one_pass_later_and_the_nodes_own_links_one_
                 await come_and_go(first, "wire1")
                 await scene.at_rest()
                 assert scene.publishing.passes == passes
+                scene.publishing.report_soon()
+                await until_async(lambda: scene.publishing.passes > passes, "the pass before a report")
                 machine.veth("another", "end")
                 await scene.devices("own", "peer", "another", "end")
                 await scene.at_rest()
