@@ -29,7 +29,7 @@ from hyperframe.frame import (
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from netdra.grpc.calls import GrpcCall, streaming
+from netdra.grpc.calls import GrpcCall, GrpcError, GrpcStatus, streaming, unary
 from netdra.grpc.connection import MAX_FRAGMENTS, GrpcLimits
 from netdra.grpc.frames import PREFACE, ResetCode
 from testbed.waiting import until_async
@@ -207,6 +207,18 @@ def test_an_unfinished_request_is_stopped_after_its_answer() -> None:
 
 
 def test_texts_of_errors_are_coded_for_the_wire() -> None:
+    async def refuse(_: BytesValue) -> Message:
+        raise GrpcError(GrpcStatus.UNAVAILABLE, "50 % of ü\nare gone")
+
+    async def story() -> None:
+        async with talking({SLOW: unary(BytesValue, refuse)}) as (client, _):
+            answer = await client.answer(await client.call(b"", path=SLOW))
+            assert (answer.status, answer.headers["grpc-message"]) == ("14", "50 %25 of %C3%BC%0Aare gone")
+
+    asyncio.run(story())
+
+
+def test_a_defect_and_a_malformed_request_have_their_statuses() -> None:
     async def fail(_: BytesValue) -> AsyncGenerator[Message, None]:
         yield BytesValue()
         raise ValueError("secret")
