@@ -159,7 +159,7 @@ class GrpcCall:
             return takes.FromString(text)
         except DecodeError:
             name = takes.DESCRIPTOR.full_name
-            raise GrpcError(GrpcStatus.INVALID_ARGUMENT, f"the request is no {name}") from None
+            raise GrpcError(GrpcStatus.INVALID_ARGUMENT, f"the request is not a valid {name}") from None
 
     def _whole(self, most: int) -> int | None:
         """The length of the next request; None before it is whole."""

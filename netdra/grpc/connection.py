@@ -78,7 +78,7 @@ class Connection(asyncio.Protocol):
         Args:
             methods: the methods that are served.
             limits: what the connection may use.
-            begun, lost: called with the connection when it is made, and when it is no more.
+            begun, lost: called with the connection when it is opened, and when it is closed.
         """
         self.calls: dict[int, GrpcCall] = {}
         self.called = False
@@ -136,7 +136,7 @@ class Connection(asyncio.Protocol):
                 call.task.cancel()
 
     def data_received(self, data: bytes) -> None:
-        """Handle what has come; what is not HTTP/2 ends the connection."""
+        """Handle received bytes; a breach of HTTP/2 ends the connection."""
         try:
             for read in self._reader.feed(data):
                 self._handle(read)

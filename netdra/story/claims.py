@@ -228,7 +228,7 @@ def _lost(
             continue
         found = cluster.devices.get((result.pool, result.device))
         if found is None:
-            text = f'device "{result.device}" of pool "{result.pool}" is allocated and is no longer published'
+            text = f'device "{result.device}" of pool "{result.pool}" is allocated, but not published'
             yield wrong(
                 _about(claim),
                 text,

@@ -301,11 +301,13 @@ class Publishing:
             self.report_soon()
 
     async def _report(self, interfaces: Interfaces, publisher: Publisher, offering: Offering) -> NodeNetworkStatus:
-        while self._later is not None:
-            # The report counts all interfaces. During an update two drivers report, and each corrects the other's.
-            self._passed.clear()
-            self._work.set()
-            await self._passed.wait()
+        # The report counts all interfaces. During an update two drivers report, and each corrects the other's. Of two
+        # passes the second began after this call; further ones are not waited for, however many pods come and go.
+        for _ in range(2):
+            if self._later is not None:
+                self._passed.clear()
+                self._work.set()
+                await self._passed.wait()
         refused = {key: self._problem_events.reason(key) for key in publisher.refused}
         features, undone = self._features, self._undone.notes(but=NodeNetwork.__name__)
         unassigned, released_version = await self.addresses()

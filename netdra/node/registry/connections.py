@@ -249,8 +249,10 @@ class RegistryServer(Server):
 
     async def stop(self, grace: float) -> None:
         """Let the calls end, close the connections, and take no more turns."""
-        await super().stop(grace)
-        self.turns.end()
+        try:
+            await super().stop(grace)
+        finally:
+            self.turns.end()
 
 
 class _Connection(BoundedConnection, asyncio.BufferedProtocol):

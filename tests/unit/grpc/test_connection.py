@@ -232,7 +232,7 @@ def test_a_defect_and_a_malformed_request_have_their_statuses() -> None:
             await client.flush()
             answer = await client.answer(stream)
             assert answer.status == "3"
-            assert answer.headers["grpc-message"] == "the request is no google.protobuf.BytesValue"
+            assert answer.headers["grpc-message"] == "the request is not a valid google.protobuf.BytesValue"
 
     asyncio.run(story())
 

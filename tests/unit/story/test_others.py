@@ -95,7 +95,7 @@ def test_an_evicted_pod_of_the_driver_does_not_hide_its_successor() -> None:
 def test_an_allocated_device_that_is_not_published_is_a_warning() -> None:
     story = claim_story(cluster(TOPOLOGY, NODES, claim("net", "eth0")), "apps", "net")
     assert story.is_fine
-    assert "is allocated and is no longer published; netdra why device worker-1/eth0" in cause(story)
+    assert "is allocated, but not published; netdra why device worker-1/eth0" in cause(story)
 
 
 def test_a_topology_counts_its_devices() -> None:

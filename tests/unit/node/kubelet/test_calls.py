@@ -161,7 +161,7 @@ def test_unknown_methods_and_malformed_requests_are_rejected_and_the_next_call_s
 
             with failing(grpc.StatusCode.UNIMPLEMENTED, "Method not found"):
                 await send("/v1.Other/Call", b"")
-            with failing(grpc.StatusCode.INVALID_ARGUMENT, "the request is no kubelet.PrepareRequest"):
+            with failing(grpc.StatusCode.INVALID_ARGUMENT, "the request is not a valid kubelet.PrepareRequest"):
                 await send(f"{V1}/NodePrepareResources", b"no message")
             assert handler.asked == []
             # Far more than HTTP/2 lets pass before it has been read.
