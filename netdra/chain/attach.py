@@ -75,7 +75,7 @@ def attach(
         deadline = started + settings.budget * settings.setup_share
         while True:
             left = msgspec.structs.replace(settings, budget=max(0.0, deadline - time.monotonic()))
-            done = _settled(header, left, problems)
+            done = _undo_unless_done(header, left, problems)
             if done is not None:
                 return _repeated(graph, done)
             with sites.opened(pod, space, settings, deadline - time.monotonic()) as site:
@@ -158,8 +158,8 @@ def _back_out(
     return report
 
 
-def _settled(header: Header, settings: ChainSettings, problems: list[str]) -> Saved | None:
-    """The sandbox's checkpoint if all its steps are done already; any other one is undone.
+def _undo_unless_done(header: Header, settings: ChainSettings, problems: list[str]) -> Saved | None:
+    """Return the sandbox's checkpoint if all its steps are done already; undo any other one.
 
     Raises:
         TemporaryError: it cannot be undone, or another process has it for too long.

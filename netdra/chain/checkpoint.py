@@ -305,7 +305,7 @@ class CheckpointJournal:
             TemporaryError: the file cannot be opened or locked.
         """
         try:
-            if self._opened_again():
+            if self._open_inherited():
                 fcntl.fcntl(self.inherited, fcntl.F_OFD_SETLK, _record_lock(fcntl.F_RDLCK))
         except OSError as problem:
             raise files.unreadable(self.path, problem) from None
@@ -340,8 +340,8 @@ class CheckpointJournal:
             os.close(self._lock)
             self._lock = -1
 
-    def _opened_again(self) -> bool:
-        """Have `inherited` open; False where the file cannot be read any more.
+    def _open_inherited(self) -> bool:
+        """Open `inherited` unless it is open; False if the file cannot be read any more.
 
         It has a lock of another kind, on an open file of its own: it lives on in programs that inherit the file. A lock
         for reading and a question need no file that is open for writing (fs/locks.c, check_fmode_for_setlk()).
@@ -352,7 +352,7 @@ class CheckpointJournal:
 
     def _is_inherited(self) -> bool:
         """Whether a program of another process has the file."""
-        if not self._opened_again():
+        if not self._open_inherited():
             return False
         asked = fcntl.fcntl(self.inherited, fcntl.F_OFD_GETLK, _record_lock(fcntl.F_WRLCK))
         return bool(_FLOCK.unpack(asked)[0] != fcntl.F_UNLCK)
@@ -422,10 +422,10 @@ def open_existing(directory: Path, sandbox: str, timeout: float) -> CheckpointJo
     deadline = time.monotonic() + timeout
     while True:
         try:
-            lock = files.opened(path, os.O_RDWR | os.O_APPEND)
+            lock = files.open_lockable(path, os.O_RDWR | os.O_APPEND)
             try:
-                if files.locked(lock, deadline) and _is_still(path, lock):
-                    return _opened(path, lock)
+                if files.lock(lock, deadline) and _is_still(path, lock):
+                    return _open_locked(path, lock)
             except BaseException:
                 os.close(lock)
                 raise
@@ -529,7 +529,7 @@ def _names(directory: Path) -> list[str]:
     return [name for name in _cache.listed(directory) if name.endswith(SUFFIX) and not name.startswith(".")]
 
 
-def _opened(path: Path, lock: int) -> CheckpointJournal | None:
+def _open_locked(path: Path, lock: int) -> CheckpointJournal | None:
     text = os.pread(lock, os.fstat(lock).st_size, 0)
     if b"\n" not in text:  # only a power failure leaves it so: a checkpoint has no name before it has its first line
         with suppress(OSError):  # else it is removed when it is next opened

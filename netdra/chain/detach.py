@@ -78,14 +78,14 @@ def detach(
         if report.is_undone and any(step.outcome == "accepted" for step in report.undone):
             return _released(journal, report, settings)
         if report.is_undone:
-            return _removed(journal, report, settings, names_all=names_all)
+            return _remove_checkpoint(journal, report, settings, names_all=names_all)
         return _given_up(journal, report) if give_up and not (keep_stranded and report.is_stranded) else report
 
 
-def _removed(
+def _remove_checkpoint(
     journal: CheckpointJournal, report: DetachReport, settings: ChainSettings, *, names_all: bool
 ) -> DetachReport:
-    """The report of a sandbox of which nothing is left to undo, and whose checkpoint is removed if it can be.
+    """Remove the checkpoint of a sandbox of which nothing is left to undo; return the report, with an error if it stays.
 
     If the checkpoint named all devices, undoing its steps has released them, unless a link could not be removed.
     """

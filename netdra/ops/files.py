@@ -245,7 +245,7 @@ def folder(path: Path, timeout: float) -> Iterator[int]:
                 path.mkdir(parents=True, exist_ok=True, mode=FOLDER_MODE)
                 opened = os.open(path, _FOLDER_FLAGS)
             closing.callback(os.close, opened)
-            is_ours = locked(opened, time.monotonic() + timeout)
+            is_ours = lock(opened, time.monotonic() + timeout)
         except OSError as problem:
             raise unwritable(path, problem) from None
         if not is_ours:
@@ -253,8 +253,8 @@ def folder(path: Path, timeout: float) -> Iterator[int]:
         yield opened
 
 
-def opened(path: Path, flags: int) -> int:
-    """A file of state that is locked, and written to if it can be: on a read-only file system open for reading alone.
+def open_lockable(path: Path, flags: int) -> int:
+    """Open a file of state, to lock it and to write to it; on a read-only file system for reading alone.
 
     Raises:
         OSError: it cannot be opened, or has to be made and cannot be.
@@ -280,7 +280,7 @@ def append(fd: int, content: bytes) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def locked(fd: int, deadline: float) -> bool:
+def lock(fd: int, deadline: float) -> bool:
     """Lock an open file against every other process (flock); False if another one has it until the deadline."""
     while True:
         try:

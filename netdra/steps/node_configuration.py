@@ -83,9 +83,9 @@ def read(netdev: Link, sock: Socket, *, with_groups: bool) -> NodeConfiguration:
     """
     index = netdev.index
     left_out: list[str] = []
-    addresses = _bounded("addresses", replay.dump_addresses(sock, index), left_out)
-    nexthops = _bounded("next hop objects", replay.dump_nexthops(sock, index), left_out)
-    neighbours = _bounded("neighbours", _neighbours(index, sock), left_out)
+    addresses = _limit("addresses", replay.dump_addresses(sock, index), left_out)
+    nexthops = _limit("next hop objects", replay.dump_nexthops(sock, index), left_out)
+    neighbours = _limit("neighbours", _neighbours(index, sock), left_out)
     routes = _routes(route_replay.dump(sock), _Dependence(index, addresses, nexthops), left_out)
     return NodeConfiguration(
         index=index,
@@ -163,7 +163,7 @@ def _neighbours(index: int, sock: Socket) -> list[bytes]:
     return [body for body in bodies if replay.forwarded(body) not in stacked]
 
 
-def _bounded(what: str, bodies: Sequence[bytes], left_out: list[str]) -> Sequence[bytes]:
+def _limit(what: str, bodies: Sequence[bytes], left_out: list[str]) -> Sequence[bytes]:
     if len(bodies) > MOST:
         left_out.append(f"{len(bodies) - MOST} of {len(bodies)} {what} are not restored; at most {MOST} are recorded")
     return bodies[:MOST]

@@ -93,8 +93,8 @@ def noted(address: str, setting: str) -> str:
     return f"VF {address}: {setting.replace('_', ' ')} stays "
 
 
-def carried(order: Order, port: PlannedPort, mtu: int | None, pf: Link, site: Site) -> int | None:
-    """The MTU of the port's network, and at most the PF's: longer packets do not get to the wire.
+def choose_mtu(order: Order, port: PlannedPort, mtu: int | None, pf: Link, site: Site) -> int | None:
+    """Return the MTU of the port's network, and at most the PF's: longer packets do not get to the wire.
 
     Args:
         mtu: the MTU in the step's config, which counts where Neutron names none.
@@ -138,7 +138,7 @@ def _router(next_hop: str) -> str:
     return "" if is_none else next_hop
 
 
-def addressed(order: Order, port: PlannedPort, result: StepResult, site: Site) -> StepResult:
+def add_addresses(order: Order, port: PlannedPort, result: StepResult, site: Site) -> StepResult:
     """Give the interface the port's addresses and routes, if it is to have them; return the result with them."""
     wanted = added(order, port)
     if not port.assign_addresses:

@@ -170,10 +170,10 @@ def _apply(order: Order, params: SriovParams, record: VirtualFunction, site: Sit
     for setting in may_fail:
         ported.attempt(setting, now, record.address, pf, site)
     if record.moved is not None:
-        mtu = params.mtu if order.port is None else ported.carried(order, order.port, params.mtu, pf, site)
+        mtu = params.mtu if order.port is None else ported.choose_mtu(order, order.port, params.mtu, pf, site)
         inside = moving.move_in(record.moved, site, record.address, mtu=mtu, mac=params.wanted_mac)
         result = appended(order, inside)
-        return result if order.port is None else ported.addressed(order, order.port, result, site)
+        return result if order.port is None else ported.add_addresses(order, order.port, result, site)
     device = StepDevice(
         pci_address=record.address,
         iommu_group=iommu_group(record.address, site.sysfs),

@@ -275,17 +275,17 @@ class ClaimStore(msgspec.Struct, frozen=True):
         path, flags = self.folder / _LOCK, os.O_RDWR | os.O_CREAT
         try:
             try:
-                lock = files.opened(path, flags)
+                lock = files.open_lockable(path, flags)
             except FileNotFoundError:
                 files.make_folder(self.folder)
-                lock = files.opened(path, flags)
+                lock = files.open_lockable(path, flags)
         except OSError as problem:
             raise files.unwritable(path, problem) from None
         deadline = time.monotonic() + _LOCK_SECONDS
         ours = _one_at_a_time.acquire(timeout=_LOCK_SECONDS)
         try:
             try:
-                is_locked = ours and files.locked(lock, deadline)
+                is_locked = ours and files.lock(lock, deadline)
             except OSError as problem:
                 raise files.unwritable(path, problem) from None
             if not is_locked:

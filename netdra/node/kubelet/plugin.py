@@ -108,7 +108,7 @@ def taking(wanted: Sockets) -> Iterator[None]:
             raise TemporaryError(
                 f"{registry} is not there", hint="is the kubelet running, and is this its folder?", code="ND2192"
             )
-        if not files.locked(lock, time.monotonic() + _LOCK_SECONDS):
+        if not files.lock(lock, time.monotonic() + _LOCK_SECONDS):
             raise TemporaryError(
                 f"another daemon has been starting in {wanted.plugin} for {_LOCK_SECONDS:.0f} s", code="ND2193"
             )

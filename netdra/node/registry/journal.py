@@ -125,10 +125,10 @@ class RegistrationJournal:
         place = self._path.with_suffix(".lock")
         try:
             files.make_folder(self._path.parent)
-            opened = files.opened(place, os.O_RDWR | os.O_CREAT)
+            opened = files.open_lockable(place, os.O_RDWR | os.O_CREAT)
         except OSError as problem:
             raise files.unwritable(place, problem) from None
-        if files.locked(opened, deadline=0.0):
+        if files.lock(opened, deadline=0.0):
             self._lock = opened
             return True
         os.close(opened)

@@ -18,9 +18,9 @@ def test_a_new_file_is_whole_private_and_locked(tmp_path: Path) -> None:
     assert path.read_bytes() == b"one\n"
     assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
     other = os.open(path, os.O_RDWR)
-    assert not files.locked(other, 0)
+    assert not files.lock(other, 0)
     os.close(opened)
-    assert files.locked(other, 0)
+    assert files.lock(other, 0)
     os.close(other)
 
 
@@ -135,7 +135,7 @@ def test_place_replaces_an_existing_file_on_every_file_system(
 
 def test_concurrent_place_calls_wait_for_the_folder_lock_and_write_complete_files(tmp_path: Path) -> None:
     held = os.open(tmp_path, os.O_RDONLY)
-    assert files.locked(held, 0)
+    assert files.lock(held, 0)
     with pytest.raises(TemporaryError, match="another process has locked"):
         files.place(tmp_path / "a", b"one", 0.05, mode=0o644)
     os.close(held)
@@ -154,7 +154,7 @@ def test_concurrent_place_calls_wait_for_the_folder_lock_and_write_complete_file
 
 def test_one_file_is_written_in_a_folder_at_a_time(tmp_path: Path) -> None:
     held = os.open(tmp_path, os.O_RDONLY)
-    assert files.locked(held, 0)
+    assert files.lock(held, 0)
     with pytest.raises(TemporaryError, match="another process has locked"):
         files.replace(tmp_path / "a", b"", 0.05)
     ending = threading.Timer(0.1, os.close, (held,))
