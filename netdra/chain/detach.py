@@ -85,7 +85,7 @@ def detach(
 def _remove_checkpoint(
     journal: CheckpointJournal, report: DetachReport, settings: ChainSettings, *, names_all: bool
 ) -> DetachReport:
-    """Remove the checkpoint of a sandbox of which nothing is left to undo; return the report, with an error if it stays.
+    """Remove the checkpoint of a sandbox that is undone; return the report, with the error if it stays.
 
     If the checkpoint named all devices, undoing its steps has released them, unless a link could not be removed.
     """
