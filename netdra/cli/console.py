@@ -65,8 +65,8 @@ def command(
     With --sign-on-password-file, no URL opens a session: a proxy in the same pod signs users on, and this account
     impersonates them.
     """
-    from netdra.cli.console_source import run
-    from netdra.cli.console_traffic import DriverPlace
+    from netdra.console.live_cluster import run
+    from netdra.console.traffic import DriverPlace
 
     drivers = DriverPlace(namespace, metrics_port)
     sign_on = _sign_on(password, origin)

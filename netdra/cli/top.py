@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import platform
 import sys
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -144,13 +145,25 @@ class _TrafficSource:
         Raises:
             NetdraError: no driver answers, or none exports counters.
         """
-        from netdra.cli import traffic_source  # it requires the packages of the daemons
+        from netdra.cluster import driver_pages  # it requires the packages of the daemons
 
-        if traffic_source.is_socket(self._socket):
-            pages = {platform.node(): await traffic_source.read_local(self._socket)}
+        if driver_pages.is_socket(self._socket):
+            pages = {platform.node(): await driver_pages.read_local(self._socket)}
         else:
-            pages = await traffic_source.read_cluster(self._cluster, self._namespace, self._nodes, self._port)
-        return traffic_source.reading(pages)
+            pages = await self._read_cluster()
+        return traffic.read(time.monotonic(), pages)
+
+    async def _read_cluster(self) -> Mapping[str, str]:
+        """The pages of the nodes' drivers; those that cannot be read are reported on stderr."""
+        from netdra.cluster import driver_pages
+
+        async with self._cluster.client() as client:
+            drivers = await driver_pages.list_drivers(client, self._namespace)
+            wanted = {node: pod for node, pod in drivers.items() if not self._nodes or node in self._nodes}
+            found = await driver_pages.read_drivers(client, self._namespace, wanted, self._port)
+        for node, problem in found.refused.items():
+            terminal.tell(f'node "{node}": {problem}')
+        return found.pages
 
 
 async def _show_traffic(source: _TrafficSource, every: float, output: str, *, watch: bool) -> None:

@@ -12,8 +12,8 @@ import tty
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from netdra.cli.console_source import LiveCluster
 from netdra.cli.dashboard import DashboardData, Line, Screen, entries, press, render
+from netdra.console.live_cluster import LiveCluster
 from netdra.kube.client import Client
 from netdra.model.errors import NetdraError
 from netdra.model.pod_network import PodNetwork

@@ -1,6 +1,6 @@
 """The traffic of pods' interfaces just now, as a list with rates and a curve of the last readings. Pure.
 
-The same rates as `netdra top --traffic` (`netdra.story.traffic`); the readings are `netdra.cli.console_traffic`'s.
+The same rates as `netdra top --traffic` (`netdra.story.traffic`); the readings are `netdra.console.traffic`'s.
 """
 
 from __future__ import annotations

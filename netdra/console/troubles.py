@@ -1,6 +1,6 @@
 """The troubles of a cluster, as the start page shows them: each cause once, with its objects and the next step. Pure.
 
-Made by `netdra.cli.examination` of the stories of `netdra why` and the verdicts of `netdra doctor`.
+Made by `netdra.console.examination` of the stories of `netdra why` and the verdicts of `netdra doctor`.
 """
 
 from __future__ import annotations

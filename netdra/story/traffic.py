@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from netdra.model.errors import PermanentError
+
 _COUNTERS = (
     *("receive_bytes", "transmit_bytes", "receive_drop", "transmit_drop", "receive_errs", "transmit_errs"),
     "bandwidth_bytes",
@@ -80,7 +82,14 @@ def read(at: float, pages: Mapping[str, str]) -> TrafficReading:
     Args:
         at: when they were read.
         pages: by node.
+
+    Raises:
+        PermanentError: no driver's version exports counters.
     """
+    if not any("netdra_pod_network_" in page for page in pages.values()):
+        raise PermanentError(
+            "the drivers are of a version that does not export the counters of pods' interfaces", code="ND4060"
+        )
     interfaces: dict[InterfaceKey, dict[str, int]] = {}
     for node, page in pages.items():
         by_labels: dict[str, dict[str, int]] = {}  # equal in each family, so they are read once

@@ -21,7 +21,7 @@ KNOWN = {
     ("chain/holders.py", "netdra detach"): "of a sandbox whose namespace is gone alone (test_gone.py)",
     ("cli/attach.py", "netdra detach"): "of the sandbox that the same command was attaching",
     ("cli/chains.py", "netdra detach"): "how to name the sandbox that was meant",
-    ("cli/traffic_source.py", "kubectl exec"): "of netdra's own command that reads counters, in a driver's pod",
+    ("cluster/driver_pages.py", "kubectl exec"): "of netdra's own command that reads counters, in a driver's pod",
     ("cli/uninstall.py", "kubectl delete"): "of a pod of netdra's own, on a node whose machine is off",
     ("doctor/node_verdicts.py", "echo N >"): "of a NIC without VFs alone, while nothing uses it",
     ("steps/made.py", "ip link set"): "sets an interface of the node up on which a pod waits, and which is down",

@@ -20,8 +20,8 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from netdra.admission.copy import Copy
 from netdra.admission.keeper import CONFIGURATIONS, SECRETS
 from netdra.admission.reports import LABELLED_NODES, REPORTS
-from netdra.cli.console_source import LiveCluster
 from netdra.cluster.live import COUNTED_NODES
+from netdra.console.live_cluster import LiveCluster
 from netdra.controller.addresses.pod_addresses import PodAddresses
 from netdra.controller.checks import Checks
 from netdra.controller.controller import Controller

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from netdra.cli.cluster_plan import ClusterNow, DeviceChange, compare
 from netdra.cli.plan import command
+from netdra.exposure.changes import ClusterNow, DeviceChange, compare
 from netdra.model.device import DEFAULT_FEATURES
 from netdra.model.inventory import Interface
 from netdra.model.meta import ObjectMeta

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from netdra.cli.examination import of_nodes
 from netdra.cluster.fleet import CountedNode, FleetNow
+from netdra.console.examination import of_nodes
 from netdra.model.errors import code_of
 from tests import following_commands
 from tests.following_commands import WrongCommand

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 import msgspec
 import pytest
 
-from netdra.cli import console_source, console_traffic
-from netdra.cli.console_source import LiveCluster, UserCluster, UserRights
-from netdra.cli.console_traffic import MAX_DRIVERS, DriverPlace, TrafficFollower
+from netdra.console import live_cluster, traffic
+from netdra.console.live_cluster import LiveCluster, UserCluster, UserRights
+from netdra.console.traffic import MAX_DRIVERS, DriverPlace, TrafficFollower
 from netdra.console.traffic_page import PodTraffic
 from netdra.kube.client import Client
 from netdra.kube.errors import Status, api_error, no_answer
@@ -62,7 +62,7 @@ class Drivers(MemoryApi):
 
 def follow(api: Drivers, *nodes: str, monkeypatch: pytest.MonkeyPatch) -> list[PodTraffic]:
     """The content of pages that are opened one after the other, each with a reading of its own."""
-    monkeypatch.setattr(console_traffic, "EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(traffic, "EVERY_SECONDS", 0.0)
 
     async def run() -> list[PodTraffic]:
         follower = TrafficFollower(api, PLACE)
@@ -132,7 +132,7 @@ def test_a_node_whose_driver_does_not_answer_is_named_beside_the_others(monkeypa
 
 
 def test_users_and_consoles_of_some_namespaces_see_the_pods_of_these_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(console_traffic, "EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(traffic, "EVERY_SECONDS", 0.0)
     counts = itertools.count(step=1000)
     api = Drivers(1, lambda _: page({f"{place}/p": next(counts) for place in ("shop", "web", "ops")}))
 
@@ -150,6 +150,6 @@ def test_users_and_consoles_of_some_namespaces_see_the_pods_of_these_alone(monke
     async def may_list(client: Client, group: str, plural: str, namespace: str = "") -> bool:
         return (group, plural, namespace) == ("", "pods", "web")
 
-    monkeypatch.setattr(console_source, "_may_list", may_list)
+    monkeypatch.setattr(live_cluster, "_may_list", may_list)
     every = {"shop", "web", "ops"}
     assert asyncio.run(run()) == [every, {"shop", "web"}, every, {"web"}]

@@ -14,11 +14,11 @@ from typing import Any
 
 import msgspec
 
-from netdra.cli.examination import judge, of_nodes
 from netdra.cluster.devices import DeviceLine, DeviceLines, hidden_lines, slice_lines
 from netdra.cluster.fleet import CountedNode, FleetNow, TaintedDevice
 from netdra.cluster.objects import ClusterEvent, ClusterState, PlacedPod, PlacementNode
 from netdra.console.access import SignedOnUser
+from netdra.console.examination import judge, of_nodes
 from netdra.console.fleet import ClassShare, NodeCounts, count
 from netdra.console.forecast_page import Forecast
 from netdra.console.traffic_page import PodTraffic

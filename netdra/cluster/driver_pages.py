@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import stat
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
-from netdra.cli import terminal
-from netdra.cli.shared import ClusterAccess
+import msgspec
+
 from netdra.kube.client import Client
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
-from netdra.story import traffic
-from netdra.story.traffic import TrafficReading
 
 _DRIVERS = {"labelSelector": "app.kubernetes.io/name=netdra,app.kubernetes.io/component=node"}
 _TOGETHER = 16
@@ -63,21 +60,6 @@ class DriverPages(NamedTuple):
     refused: Mapping[str, NetdraError]
 
 
-async def read_cluster(access: ClusterAccess, namespace: str, nodes: Sequence[str], port: int) -> dict[str, str]:
-    """The metrics of the nodes' drivers, by node, through the API server's proxy; others are reported on stderr.
-
-    Raises:
-        NetdraError: the API server does not answer, or no driver does.
-    """
-    async with access.client() as client:
-        drivers = await list_drivers(client, namespace)
-        wanted = {node: pod for node, pod in drivers.items() if not nodes or node in nodes}
-        found = await read_drivers(client, namespace, wanted, port)
-    for node, problem in found.refused.items():
-        terminal.tell(f'node "{node}": {problem}')
-    return dict(found.pages)
-
-
 async def list_drivers(client: Client, namespace: str, node: str = "", limit: int = 0) -> dict[str, str]:
     """The pods of netdra's DaemonSet by node; only pods of netdra's namespace: anyone can give a pod a driver's labels.
 
@@ -89,8 +71,6 @@ async def list_drivers(client: Client, namespace: str, node: str = "", limit: in
     Raises:
         ApiError: the API server does not answer.
     """
-    import msgspec
-
     path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
     only = {"fieldSelector": f"spec.nodeName={node}"} if node else {}
     most = {"limit": str(limit)} if limit else {}
@@ -129,19 +109,6 @@ async def read_drivers(client: Client, namespace: str, drivers: Mapping[str, str
             code="ND4059",
         ) from next(iter(refused.values()))
     return DriverPages(pages, refused)
-
-
-def reading(pages: Mapping[str, str]) -> TrafficReading:
-    """The counters in pages of metrics, now.
-
-    Raises:
-        PermanentError: no driver's version exports counters.
-    """
-    if not any("netdra_pod_network_" in page for page in pages.values()):
-        raise PermanentError(
-            "the drivers are of a version that does not export the counters of pods' interfaces", code="ND4060"
-        )
-    return traffic.read(time.monotonic(), pages)
 
 
 async def _read(client: Client, turns: asyncio.Semaphore, namespace: str, name: str, port: int) -> str | NetdraError:

@@ -14,22 +14,22 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from netdra.cli.cluster_plan import ClusterNow, DeviceChange, compare
-from netdra.cli.console_traffic import DriverPlace, TrafficFollower
-from netdra.cli.examination import TAINTED, examine
 from netdra.cluster import reading
 from netdra.cluster.devices import DeviceLine, DeviceLines
 from netdra.cluster.listing import ListReader
 from netdra.cluster.live import LiveFleet
 from netdra.cluster.objects import ClusterState
 from netdra.console.access import ConsoleAccess, SignedOnUser, SignOn
+from netdra.console.examination import TAINTED, examine
 from netdra.console.fleet import ClassShare, NodeCounts, count
 from netdra.console.forecast_page import Forecast, ForecastDevice
 from netdra.console.frame import MAX_ROWS
 from netdra.console.server import Console
+from netdra.console.traffic import DriverPlace, TrafficFollower
 from netdra.console.traffic_page import PodTraffic
 from netdra.console.troubles import ClusterExamination, TroubleKind, stuck_pods
 from netdra.doctor.cluster_look import MAY_I, Review
+from netdra.exposure.changes import ClusterNow, DeviceChange, compare
 from netdra.exposure.check import check
 from netdra.kube import resources
 from netdra.kube.client import Client, Selection

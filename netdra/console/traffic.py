@@ -1,6 +1,6 @@
 """The traffic of pods as the console shows it: drivers are read while a page asks, and the last readings are kept.
 
-Called by `netdra.cli.console_source`. The source is that of `netdra top --traffic`.
+Called by `netdra.console.live_cluster`. The source is that of `netdra top --traffic`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from netdra.cli.traffic_source import DriverPages, list_drivers, read_drivers, reading
+from netdra.cluster.driver_pages import DriverPages, list_drivers, read_drivers
 from netdra.console.traffic_page import PodTraffic
 from netdra.kube.client import Client
 from netdra.kube.errors import RefusedError
@@ -87,7 +87,7 @@ class TrafficFollower:
             if len(drivers) > MAX_DRIVERS:
                 return PodTraffic(next_step=_TOO_MANY)
             found = await read_drivers(self._client, namespace, drivers, port)
-            last = await asyncio.to_thread(reading, found.pages)
+            last = await asyncio.to_thread(traffic.read, time.monotonic(), found.pages)
         except NetdraError as problem:
             followed.readings.clear()
             return _refused(problem)
