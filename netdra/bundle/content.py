@@ -183,16 +183,6 @@ class _Files:
         self._left -= len(data)
 
 
-def gaps(left_out: Sequence[LeftOut]) -> Mapping[str, str]:
-    """By the plurals of kinds, why a bundle lacks some of their objects although they could be read."""
-    prefix, suffix = objects_file("\0").split("\0")
-    return {
-        f"{entry.part.removeprefix(prefix).removesuffix(suffix)} beyond the limit": f"{entry.part}: {entry.reason}"
-        for entry in left_out
-        if not entry.code and entry.part.startswith(prefix)
-    }
-
-
 def reduce_object(value: Any) -> Any:
     """An object without its annotations, except for netdra's; of a pod's containers, only their progress.
 

@@ -1,6 +1,7 @@
 """The objects of a bundle, read as from an API server: what could not be read there cannot be read here either.
 
-So `netdra why` reads a bundle by the same code as a cluster (`netdra.cluster.reading`).
+So `netdra why` reads a bundle by the same code as a cluster (`netdra.cluster.reading`). With the mapping of an
+anonymous bundle, the objects have their names again.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
 from http import HTTPStatus
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import msgspec
 
-from netdra.bundle.archive import Bundle
+from netdra.bundle import archive, mapping
+from netdra.bundle.anonymity import Pseudonymity, restore
+from netdra.bundle.archive import Bundle, Manifest
 from netdra.kube import answers
 from netdra.kube.answers import ListMeta, Page
 from netdra.kube.client import Client, Selection
@@ -48,11 +52,29 @@ _plain = msgspec.json.Decoder(dict[str, Any])
 class RecordedClient(Client):
     """Answers as the API server did when a bundle was written. It has no connection, and writes nothing."""
 
-    def __init__(self, bundle: Bundle) -> None:
+    def __init__(self, bundle: Bundle, names: Pseudonymity | None = None) -> None:
+        """Read nothing yet.
+
+        Args:
+            names: of an anonymous bundle, so that the objects have their names again.
+        """
         self.following = []
-        self._bundle = bundle
-        self._refusals = {entry.part: entry for entry in bundle.manifest.left_out if entry.code}
+        self._bundle, self._names = bundle, names
+        self.manifest = bundle.manifest
+        if names is not None:
+            self.manifest = msgspec.convert(restore(msgspec.to_builtins(self.manifest), names), Manifest)
+        self._refusals = {entry.part: entry for entry in self.manifest.left_out if entry.code}
         self._objects = cache(self._decode)
+
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        """By the plurals of kinds, why the bundle lacks some of their objects although they could be read."""
+        prefix, suffix = objects_file("\0").split("\0")
+        return {
+            f"{entry.part.removeprefix(prefix).removesuffix(suffix)} beyond the limit": f"{entry.part}: {entry.reason}"
+            for entry in self.manifest.left_out
+            if not entry.code and entry.part.startswith(prefix)
+        }
 
     async def __aenter__(self) -> Self:
         return self
@@ -69,7 +91,7 @@ class RecordedClient(Client):
             InvalidInputError: the manifest does not state it.
         """
         try:
-            return time_of(self._bundle.manifest.created)
+            return time_of(self.manifest.created)
         except ValueError as problem:
             raise InvalidInputError(f"the bundle's manifest: {problem}", hint=_HINT, code="ND4079") from None
 
@@ -128,11 +150,32 @@ class RecordedClient(Client):
             raise api_error(f"list {plural}", status)
         try:
             items = depth.decode(_lists, text).items
-            return tuple(sorted(((raw, depth.decode(_plain, raw)) for raw in items), key=_place))
+            return tuple(sorted(map(self._read, items), key=_place))
         except UNREADABLE as problem:
             raise InvalidInputError(
                 f"{objects_file(plural)} cannot be read: {problem}", hint=_HINT, code="ND4081"
             ) from None
+
+    def _read(self, raw: msgspec.Raw) -> tuple[msgspec.Raw, dict[str, Any]]:
+        """An object as text and as plain data, with its names."""
+        plain = depth.decode(_plain, raw)
+        if self._names is None:
+            return raw, plain
+        plain = restore(plain, self._names)
+        return msgspec.Raw(msgspec.json.encode(plain)), plain
+
+
+def read_cluster(path: Path, mapping_path: Path | None) -> RecordedClient:
+    """The cluster of which a support bundle is.
+
+    Raises:
+        InvalidInputError: one of the files cannot be read, or the bundle is a node's.
+    """
+    bundle = archive.read_file(path)
+    if bundle.manifest.of != "cluster":
+        what = f"{path}: the bundle of a node does not contain objects of the cluster"
+        raise InvalidInputError(what, hint="run netdra support-bundle without --node", code="ND4055")
+    return RecordedClient(bundle, mapping.read_file(mapping_path) if mapping_path is not None else None)
 
 
 def _place(item: tuple[msgspec.Raw, dict[str, Any]]) -> str:

@@ -12,13 +12,15 @@ import msgspec
 
 from netdra.cli import shared, terminal
 from netdra.cli.shared import ClusterAccess
-from netdra.cli.story_source import StorySource, story_source
 from netdra.model import suggestions
 from netdra.model.errors import InvalidInputError
 from netdra.story.kinds import CLUSTER_WIDE, KINDS
 
 if TYPE_CHECKING:
+    from netdra.bundle.recorded import RecordedClient
     from netdra.cluster.objects import ClusterState
+    from netdra.cluster.reading import Scope
+    from netdra.kube.client import Client
     from netdra.story.overview import Overview
     from netdra.story.statement import Statement, Story
 
@@ -73,15 +75,60 @@ class Subject(msgspec.Struct, frozen=True):
     place: str
     name: str
 
-    def translated(self, source: StorySource) -> Subject:
-        """The object by the names that it has there."""
-        return Subject(self.kind, source.translate(self.place), source.translate(self.name))
-
     def story(self, cluster: ClusterState) -> Story:
         """The story of the object; a missing object has a story too, with the error as its cause."""
         from netdra.story.overview import object_story
 
         return object_story(cluster, self.kind, self.place, self.name)
+
+
+class StorySource(msgspec.Struct, frozen=True):
+    """Where the objects of a story are read: a cluster, or a support bundle in its place."""
+
+    cluster: ClusterAccess
+    bundle: RecordedClient | None
+
+    def namespace(self) -> str:
+        """The namespace of names without one: that of the context in which the command runs, or wrote the bundle.
+
+        Raises:
+            InvalidInputError: the cluster cannot be found.
+        """
+        return self.cluster.config().namespace if self.bundle is None else self.bundle.manifest.namespace
+
+    def client(self) -> Client:
+        """Reads the objects, to be entered.
+
+        Raises:
+            InvalidInputError: the cluster cannot be found.
+        """
+        return self.cluster.client() if self.bundle is None else self.bundle
+
+    async def read(self, client: Client, scope: Scope) -> ClusterState:
+        """The objects, with a note on those that the bundle's limit left out."""
+        from netdra.cluster import reading
+
+        cluster = await reading.read(client, scope)
+        left_out = {} if self.bundle is None else self.bundle.left_out
+        return msgspec.structs.replace(cluster, unread={**cluster.unread, **left_out})
+
+
+def _source(cluster: ClusterAccess, path: Path | None, mapping: Path | None) -> StorySource:
+    """The cluster, or the bundle that takes its place.
+
+    Raises:
+        click.UsageError: options contradict each other.
+        InvalidInputError: the bundle cannot be read.
+    """
+    if path is None and mapping is not None:
+        raise click.UsageError("--mapping belongs to an anonymous bundle: specify --bundle")
+    if path is None:
+        return StorySource(cluster, None)
+    if cluster.is_given:
+        raise click.UsageError("--bundle takes the place of a cluster: omit --kubeconfig and --context")
+    from netdra.bundle import recorded
+
+    return StorySource(cluster, recorded.read_cluster(path, mapping))
 
 
 @click.command(name="why")
@@ -140,7 +187,7 @@ def command(
         raise click.UsageError("--watch follows one object: specify its kind and name")
     if watch and bundle_path is not None:
         raise click.UsageError("--watch follows a cluster, and a bundle does not change: omit --watch")
-    source = story_source(cluster, bundle_path, mapping_path)
+    source = _source(cluster, bundle_path, mapping_path)
     if kind:
         subject = _subject(kind, name or joined, namespace, source)
     else:
@@ -194,15 +241,14 @@ def _show_overview(source: StorySource, of: Subject, output: str) -> None:
 
     async def read() -> Overview:
         async with source.client() as client:
-            scope = reading.Scope(namespace=source.translate(of.place), every=True)
-            cluster = source.complete(await reading.read(client, scope))
+            cluster = await source.read(client, reading.Scope(namespace=of.place, every=True))
             if not of.kind:
                 subject = f"Namespace {of.place}" if of.place else "The cluster"
                 return overview(cluster, subject, cluster.pods, whole=True)
-            pods = await reading.pods_of(client, of.kind, scope.namespace, source.translate(of.name), cluster)
+            pods = await reading.pods_of(client, of.kind, of.place, of.name, cluster)
             return overview(cluster, f"{of.kind.capitalize()} {of.place}/{of.name}", pods, whole=False)
 
-    found = source.restore(shared.run(read()))
+    found = shared.run(read())
     if output == "text":
         click.echo(terminal.printable("\n".join(_overview_lines(found))))
     else:
@@ -234,13 +280,12 @@ async def _follow(source: StorySource, subject: Subject, output: str, *, watch: 
     """Print the story, and with `watch` each further one that differs."""
     from netdra.cluster import reading, watching
 
-    subject = subject.translated(source)
     scope = reading.scope_of(subject.kind, subject.place, subject.name)
     former = None
     async with source.client() as client:
         while True:
             since = await watching.versions(client, scope) if watch else ()
-            story = source.restore(subject.story(source.complete(await reading.read(client, scope))))
+            story = subject.story(await source.read(client, scope))
             if story != former:
                 show(story, output, again=former is not None)
                 sys.stdout.flush()

@@ -110,6 +110,8 @@ def test_the_story_of_an_anonymous_bundle_is_the_same_with_its_mapping(tmp_path:
     assert [entry.reason for entry in events] == ["FailedScheduling"]
     told = ask(tmp_path / "b", "pod", "apps/db-0", "--mapping", str(tmp_path / "m"))
     assert told == printed(state)
+    assert ask(tmp_path / "b", "pod", "db-0", "--mapping", str(tmp_path / "m")) == told  # in the context's namespace
+    assert 'did you mean "db-0"?' in ask(tmp_path / "b", "pod", "apps/db0", "--mapping", str(tmp_path / "m"))
     name = anonymizer.name("apps/db-0")
     without = ask(tmp_path / "b", "pod", name)
     assert without.splitlines()[0] == f"Pod {name} is not scheduled."
