@@ -81,8 +81,9 @@ def check_usable(name: str, network: PodNetwork | None, findings: Sequence[Findi
     if network is None:
         raise NoPodNetworkError(f'PodNetwork "{name}" does not exist', hint="create it", code="ND1114")
     if findings:
-        text = "; ".join(finding.text for finding in findings)
-        raise NoPodNetworkError(f'PodNetwork "{name}" cannot be used: {text}', hint="correct its spec", code="ND1115")
+        called = f'PodNetwork "{name}"'
+        text = "; ".join(finding.text.removeprefix(f"{called}: ") for finding in findings)
+        raise NoPodNetworkError(f"{called} cannot be used: {text}", hint="correct its spec", code="ND1115")
 
 
 def check_allowed(network: PodNetwork, namespace: str) -> None:

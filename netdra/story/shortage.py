@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from netdra.cluster.objects import ClusterState
-from netdra.model.claim import ResourceClaim
+from netdra.model.claim import ResourceClaim, selected_node
 from netdra.model.errors import sentence
 from netdra.model.names import DRIVER
 from netdra.model.suggestions import listed
@@ -48,7 +48,7 @@ def statements(
     yield from missing_plugins(cluster, topologies, nodes)
     yield from empty_nodes(cluster, nodes) if len(nodes) > 1 else ()
     yield from _conflicts(cluster, topologies)
-    yield _generic(cluster, about, nodes, request, details)
+    yield _tied(about, claims, details) if request is None else _generic(cluster, about, nodes, request, details)
 
 
 def _first_request(explanation: Explanation) -> RequestReport | None:
@@ -113,8 +113,21 @@ def _conflicts(cluster: ClusterState, topologies: Sequence[NetworkTopology]) -> 
                 )
 
 
+def _tied(about: str, claims: Sequence[ResourceClaim], details: tuple[str, ...]) -> Statement:
+    """No node is left to try: allocated claims tie the others to nodes that differ, or that the pod excludes."""
+    nodes = {
+        claim.metadata.name: selected_node(claim.status.allocation.node_selector) or "other nodes"
+        for claim in claims
+        if claim.status.allocation is not None
+    }
+    held = listed(f"{name} on {node}" for name, node in nodes.items())
+    text = f"no node that the pod can use has the devices of its allocated claims: {held}"
+    next_step = f"end the pods that use {listed(nodes)}: Kubernetes releases the claim, and the scheduler allocates it anew"
+    return wrong(about, text, next_step, reason="Unallocatable", details=details, code="ND5052")
+
+
 def _generic(
-    cluster: ClusterState, about: str, nodes: Sequence[str], request: RequestReport | None, details: tuple[str, ...]
+    cluster: ClusterState, about: str, nodes: Sequence[str], request: RequestReport, details: tuple[str, ...]
 ) -> Statement:
     """No device of the class; with the devices that the nodes offer."""
     kinds = Counter(
@@ -122,10 +135,6 @@ def _generic(
     )
     offered = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common()) or f"no device of {DRIVER}"
     where = f"{len(nodes)} node{'s' * (len(nodes) != 1)}"
-    if request is None:
-        return wrong(
-            about, f"no choice of devices on {where} meets all requests together", "", details=details, code="ND5052"
-        )
     wanted = request.wanted or "all"
     text = (
         f'ResourceClaim {request.claim}, request "{request.request}": {request.available} of {wanted} devices of '

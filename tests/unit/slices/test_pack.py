@@ -162,6 +162,7 @@ def test_an_illegal_device_is_left_out_and_its_pool_is_whole(
     (problem,) = packed.problems
     assert problem.policy == "x"
     assert reason in problem.message
+    assert problem.left_out == ("name-taken" if bad.name == "good" else "limit")
     assert_legal(packed.slices)
 
 
