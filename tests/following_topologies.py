@@ -266,7 +266,7 @@ OF_TEXTS: tuple[tuple[re.Pattern[str], Callable[[str], str]], ...] = (
 )
 
 OF_FILES: tuple[tuple[re.Pattern[str], FileCorrection], ...] = (
-    (re.compile(r'has no attribute "(?P<meant>[^"]+)"; let the step.s selector ask for it, or '), add_to_policies),
+    (re.compile(r'has no attribute "(?P<meant>[^"]+)"; add it to additionalAttributes of '), add_to_policies),
     (re.compile(r" is already at .*; remove one of them\Z"), remove_second),
     (re.compile(r"; merge the two\Z"), merge),
     (

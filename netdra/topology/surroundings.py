@@ -143,9 +143,7 @@ def _attribute(key: str, called: str, attributes: Mapping[str, DeviceAttribute])
         meant = closest(key, sorted(name.removeprefix(f"{names.DRIVER}/") for name in known))
         raise InvalidInputError(
             f"{called} has no attribute {quoted(key)}",
-            hint=f'did you mean "{meant}"?'
-            if meant
-            else "let the step's selector ask for it, or let a policy's additionalAttributes add it",
+            hint=f'did you mean "{meant}"?' if meant else "add it to additionalAttributes of the device's policy",
             code="ND1373",
         )
     return attribute.value
