@@ -12,13 +12,19 @@ from typing import Any
 
 import msgspec
 
-from netdra.model import documents
+from netdra.model import documents, yaml_text
 from netdra.model.inventory import Interface, Inventory, InventoryNode
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.topology import NetworkTopology
 from testbed import yaml
 
 OURS = 'device.attributes["dra.networking"]'
+
+
+def read_inventory(text: str) -> Inventory:
+    """A node's inventory as `netdra capture` writes it, in JSON or YAML."""
+    (value,) = yaml_text.load(text, "inventory")
+    return documents.inventory_of(value, "inventory")
 
 
 def pf(name: str, *, vfs: int = 0, speed: int = 100_000, bus: int = 3, function: int = 0, **facts: Any) -> Interface:

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from netdra.model import documents
 from netdra.model.inventory import Interface
 from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
 from testbed.objects import SLICE
+from tests.builders import read_inventory
 from tests.hollow_nodes import HollowNode
 
 SLICES = 5
@@ -149,4 +149,4 @@ def writes(plane: ControlPlane) -> dict[str, float]:
 def recorded() -> tuple[Interface, ...]:
     """The interfaces of the example's node."""
     path = EXAMPLE / "inventory.json"
-    return documents.inventory(path.read_text(), str(path)).interfaces
+    return read_inventory(path.read_text()).interfaces

@@ -148,10 +148,8 @@ class _TrafficSource:
         from netdra.cluster import driver_pages  # it requires the packages of the daemons
 
         if driver_pages.is_socket(self._socket):
-            pages = {platform.node(): await driver_pages.read_local(self._socket)}
-        else:
-            pages = await self._read_cluster()
-        return traffic.read(time.monotonic(), pages)
+            return traffic.read(time.monotonic(), {platform.node(): await driver_pages.read_local(self._socket)})
+        return traffic.read(time.monotonic(), await self._read_cluster())
 
     async def _read_cluster(self) -> Mapping[str, str]:
         """The pages of the nodes' drivers; those that cannot be read are reported on stderr."""

@@ -1,6 +1,6 @@
 """An inventory as one JSON text that can be kept, sent with a bug report and read again, anonymous if that is wanted.
 
-Called by `netdra capture`; `netdra.model.documents.inventory` reads the text.
+Called by `netdra capture`; `netdra.model.documents.inventory_of` reads it.
 """
 
 from __future__ import annotations

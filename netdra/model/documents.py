@@ -257,23 +257,6 @@ def fit(value: Any, kind: type[T], origin: str) -> T:
     return read
 
 
-def inventory(text: str, origin: str) -> Inventory:
-    """A node's inventory as `netdra capture` writes it, in JSON or YAML.
-
-    Raises:
-        InvalidInputError: it is neither, breaks the schema, or is of another version of the format.
-    """
-    values = [value for value in yaml_text.load(text, origin) if value is not None]
-    if len(values) != 1:
-        raise InvalidInputError(
-            f"{origin}: {len(values) or 'no'} documents, expected one inventory", hint=RECORD, code="ND1522"
-        )
-    if isinstance(values[0], dict) and "kind" in values[0]:
-        kind = ascii(values[0]["kind"])[:MAX_QUOTED]
-        raise InvalidInputError(f"{origin}: kind {kind}, expected an inventory", hint=RECORD, code="ND1523")
-    return inventory_of(values[0], origin)
-
-
 def is_inventory(value: object) -> bool:
     """Whether a plain value is an inventory: it has interfaces, and no kind."""
     return isinstance(value, dict) and "interfaces" in value and "kind" not in value

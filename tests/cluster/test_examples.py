@@ -20,6 +20,7 @@ from testbed.control_plane import ControlPlane
 from testbed.kubectl import KubectlError
 from testbed.objects import CLAIM, CLASS, POD, SLICE, manifest
 from testbed.workspace import Workspace
+from tests.builders import read_inventory
 from tests.cluster.daemons import running_controller, running_webhook
 from tests.documents import CLAIMS, GRAPH, REFERENCE_NODE, TOPOLOGIES
 from tests.documents import HERE as DOCUMENTS
@@ -66,7 +67,7 @@ def daemons(control_plane: ControlPlane, api: Api, custom_kinds: None) -> Iterat
 
 def slices_of(node: str, second: str = THERE) -> list[Object]:
     """The slices that netdra makes of worker-1's interfaces on another node, its second NIC beside a PCIe root."""
-    found = documents.inventory((EXAMPLE / "inventory.json").read_text(), "inventory.json")
+    found = read_inventory((EXAMPLE / "inventory.json").read_text())
     interfaces = tuple(
         msgspec.structs.replace(each, pcie_root=second) if "enp3s0f1" in (each.if_name, each.pf_name) else each
         for each in found.interfaces

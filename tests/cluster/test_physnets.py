@@ -23,6 +23,7 @@ from testbed import objects, yaml
 from testbed.api import Object
 from testbed.objects import CLAIM, HOSTNAME, POD, SLICE
 from testbed.workspace import Workspace
+from tests.builders import read_inventory
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "physnets"
 TOLD = ("physnet2=enp1s0f0", "physnet3=enp1s0f1")
@@ -45,7 +46,7 @@ TOPOLOGIES = {
 def node(workspace: Workspace) -> str:
     """A node with the example's NICs, and the example's classes."""
     name = workspace.add_node()
-    inventory = documents.inventory((EXAMPLE / "inventory.yaml").read_text(), "inventory.yaml")
+    inventory = read_inventory((EXAMPLE / "inventory.yaml").read_text())
     here = with_physnets(inventory, physnets.read(TOLD))
     policies = documents.read((EXAMPLE / "policy.yaml").read_text(), "policy.yaml")
     result = expose(here, [each for each in policies if isinstance(each, DeviceExposurePolicy)])

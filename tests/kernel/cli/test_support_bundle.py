@@ -14,9 +14,9 @@ import pytest
 from netdra.bundle import archive
 from netdra.chain import checkpoint
 from netdra.cni.plugins import PluginPath
-from netdra.model import documents
 from netdra.model.plan import ClaimReference
 from netdra.node.claims.store import PreparedClaim
+from tests.builders import read_inventory
 
 SANDBOX = "5f0c1d2e" * 8
 """As long as those of the runtimes."""
@@ -63,7 +63,7 @@ def test_the_bundle_of_a_node_has_its_interfaces_and_names_unreadable_parts(
     (tmp_path / "node.tar.gz").write_bytes(done.stdout)
     bundle = archive.read_file(tmp_path / "node.tar.gz")
     assert {"doctor.json", "inventory.json"} <= bundle.files.keys()
-    inventory = documents.inventory(bundle.files["inventory.json"].decode(), "inventory.json")
+    inventory = read_inventory(bundle.files["inventory.json"].decode())
     (bridge,) = (entry for entry in inventory.interfaces if entry.type == "bridge")
     everything = b"".join(bundle.files.values()) + msgspec.json.encode(bundle.manifest)
     if options:

@@ -7,10 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from netdra.model import documents
 from netdra.model.inventory import ATTRIBUTES
 from testbed import yaml
 from testbed.waiting import waiting
+from tests.builders import read_inventory
 from tests.trees import sriov_machine
 
 
@@ -80,7 +80,7 @@ def test_a_capture_is_a_file_that_is_an_inventory(tmp_path: Path) -> None:
     tree = sriov_machine(tmp_path / "sys")
     file = tmp_path / "capture.json"
     assert netdra("capture", str(file), "--sysfs", str(tree), "--node", "worker-1").returncode == 0
-    inventory = documents.inventory(file.read_text(), str(file))
+    inventory = read_inventory(file.read_text())
     assert inventory.node.name == "worker-1"
     assert len(inventory.interfaces) == 10
     anonymous = netdra("capture", "-", "--anonymize", "--sysfs", str(tree), "--node", "worker-1").stdout

@@ -14,7 +14,7 @@ from netdra.discovery.capture import to_text
 from netdra.model import documents
 from testbed import yaml
 from tests import builders
-from tests.builders import OURS
+from tests.builders import OURS, read_inventory
 
 Run = Callable[..., tuple[int, str, str]]
 UNKNOWN = ("host_uplink",)
@@ -112,13 +112,13 @@ def test_a_capture_keeps_the_uplink_of_the_option(
     monkeypatch.setattr(sys, "argv", command)
     with pytest.raises(SystemExit):
         main()
-    (interface,) = documents.inventory(capsys.readouterr().out, "test").interfaces
+    (interface,) = read_inventory(capsys.readouterr().out).interfaces
     assert interface.host_uplink
     assert "host_uplink" not in interface.unreadable
 
 
 def test_unknown_host_use_is_reported_and_set_by_the_host_use_option(run: Run, tmp_path: Path) -> None:
-    tree = documents.inventory((tmp_path / "tree.json").read_text(), "test")
+    tree = read_inventory((tmp_path / "tree.json").read_text())
     unread = [replace(each, unreadable=("host_use",)) for each in tree.interfaces]
     (tmp_path / "tree.json").write_text(to_text(replace(tree, interfaces=tuple(unread))))
     code, out, err = run("plan")

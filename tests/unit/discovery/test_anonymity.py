@@ -22,11 +22,10 @@ from netdra.discovery.capture import anonymize, to_text
 from netdra.discovery.overrides import with_host_use, with_uplinks
 from netdra.discovery.scan import scan_recorded
 from netdra.exposure import expose
-from netdra.model import documents
 from netdra.model.inventory import Interface, Inventory, InventoryNode
 from netdra.model.policy import DeviceExposurePolicy
 from tests import builders, draws
-from tests.builders import OURS, exclusive, shared
+from tests.builders import OURS, exclusive, read_inventory, shared
 from tests.servers import description
 from tests.trees import sriov_machine
 
@@ -177,7 +176,7 @@ def test_no_canary_gets_out_of_the_command_either(tmp_path: Path) -> None:
         assert done.exit_code == 0, done.output
         said = plain(done.stdout + done.stderr + file.read_text())
         assert [each for each in ("kanari", "9c3f4e5d6a7b", "107713201") if each in said] == []
-    read = documents.inventory(file.read_text(), "capture.json")
+    read = read_inventory(file.read_text())
     assert {(each.if_name, each.master) for each in read.interfaces if each.master.startswith("br-")} == {
         (f"enx{each.mac.replace(':', '')}", "br-1") for each in read.interfaces if each.master == "br-1"
     }
@@ -287,7 +286,7 @@ def offered(inventory: Inventory) -> list[Any]:
 
 def test_an_anonymous_capture_has_the_shape_of_the_node(tmp_path: Path) -> None:
     for before in servers(tmp_path):
-        after = documents.inventory(to_text(anonymize(before)), "capture.json")
+        after = read_inventory(to_text(anonymize(before)))
         assert relations(after) == relations(before)
         for was, now in zip(before.interfaces, after.interfaces, strict=True):
             assert [getattr(now, field) for field in KEPT] == [getattr(was, field) for field in KEPT]

@@ -10,8 +10,8 @@ import pytest
 
 from netdra.discovery.capture import anonymize, to_text
 from netdra.discovery.scan import scan_recorded
-from netdra.model import documents
 from netdra.model.inventory import Interface, Inventory, InventoryNode
+from tests.builders import read_inventory
 from tests.trees import sriov_machine
 
 
@@ -49,7 +49,7 @@ def inventory() -> Inventory:
 
 def test_a_capture_is_read_back_as_it_was(tmp_path: Path) -> None:
     inventory = scan_recorded(str(sriov_machine(tmp_path)), InventoryNode(name="worker-1", labels={"a": "b"}))
-    assert documents.inventory(to_text(inventory), "capture.json") == inventory
+    assert read_inventory(to_text(inventory)) == inventory
 
 
 def test_nothing_of_ones_own_is_left(inventory: Inventory) -> None:

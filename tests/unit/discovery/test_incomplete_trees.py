@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from netdra.cli import capture, discover
 from netdra.discovery.capture import anonymize
 from netdra.discovery.scan import scan_recorded
-from netdra.model import documents
 from netdra.model.inventory import Interface, attributes
+from tests.builders import read_inventory
 from tests.trees import NVME, Tree, sriov_machine
 
 
@@ -169,7 +169,7 @@ def test_a_number_of_vfs_that_is_not_recorded_is_not_zero(tree: Tree) -> None:
 def test_a_recorded_server_is_not_called_like_this_machine(tmp_path: Path) -> None:
     tree = sriov_machine(tmp_path)
     done = CliRunner().invoke(capture.command, ["-", "--sysfs", str(tree)])
-    assert documents.inventory(done.stdout, "stdout").node.name == "recorded"
+    assert read_inventory(done.stdout).node.name == "recorded"
 
 
 def test_interfaces_that_vanished_are_named(tmp_path: Path) -> None:

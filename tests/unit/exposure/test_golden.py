@@ -13,6 +13,7 @@ from netdra.model import documents
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.slices.pack import Packed, layout
 from testbed import yaml
+from tests.builders import read_inventory
 from tests.documents import DEVICES, REFERENCE_NODE
 
 HERE = Path(__file__).parent
@@ -29,7 +30,7 @@ def as_read(packed: Packed) -> Any:
 
 
 def planned(inventory: Path, *policies: Path) -> Packed:
-    node = documents.inventory(inventory.read_text(), inventory.name)
+    node = read_inventory(inventory.read_text())
     result = expose(node, policies_of(*policies))
     assert result.problems == ()
     return layout(result, node=node.node.name)

@@ -87,18 +87,16 @@ def test_a_few_aliases_are_read() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n---\n---\n"])
-def test_an_empty_file_is_rejected_with_a_hint_to_make_a_plan_or_an_inventory(text: str) -> None:
+def test_an_empty_file_is_rejected_with_a_hint_to_make_a_plan(text: str) -> None:
     with pytest.raises(InvalidInputError, match="f: no plan; make one with: netdra render"):
         documents.plans(text, "f")
-    with pytest.raises(InvalidInputError, match="f: no documents, expected one inventory; record one with"):
-        documents.inventory(text, "f")
 
 
 def test_a_text_instead_of_a_plan_or_an_inventory_is_rejected_with_a_hint() -> None:
     with pytest.raises(InvalidInputError, match="Expected `object`, got `str`; make one with: netdra render"):
         documents.plans("text", "f")
     with pytest.raises(InvalidInputError, match="Expected `object`, got `str`; record one with"):
-        documents.inventory("text", "f")
+        documents.inventory_of("text", "f")
 
 
 def test_errors_below_a_misspelled_field_are_also_reported() -> None:
