@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from netdra.model import names, suggestions
-from netdra.model.claim import DeviceClaim, DeviceClass, ResourceClaim, ResourceClaimTemplate, device_claim
+from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate, device_claim
 from netdra.model.core import PodClaim
 from netdra.model.errors import InvalidInputError
 from netdra.model.findings import Finding, Path
@@ -92,6 +92,25 @@ class Objects(msgspec.Struct, frozen=True):
         return is_for(wanted, {name for name, entry in self.classes.items() if _is_ours(entry)})
 
 
+class UsedClaim:
+    """A claim, or the template of one, that a workload uses.
+
+    Attributes:
+        name: the claim's name in the pod.
+        place: of the pod's entry.
+        field: of the pod's entry that names the claim.
+        topologies: those whose devices it asks for.
+        is_ours: whether it asks for devices of netdra.
+    """
+
+    def __init__(self, name: str, place: Path, claim: Claim, objects: Objects) -> None:
+        self.name, self.claim = name, claim
+        self.place, self.field = place, (*place, _field_of(claim))
+        self.wanted = device_claim(claim)[0]
+        self.topologies = objects.asked(claim)
+        self.is_ours = objects.is_ours(self.wanted)
+
+
 def known_objects(objects: Iterable[object]) -> Objects:
     """The objects of files that workloads can use; classes that cannot be used are left out."""
     every = [*objects]
@@ -112,18 +131,18 @@ def check(workload: Workload, objects: Objects) -> Iterator[Wrong]:
     entries = workload.spec.resource_claims or ()
     yield from _entries(workload, entries)
     yield from _listed(workload, entries)
-    found: dict[str, Claim] = {}
+    used: dict[str, UsedClaim] = {}
     for at, entry in enumerate(entries):
         place = (*workload.place, "resourceClaims", at)
         claim, wrong = _claim(workload, entry, place, objects)
         yield from wrong
         if claim is not None:
-            found[entry.name] = claim
-            yield from _pods(workload, entry, claim, place, objects)
-    yield from _requested(workload, found)
-    ours = {name: claim for name, claim in found.items() if objects.is_ours(device_claim(claim)[0])}
-    yield from _unlisted(workload, entries, found, ours)
-    yield from _userspace(workload, ours, objects)
+            used[entry.name] = UsedClaim(entry.name, place, claim, objects)
+            yield from _pods(workload, used[entry.name])
+    yield from _requested(workload, used)
+    yield from _unlisted(workload, entries, used)
+    ours = {name: claim for name, claim in used.items() if claim.is_ours}
+    yield from _userspace(workload, ours)
     yield from _resources(workload, ours, objects)
 
 
@@ -213,12 +232,12 @@ def _listed(workload: Workload, entries: Sequence[PodClaim]) -> Iterator[Wrong]:
                 )
 
 
-def _requested(workload: Workload, found: Mapping[str, Claim]) -> Iterator[Wrong]:
+def _requested(workload: Workload, used: Mapping[str, UsedClaim]) -> Iterator[Wrong]:
     """Requests that containers name and the claim lacks: the container gets no device."""
     for container, place in workload.containers():
         for at, listed in enumerate(container.listed):
-            claim = found.get(listed.name)
-            known = [request.name for request in device_claim(claim)[0].requests] if claim is not None else []
+            claim = used.get(listed.name)
+            known = [request.name for request in claim.wanted.requests] if claim is not None else []
             if known and names.is_label(listed.request) and listed.request not in known:
                 what = (
                     f'{workload.called}, container "{container.name}": claim "{listed.name}" does not '
@@ -272,27 +291,27 @@ def _field_of(claim: Claim) -> str:
     return "resourceClaimName" if isinstance(claim, ResourceClaim) else "resourceClaimTemplateName"
 
 
-def _pods(workload: Workload, entry: PodClaim, claim: Claim, place: Path, objects: Objects) -> Iterator[Wrong]:
+def _pods(workload: Workload, used: UsedClaim) -> Iterator[Wrong]:
     """The errors of several pods: one claim for all of them, too few values, an address that each of them gets."""
-    called, topologies = f'{workload.called}, claim "{entry.name}"', objects.asked(claim)
+    called = f'{workload.called}, claim "{used.name}"'
     is_several = workload.pods is None or workload.pods > 1
-    yield from _by_name(workload, entry, claim, place, topologies)
-    if isinstance(claim, ResourceClaim):
-        if is_several and (moved := _moved(topologies)):
+    yield from _by_name(workload, used)
+    if isinstance(used.claim, ResourceClaim):
+        if is_several and (moved := _moved(used.topologies)):
             count = "pods on each node" if workload.pods is None else f"{workload.pods} pods"
-            what = f'{called}: {count} share ResourceClaim "{entry.resource_claim_name}", but {moved} moves the device '
-            yield Wrong(Finding(f"{what}into one of them", _OWN_CLAIM, (*place, "resourceClaimName"), code="ND1225"))
+            what = f'{called}: {count} share ResourceClaim "{used.claim.metadata.name}", but {moved} moves the device '
+            yield Wrong(Finding(f"{what}into one of them", _OWN_CLAIM, used.field, code="ND1225"))
         return
     last = _last_ordinal(workload)
     try:
         given = [
             values
-            for config in device_claim(claim)[0].config
+            for config in used.wanted.config
             if (values := parameters_of.values_of(config.opaque, called)) is not None
         ]
     except InvalidInputError:
         return  # it is a problem of the claim's
-    for topology in topologies:
+    for topology in used.topologies:
         try:
             addresses = [
                 _addresses(topology, parameters_of.together(given, ordinal))
@@ -300,47 +319,39 @@ def _pods(workload: Workload, entry: PodClaim, claim: Claim, place: Path, object
             ]
         except InvalidInputError as problem:
             if any(values.per_pod for values in given):
-                finding = Finding(
-                    f"{called}: {problem.what}", problem.hint, (*place, "resourceClaimTemplateName"), code=problem.code
-                )
+                finding = Finding(f"{called}: {problem.what}", problem.hint, used.field, code=problem.code)
                 yield Wrong(finding, quotes=True)
             return
         if is_several and (common := set.intersection(*addresses)):
             what = f'{called}: each of its pods gets address {min(common)} from NetworkTopology "{topology.name}"'
             hint = "set it in a claim (perPod, in a StatefulSet), or use an IPAM plugin with a range"
-            yield Wrong(
-                Finding(what, hint, (*place, "resourceClaimTemplateName"), code="ND1226"), certain=False, quotes=True
-            )
+            yield Wrong(Finding(what, hint, used.field, code="ND1226"), certain=False, quotes=True)
 
 
-def _by_name(
-    workload: Workload, entry: PodClaim, claim: Claim, place: Path, topologies: Sequence[NetworkTopology]
-) -> Iterator[Wrong]:
+def _by_name(workload: Workload, used: UsedClaim) -> Iterator[Wrong]:
     """Topologies in which the names or ordinals of pods stand (decision D63), of pods without, or of several pods."""
-    called, last = f'{workload.called}, claim "{entry.name}"', _last_ordinal(workload)
+    called, last = f'{workload.called}, claim "{used.name}"', _last_ordinal(workload)
     is_several = workload.pods is None or workload.pods > 1
-    for topology in topologies:
+    for topology in used.topologies:
         named = [
             str(reference)
             for step in topology.spec.steps
             for reference in forecasts.facts_of(step)
             if reference.step == POD and reference.field != "namespace"
         ]
-        if named and is_several and isinstance(claim, ResourceClaim):
+        if named and is_several and isinstance(used.claim, ResourceClaim):
             what = (
-                f'{called}: several pods share ResourceClaim "{claim.metadata.name}", but {named[0]} '
+                f'{called}: several pods share ResourceClaim "{used.claim.metadata.name}", but {named[0]} '
                 f'of NetworkTopology "{topology.name}" is specific to one pod'
             )
-            yield Wrong(Finding(what, _OWN_CLAIM, (*place, "resourceClaimName"), code="ND1227"))
+            yield Wrong(Finding(what, _OWN_CLAIM, used.field, code="ND1227"))
             continue
         for ordinal in dict.fromkeys((workload.first, last) if last is not None and is_several else (last,)):
             foreseen = next(forecasts.of_ordinal(topology, ordinal), None)
             if foreseen is not None:
                 finding, fails = foreseen
                 pod = f", pod {ordinal}" if ordinal is not None else ""
-                shown = Finding(
-                    f"{called}{pod}: {finding.what}", finding.hint, (*place, _field_of(claim)), code=finding.code
-                )
+                shown = Finding(f"{called}{pod}: {finding.what}", finding.hint, used.field, code=finding.code)
                 yield Wrong(shown, certain=fails)
                 break
 
@@ -373,29 +384,28 @@ def _moved(topologies: Iterable[NetworkTopology]) -> str:
     return next(moving, "")
 
 
-def _unlisted(
-    workload: Workload, entries: Sequence[PodClaim], found: Mapping[str, Claim], ours: Mapping[str, Claim]
-) -> Iterator[Wrong]:
+def _unlisted(workload: Workload, entries: Sequence[PodClaim], used: Mapping[str, UsedClaim]) -> Iterator[Wrong]:
     """Claims that no container lists: none of them is held back until the network is complete."""
     containers = workload.containers()
     listed = {each.name for container, _ in containers for each in container.listed}
     for at, entry in enumerate(entries if containers else ()):  # a virtual machine lists claims in its own way
-        if entry.name not in listed and (entry.name in ours or entry.name not in found):
+        claim = used.get(entry.name)
+        if entry.name not in listed and (claim is None or claim.is_ours):
             what = f'{workload.called}: no container lists claim "{entry.name}", so no container gets its devices'
-            if entry.name in ours:
+            if claim is not None:
                 what += ", and a container may start before the network is complete"
             hint = f"add {{name: {entry.name}}} to resources.claims of the containers that use it"
             yield Wrong(Finding(what, hint, (*workload.place, "resourceClaims", at), code="ND1228"), certain=False)
 
 
-def _userspace(workload: Workload, ours: Mapping[str, Claim], objects: Objects) -> Iterator[Wrong]:
+def _userspace(workload: Workload, ours: Mapping[str, UsedClaim]) -> Iterator[Wrong]:
     """Containers that get a device for a driver in userspace, and no hugepages."""
     for container, place in workload.containers():
         if any(name.startswith(_HUGEPAGES) for name in container.amounts):
             continue
         for at, listed in enumerate(container.listed):
             claim = ours.get(listed.name)
-            steps = [step for topology in objects.asked(claim) for step in topology.spec.steps] if claim else []
+            steps = [step for topology in claim.topologies for step in topology.spec.steps] if claim else []
             if step := next((step for step in steps if step.type in _USERSPACE), None):
                 what = (
                     f'{workload.called}, container "{container.name}" does not have hugepages, but '
@@ -406,7 +416,7 @@ def _userspace(workload: Workload, ours: Mapping[str, Claim], objects: Objects) 
                 yield Wrong(Finding(what, hint, (*place, "resources", "claims", at), code="ND1229"), certain=False)
 
 
-def _resources(workload: Workload, ours: Mapping[str, Claim], objects: Objects) -> Iterator[Wrong]:
+def _resources(workload: Workload, ours: Mapping[str, UsedClaim], objects: Objects) -> Iterator[Wrong]:
     """Extended resources that no class provides, and pods on the host's network that ask for devices."""
     names_of_resources = {
         entry.spec.extended_resource_name: name
