@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from netdra.model import names, suggestions
-from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate, device_claim
+from netdra.model.claim import DeviceClaim, DeviceClass, ResourceClaim, ResourceClaimTemplate, device_claim
 from netdra.model.core import PodClaim
 from netdra.model.errors import InvalidInputError
 from netdra.model.findings import Finding, Path

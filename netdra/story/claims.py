@@ -17,10 +17,7 @@ from netdra.model.errors import without_hint
 from netdra.model.names import DRIVER, network_class, network_of_class
 from netdra.model.neutron_port import NeutronPort
 from netdra.model.suggestions import closest, hint, listed
-from netdra.model.topology import NetworkTopology
-from netdra.review.objects import review
-from netdra.review.world import World
-from netdra.story import networks, placement
+from netdra.story import networks, placement, topologies
 from netdra.story.statement import Statement, Story, absent, done, fact, story_of, wrong
 from netdra.topology.selectors import choices
 
@@ -108,7 +105,7 @@ def requirements(cluster: ClusterState, claim: ResourceClaim, *, holds_back: boo
             yield _unknown_class(cluster, claim, name)
     for topology in cluster.known.asked(claim):
         if claim.status.allocation is None or topology.status is not None:
-            yield from readiness(topology, cluster.world, holds_back=holds_back)
+            yield from topologies.readiness(topology, cluster.world, holds_back=holds_back)
 
 
 def _unknown_class(cluster: ClusterState, claim: ResourceClaim, name: str) -> Statement:
@@ -138,49 +135,6 @@ def _unknown_class(cluster: ClusterState, claim: ResourceClaim, name: str) -> St
         next_step = hint(name, (entry.metadata.name for entry in cluster.classes), "DeviceClasses:")
         next_step = next_step or "create the NetworkTopology of which the class is made"
     return wrong(_about(claim), text, next_step, reason="UnknownDeviceClass", code="ND5004")
-
-
-def readiness(topology: NetworkTopology, world: World, *, holds_back: bool = True) -> Iterator[Statement]:
-    """The conditions of a topology that do not hold, and warnings about frames that its pods may lose."""
-    about = f"NetworkTopology {topology.name}"
-    conditions = topology.status.conditions if topology.status is not None else ()
-    if not conditions:
-        text = f'NetworkTopology "{topology.name}" has no status: netdra\'s controller has not compiled it'
-        yield wrong(
-            about,
-            text,
-            "check that netdra's controller runs: netdra doctor",
-            severity="warning",
-            reason="NoStatus",
-            code="ND5005",
-        )
-    for condition in conditions:
-        if condition.status == "False":
-            next_step = _TOPOLOGY_STEPS.get(condition.reason, "correct what the text names")
-            message = without_hint(condition.message, next_step)
-            yield wrong(
-                about,
-                f'NetworkTopology "{topology.name}" is not {condition.type}: {message}',
-                next_step,
-                severity="error" if holds_back and condition.reason != "Pending" else "warning",
-                reason=condition.reason,
-                time=condition.last_transition_time,
-                code="ND5006",
-            )
-    for finding in review(topology, world).warnings:
-        if finding.rule:
-            yield wrong(about, finding.what, finding.hint, severity="warning", reason=finding.rule, code=finding.code)
-
-
-_TOPOLOGY_STEPS: Mapping[str, str] = {  # a message may end with its step
-    "PluginNotAllowed": "allow the plugin on the nodes (chart value node.allowPlugins), or use another step type",
-    "Unsound": "correct the topology: netdra validate --cluster",
-    "ForeignDeviceClass": "delete it, or rename the step",
-    "Refused": "correct what the API server rejects",
-    "WriteUndone": "Stop the other client, or remove the object that netdra makes it from",
-    "Pending": "wait: the controller writes the DeviceClasses",
-    "Deleting": "end the claims that use it, or use another topology",
-}
 
 
 def progress(cluster: ClusterState, claim: ResourceClaim, pod: PlacedPod | None = None) -> Iterator[Statement]:

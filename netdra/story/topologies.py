@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from netdra.cluster.objects import ClusterState
+from netdra.model.errors import without_hint
 from netdra.model.names import TOPOLOGY_LABEL
 from netdra.model.suggestions import hint, listed
 from netdra.model.topology import NetworkTopology
-from netdra.story import claims as of_claims
+from netdra.review.objects import review
+from netdra.review.world import World
 from netdra.story import shortage
 from netdra.story.statement import Statement, Story, absent, done, fact, story_of, wrong
 from netdra.story.usage import ClassUse, class_uses
@@ -43,12 +45,55 @@ def _statements(cluster: ClusterState, topology: NetworkTopology) -> Iterator[St
         if condition.status == "True":
             text = f"{condition.type}: {condition.message}"
             yield done(about, text, reason=condition.reason, time=condition.last_transition_time)
-    yield from of_claims.readiness(topology, cluster.world)
+    yield from readiness(topology, cluster.world)
     yield from _classes(cluster, topology)
     yield from _devices(cluster, topology)
     nodes = [report.name for report in cluster.node_networks]
     yield from (_warning(statement) for statement in shortage.missing_plugins(cluster, [topology], nodes))
     yield from _usage(cluster, topology)
+
+
+def readiness(topology: NetworkTopology, world: World, *, holds_back: bool = True) -> Iterator[Statement]:
+    """The conditions of a topology that do not hold, and warnings about frames that its pods may lose."""
+    about = f"NetworkTopology {topology.name}"
+    conditions = topology.status.conditions if topology.status is not None else ()
+    if not conditions:
+        text = f'NetworkTopology "{topology.name}" has no status: netdra\'s controller has not compiled it'
+        yield wrong(
+            about,
+            text,
+            "check that netdra's controller runs: netdra doctor",
+            severity="warning",
+            reason="NoStatus",
+            code="ND5005",
+        )
+    for condition in conditions:
+        if condition.status == "False":
+            next_step = _TOPOLOGY_STEPS.get(condition.reason, "correct what the text names")
+            message = without_hint(condition.message, next_step)
+            yield wrong(
+                about,
+                f'NetworkTopology "{topology.name}" is not {condition.type}: {message}',
+                next_step,
+                severity="error" if holds_back and condition.reason != "Pending" else "warning",
+                reason=condition.reason,
+                time=condition.last_transition_time,
+                code="ND5006",
+            )
+    for finding in review(topology, world).warnings:
+        if finding.rule:
+            yield wrong(about, finding.what, finding.hint, severity="warning", reason=finding.rule, code=finding.code)
+
+
+_TOPOLOGY_STEPS: Mapping[str, str] = {  # a message may end with its step
+    "PluginNotAllowed": "allow the plugin on the nodes (chart value node.allowPlugins), or use another step type",
+    "Unsound": "correct the topology: netdra validate --cluster",
+    "ForeignDeviceClass": "delete it, or rename the step",
+    "Refused": "correct what the API server rejects",
+    "WriteUndone": "Stop the other client, or remove the object that netdra makes it from",
+    "Pending": "wait: the controller writes the DeviceClasses",
+    "Deleting": "end the claims that use it, or use another topology",
+}
 
 
 def _warning(statement: Statement) -> Statement:

@@ -7,7 +7,7 @@ import pytest
 
 from netdra.cluster.objects import ClusterState
 from netdra.controller import status
-from netdra.story import claims as of_claims
+from netdra.story import topologies
 from netdra.story.claims import claim_story
 from netdra.story.devices import device_story
 from netdra.story.statement import Story
@@ -225,7 +225,7 @@ spec:
 
 def test_each_reason_of_a_topology_that_is_not_ready_has_a_next_step_of_its_own() -> None:
     reasons = {*status._WRONG, status._PENDING, "Deleting"}
-    assert reasons <= of_claims._TOPOLOGY_STEPS.keys()
+    assert reasons <= topologies._TOPOLOGY_STEPS.keys()
 
 
 def test_a_next_step_that_the_message_of_a_condition_ends_with_is_shown_once() -> None:
