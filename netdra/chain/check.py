@@ -20,11 +20,13 @@ from netdra.chain.flow import ChainStep, tasks
 from netdra.chain.look import UncheckableError
 from netdra.chain.report import CheckReport, StepCheck, StepName, name_of
 from netdra.chain.site import ChainSettings
+from netdra.chain.step_check import StepChecks
 from netdra.kernel import link
 from netdra.model.errors import NetdraError
 from netdra.ops.boot import boot_id
 from netdra.ops.files import NewerStateError
 from netdra.steps import drift
+from netdra.steps.contract import Site
 
 
 def load(directory: Path, sandbox: str) -> Saved | None:
@@ -98,7 +100,8 @@ def check(sandbox: str, settings: ChainSettings, *, repair: bool = False) -> Che
             with sites.opened(header.pod, space, settings, settings.budget, plugins=header.plugins) as site:
                 graph = tasks(header.plans)
                 with closing(Executor(graph, journal, site, settings)) as executor:
-                    steps = tuple(_check_one(executor, key, task, repair=repair) for key, task in graph.items())
+                    checks = StepChecks(executor)
+                    steps = tuple(_check_one(checks, site, key, task, repair=repair) for key, task in graph.items())
     finally:
         journal.close()
     return CheckReport(sandbox=sandbox, steps=steps)
@@ -139,14 +142,14 @@ def _problem(saved: Saved) -> str:
     return "its checkpoint is damaged" if saved.damaged else ""
 
 
-def _check_one(executor: Executor, key: str, task: ChainStep, *, repair: bool) -> StepCheck:
+def _check_one(checks: StepChecks, site: Site, key: str, task: ChainStep, *, repair: bool) -> StepCheck:
     named = name_of(task.topology, task.step)
     repaired: tuple[str, ...] = ()
     try:
-        repaired = executor.repair(key) if repair else ()
-        netdev = link.find(executor.site.inside.sock, task.step.if_name)
+        repaired = checks.repair(key) if repair else ()
+        netdev = link.find(site.inside.sock, task.step.if_name)
         state = drift.without_carrier(netdev) if netdev is not None else ""
-        return StepCheck(**named, drift=executor.check(key), link=state, repaired=repaired)
+        return StepCheck(**named, drift=checks.check(key), link=state, repaired=repaired)
     except UncheckableError as problem:
         return StepCheck(**named, skipped=problem.what, repaired=repaired)
     except NetdraError as problem:

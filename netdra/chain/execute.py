@@ -1,7 +1,7 @@
-"""Do, undo and check one step of a pod's plans, built in or binary, with the checkpoint written around each act.
+"""Do and undo one step of a pod's plans, built in or binary, with the checkpoint written around each act.
 
-Used by `attach`, `detach` and `check`, which decide on the order; `flow` makes the results that each step is given.
-`netdra.steps.allocated` checks a binary's changes of its device, `netdra.chain.look` the rest after CHECK.
+Used by `attach` and `detach`, which decide on the order; `flow` makes the results that each step is given.
+`netdra.steps.allocated` checks a binary's changes of its device; `step_check` finds what a step has lost since.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from typing import Any
 
 import msgspec
 
-from netdra.chain import flow, holders, look, other_links, pod_routes, programs, returned, shares, verify
+from netdra.chain import flow, holders, other_links, pod_routes, programs, returned, shares, verify
 from netdra.chain.checkpoint import HELD, Amended, Begun, CheckpointJournal, Done, StepState, UndoneEntry
 from netdra.chain.flow import ChainStep
 from netdra.chain.holders import RECORD
-from netdra.chain.look import UncheckableError
 from netdra.chain.orders import network_of, order_of
 from netdra.chain.other_links import HostLinks, TakenLink
 from netdra.chain.shares import SharedDevices
@@ -35,10 +34,9 @@ from netdra.model.plan import called
 from netdra.model.result import StepResult
 from netdra.ops import files
 from netdra.ops.boot import boot_id
-from netdra.steps import allocated, builtin, early_sysctls, rated, slaac, source_routing
+from netdra.steps import allocated, builtin, early_sysctls, rated, source_routing
 from netdra.steps.allocated import Allocated, Returned
 from netdra.steps.contract import NoTimeError, Order, Site
-from netdra.steps.drift import with_present_macs
 from netdra.steps.early_sysctls import EarlySysctls
 from netdra.steps.settings import StrandedError
 from netdra.steps.source_routing import SourceRouted
@@ -78,6 +76,34 @@ class Executor:
         os.close(self._stop)
         self._shared.close()
 
+    def plugin(self, task: ChainStep, config: Mapping[str, Any]) -> ReadyPlugin:
+        """The program of a step, for one call.
+
+        Raises:
+            NetdraError: it is not found, or does not support the version of the config.
+        """
+        version = config.get("cniVersion")
+        where, lock = self.site.plugins, self.site.lock
+        plugin = protocol.find(task.step.type, where, version=version, timeout=self.timeout(), lock=lock)
+        return msgspec.structs.replace(plugin, stop=self._stop if self._settings.stop < 0 else self._settings.stop)
+
+    def timeout(self) -> float:
+        """Seconds that the next call of a plugin may take."""
+        return min(self.site.remaining(), self._settings.step_timeout)
+
+    def attachment(self, task: ChainStep) -> Attachment:
+        """The arguments of a call of a step's program."""
+        return Attachment(
+            container_id=self.site.container_id,
+            if_name=task.step.if_name,
+            netns=self.site.pod.path if self.site.pod is not None else "",
+            arguments=self.site.arguments,
+        )
+
+    def results(self) -> dict[str, StepResult]:
+        """The results of the steps that are done."""
+        return {key: state.result for key, state in self.journal.saved.steps.items() if state.result is not None}
+
     def do(self, key: str) -> None:
         """Do a step whose dependencies are done.
 
@@ -88,7 +114,7 @@ class Executor:
             raise TemporaryError(
                 "timed out before the step started", hint="check why the steps before it were slow", code="ND2113"
             )
-        task, results = self.tasks[key], self._results()
+        task, results = self.tasks[key], self.results()
         config = task.resolved(task.step.config, self.tasks, results)
         previous = flow.previous(task, self.tasks, results)
         if task.is_binary:
@@ -236,106 +262,6 @@ class Executor:
             self.give_up(key)
         return Returned(notes=notes)
 
-    def check(self, key: str) -> tuple[str, ...]:
-        """A step's drift, in words.
-
-        Raises:
-            NetdraError: the drift cannot be found out.
-        """
-        task, state, results = self.tasks[key], self.journal.saved.steps[key], self._results()
-        order = self._order(key)
-        lost = self._lost_routes(key) + self._unrequested(key)
-        if source_routing.KEY in state.undo:
-            routed = msgspec.convert(state.undo[source_routing.KEY], SourceRouted)
-            lost += source_routing.check(routed, self._tuned_after(key), self.site)
-        if early_sysctls.KEY in state.undo:
-            early = msgspec.convert(state.undo[early_sysctls.KEY], EarlySysctls)
-            lost += early_sysctls.check(early, self._tuned_after(key), self.site)
-        if not task.is_binary:
-            order = msgspec.structs.replace(order, later=self._later(key))
-            if flow.began_after(key, flow.MOVE_ROUTES, self.tasks, tuple(self.journal.saved.steps)):
-                order = msgspec.structs.replace(order, config=programs.without_main_routes(order.config))
-            prepared = builtin.prepare(order, self.site.plugins, self.site.remaining())
-            return (*builtin.check(prepared, self._expected(key, results), self.site), *lost)
-        drift, unasked = self._ask(task, state)
-        own = look.own_interfaces(task, order.previous, results.get(key, StepResult()))
-        seen = look.drift(task, state.config, own, self._expected(key, results), self.site)
-        seen += builtin.check_vf(order, self.site) + lost
-        if unasked and not (own or seen):
-            raise UncheckableError(unasked, code="ND2115")
-        return (*drift, *seen)
-
-    def repair(self, key: str) -> tuple[str, ...]:
-        """Restore what a reset has taken from a step's VF; return what was done, in words.
-
-        Raises:
-            NetdraError: the kernel or a driver refused.
-        """
-        return builtin.repair_vf(self._order(key), self.site)
-
-    def _expected(self, key: str, results: Mapping[str, StepResult]) -> StepResult:
-        """The results of all steps as a check expects them."""
-        undos = (state.undo for state in self.journal.saved.steps.values())
-        return slaac.without_advertised(flow.expected(key, self.tasks, results), undos)
-
-    def _order(self, key: str) -> Order:
-        """A step that was done, with its notes."""
-        task, state = self.tasks[key], self.journal.saved.steps[key]
-        order = order_of(task, state.config, flow.previous(task, self.tasks, self._results()))
-        return msgspec.structs.replace(order, noted=state.notes)
-
-    def _ask(self, task: ChainStep, state: StepState) -> tuple[tuple[str, ...], str]:
-        """The errors of a binary's CHECK, and why the binary could not be asked, "" if it was."""
-        plugin = self._plugin(task, state.config)
-        if not protocol.can_check(plugin):
-            return (), f"it supports CNI {plugin.version}, which does not define CHECK"
-        final = with_present_macs(flow.to_check(task.key, self.tasks, self._results()), self.site)
-        steps = self.journal.saved.steps
-        later = flow.began_after(task.key, {"tuning"}, self.tasks, tuple(steps))
-        config = programs.as_tuned(state.config, [steps[key].config for key in later])
-        try:
-            protocol.check(plugin, network_of(task, config), self._attachment(task), final, self._timeout())
-        except PluginError as problem:
-            if problem.failure.is_unimplemented or isinstance(problem, TemporaryError):
-                return (), problem.what
-            return (problem.what,), ""
-        return (), ""
-
-    def _lost_routes(self, key: str) -> tuple[str, ...]:
-        """The routes that a step's interface has lost, in words; those that a later program has found are its own."""
-        task, state = self.tasks[key], self.journal.saved.steps[key]
-        kinds = {other.step.type for other in self.tasks.values()}
-        later = flow.began_after(key, kinds, self.tasks, tuple(self.journal.saved.steps))
-        if any(self.tasks[other].is_binary or self.tasks[other].step.type in flow.MOVE_ROUTES for other in later):
-            return ()
-        if task.is_binary:
-            return pod_routes.lost(state.undo, self.site)
-        return builtin.lost_routes(state.undo, task.step.if_name, self.site)
-
-    def _unrequested(self, key: str) -> tuple[str, ...]:
-        """The configuration that routers have given to an interface that a step has made, in words."""
-        task, saved = self.tasks[key], self.journal.saved
-        same = [other for other in self.tasks.values() if other.step.if_name == task.step.if_name]
-        if task is not same[0]:
-            return ()
-        configs = [saved.steps[other.key].config for other in same]
-        requested = any(other.step.default_route for other in same)
-        final = flow.expected(key, self.tasks, self._results())
-        return pod_routes.unrequested(task.step.if_name, configs, final, self.site, default_route=requested)
-
-    def _tuned_after(self, key: str) -> frozenset[str]:
-        """The sysctls that steps which came after a step have set, by path."""
-        begun = tuple(self.journal.saved.steps)
-        later = (self.journal.saved.steps[other].undo for other in begun[begun.index(key) + 1 :])
-        parts = (part for undo in later for part in (undo.get("step", {}).get("sysctl", {}), _values(undo)))
-        return frozenset(path for part in parts for path in part)
-
-    def _later(self, key: str) -> tuple[Mapping[str, Any], ...]:
-        """The records of built-in steps of a step's type that came after it on its interface."""
-        steps = self.journal.saved.steps
-        later = flow.began_after(key, {self.tasks[key].step.type}, self.tasks, tuple(steps))
-        return tuple(builtin.written(steps[other].undo) for other in later if not self.tasks[other].is_binary)
-
     def _apply(self, task: ChainStep, config: Mapping[str, Any], previous: StepResult) -> StepResult:
         prepared = builtin.prepare(order_of(task, config, previous), self.site.plugins, self.site.remaining())
         early = self._early(task)
@@ -361,7 +287,7 @@ class Executor:
         self, task: ChainStep, config: Mapping[str, Any], previous: StepResult
     ) -> tuple[StepResult, tuple[str, ...]]:
         """Call a binary's ADD; return its result, and notes on its device."""
-        plugin = self._plugin(task, config)
+        plugin = self.plugin(task, config)
         with self._own_sockets() as site:
             programs.check_unused(task, config, site)
             programs.check_lower(task, config, site)
@@ -375,7 +301,7 @@ class Executor:
             given = previous if task.after else None
             if early is not None:
                 early_sysctls.apply(early, self.site)
-            result = protocol.add(plugin, network_of(task, config), self._attachment(task), given, self._timeout())
+            result = protocol.add(plugin, network_of(task, config), self.attachment(task), given, self.timeout())
         except PluginError as problem:
             self._note_error(task.key, problem)
             raise
@@ -588,21 +514,21 @@ class Executor:
             yield msgspec.structs.replace(self.site, host=host, pod=pod, notes=[], restored=[])
 
     def _delete(self, task: ChainStep, config: Mapping[str, Any]) -> tuple[str, ...]:
-        attachment, path = self._attachment(task), self._path_that_was()
+        attachment, path = self.attachment(task), self._path_that_was()
         try:
-            plugin = self._plugin(task, config)
-            network, final = network_of(task, config), flow.final(task.key, self.tasks, self._results())
+            plugin = self.plugin(task, config)
+            network, final = network_of(task, config), flow.final(task.key, self.tasks, self.results())
             if path:
                 # With it plugins reset the host's side too; a plugin that insists on a namespace is called without.
                 try:
                     there = msgspec.structs.replace(attachment, netns=path)
-                    protocol.delete(plugin, network, there, final, self._timeout())
+                    protocol.delete(plugin, network, there, final, self.timeout())
                 except PluginError as problem:
                     if problem.failure.kind in {"timeout", "stopped"}:
                         raise
                 else:
                     return ()
-            protocol.delete(plugin, network, attachment, final, self._timeout())
+            protocol.delete(plugin, network, attachment, final, self.timeout())
         except PluginError as problem:
             if problem.failure.code == _CONTAINER_UNKNOWN:
                 return ()
@@ -626,36 +552,10 @@ class Executor:
             return ""
         return "" if files.exists(Path(path)) else path
 
-    def _plugin(self, task: ChainStep, config: Mapping[str, Any]) -> ReadyPlugin:
-        version = config.get("cniVersion")
-        where, lock = self.site.plugins, self.site.lock
-        plugin = protocol.find(task.step.type, where, version=version, timeout=self._timeout(), lock=lock)
-        return msgspec.structs.replace(plugin, stop=self._stop if self._settings.stop < 0 else self._settings.stop)
-
-    def _timeout(self) -> float:
-        """Seconds that the next call of a plugin may take."""
-        return min(self.site.remaining(), self._settings.step_timeout)
-
-    def _attachment(self, task: ChainStep) -> Attachment:
-        return Attachment(
-            container_id=self.site.container_id,
-            if_name=task.step.if_name,
-            netns=self.site.pod.path if self.site.pod is not None else "",
-            arguments=self.site.arguments,
-        )
-
-    def _results(self) -> dict[str, StepResult]:
-        return {key: state.result for key, state in self.journal.saved.steps.items() if state.result is not None}
-
 
 def _part(early: EarlySysctls | None) -> dict[str, Any]:
     """The part of a step's record with the sysctls that it states."""
     return {} if early is None else {early_sysctls.KEY: msgspec.to_builtins(early)}
-
-
-def _values(undo: Mapping[str, Any]) -> Mapping[str, Any]:
-    values: Mapping[str, Any] = undo.get(early_sysctls.KEY, {}).get("values", {})
-    return values
 
 
 def _is_rated(task: ChainStep, state: StepState) -> bool:

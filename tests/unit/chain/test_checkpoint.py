@@ -240,7 +240,7 @@ def test_a_checkpoint_on_a_failing_disk_is_as_this_process_has_last_read_it(
     written(tmp_path / "read")
     written(tmp_path / "unread")
     saved = checkpoint.load(tmp_path / "read", "s1")
-    monkeypatch.setattr(files, "opened", mock.Mock(side_effect=OSError(errno.EIO, os.strerror(errno.EIO))))
+    monkeypatch.setattr(files, "open_lockable", mock.Mock(side_effect=OSError(errno.EIO, os.strerror(errno.EIO))))
     journal = checkpoint.open_existing(tmp_path / "read", "s1", 0)
     assert journal is not None
     assert journal.saved == saved
