@@ -44,7 +44,6 @@ from netdra.steps.allocated import Allocated
 from netdra.steps.contract import Site
 
 _KNOWN = "known.json"
-_WRITE_SECONDS = 1.0
 _SIDE_BY_SIDE, _MOST_OPEN = 4, 32
 _reachable = reachable.Reachable()
 

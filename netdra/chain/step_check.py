@@ -1,4 +1,4 @@
-"""Check one step of a sandbox that is attached: its drift, in words, and what a reset has taken from its VF.
+"""Check one step of a sandbox that is attached: its drift, in words; and restore settings of its VF after a reset.
 
 Used by `check`. A binary is asked by its CHECK, and `netdra.chain.look` compares the rest. Nothing is written.
 """

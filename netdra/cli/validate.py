@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from netdra.cli.cluster_objects import ClusterObjects
 
 Kind = TypeVar("Kind")
-Written = ResourceClaim | ResourceClaimTemplate | DeviceClass
 _MANY = 200
 """Files or objects from which on progress is shown."""
 _CLUSTER = "the cluster"

@@ -6,7 +6,6 @@ Called by `netdra controller`, which gives it an API client.
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -30,7 +29,6 @@ from netdra.ops.process import Process, spare_what_is_loaded
 if TYPE_CHECKING:
     from netdra.controller.neutron.ports import NeutronSettings
 
-log = logging.getLogger(__name__)
 
 REPORTER = f"{names.DRIVER}/controller"
 FLUSH_SECONDS = 2.0

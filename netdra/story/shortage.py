@@ -123,7 +123,7 @@ def _tied(about: str, claims: Sequence[ResourceClaim], details: tuple[str, ...])
     held = listed(f"{name} on {node}" for name, node in nodes.items())
     text = f"no node that the pod can use has the devices of its allocated claims: {held}"
     next_step = (
-        f"end the pods that use {listed(nodes)}: Kubernetes releases the claim, and the scheduler allocates it anew"
+        f"end the pods that use {listed(nodes)}: Kubernetes releases the claim, and the scheduler allocates it again"
     )
     return wrong(about, text, next_step, reason="Unallocatable", details=details, code="ND5052")
 
