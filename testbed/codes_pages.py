@@ -13,6 +13,7 @@ TITLES: Mapping[str, str] = {
     "cel": "CEL expressions",
     "chain": "the steps of a pod",
     "cli": "commands",
+    "cluster": "objects of the cluster",
     "cni": "CNI on the node",
     "cni-plugins": "CNI plugins",
     "console": "the console",

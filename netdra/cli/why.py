@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 import msgspec
@@ -82,7 +82,7 @@ class Subject(msgspec.Struct, frozen=True):
         return object_story(cluster, self.kind, self.place, self.name)
 
 
-class StorySource(msgspec.Struct, frozen=True):
+class StorySource(NamedTuple):
     """Where the objects of a story are read: a cluster, or a support bundle in its place."""
 
     cluster: ClusterAccess
