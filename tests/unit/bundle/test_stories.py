@@ -111,11 +111,17 @@ def test_the_story_of_an_anonymous_bundle_is_the_same_with_its_mapping(tmp_path:
     told = ask(tmp_path / "b", "pod", "apps/db-0", "--mapping", str(tmp_path / "m"))
     assert told == printed(state)
     assert ask(tmp_path / "b", "pod", "db-0", "--mapping", str(tmp_path / "m")) == told  # in the context's namespace
-    assert 'did you mean "db-0"?' in ask(tmp_path / "b", "pod", "apps/db0", "--mapping", str(tmp_path / "m"))
     name = anonymizer.name("apps/db-0")
     without = ask(tmp_path / "b", "pod", name)
     assert without.splitlines()[0] == f"Pod {name} is not scheduled."
     assert "apps" not in without
+
+
+def test_names_in_an_anonymous_bundle_with_its_mapping_are_similar_as_in_the_cluster(tmp_path: Path) -> None:
+    anonymizer = Anonymizer()
+    (tmp_path / "b").write_bytes(packed(collected(cluster(TOPOLOGY, NODES, claim("payroll"))), anonymizer))
+    mapping.write_file(tmp_path / "m", anonymizer.mapping)
+    assert 'did you mean "payroll"?' in ask(tmp_path / "b", "claim", "apps/payrol", "--mapping", str(tmp_path / "m"))
 
 
 def test_a_kind_that_could_not_be_read_is_unread_in_the_story(tmp_path: Path) -> None:
