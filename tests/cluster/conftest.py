@@ -115,9 +115,9 @@ def empty_cloud(_servers: Cloud) -> Cloud:
 
 
 @pytest.fixture
-def workspace(api: Api) -> Iterator[Workspace]:
+def workspace(control_plane: ControlPlane, api: Api) -> Iterator[Workspace]:
     """The test's own share of the shared control plane."""
-    with open_workspace(api) as opened:
+    with open_workspace(api, control_plane) as opened:
         yield opened
 
 

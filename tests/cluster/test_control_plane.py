@@ -206,6 +206,37 @@ def test_a_cleared_control_plane_has_the_objects_of_its_start_and_works_as_befor
             ]
 
 
+def test_a_namespace_with_nothing_of_its_own_is_removed_at_once_and_another_one_stays(own: ControlPlane) -> None:
+    with closing(own.client()) as api:
+        for name in ("empty", "full"):
+            objects.add_namespace(api, name)
+        api.create(manifest("v1/ConfigMap", "mine", "full"))
+        assert own.remove_namespace("empty")
+        assert not own.remove_namespace("full")
+        api.wait_for(NAMESPACE, "empty", lambda found: found is None)
+        assert api.get("v1/ConfigMap", "mine", "full") is not None
+        until(lambda: not api.list(objects.SERVICE_ACCOUNT, "empty"), "the service account to go with its namespace")
+        assert api.list(objects.SERVICE_ACCOUNT, "full")
+
+
+def test_a_namespace_whose_last_claim_is_being_deleted_is_removed_with_a_later_one(own: ControlPlane) -> None:
+    with closing(own.client()) as api:
+        for name in ("first", "second"):
+            objects.add_namespace(api, name)
+        claim = manifest(CLAIM, "nic", "first", spec={"devices": {}})
+        claim["metadata"]["finalizers"] = ["example.com/stays"]
+        api.create(claim)
+        api.delete(CLAIM, "nic", "first")
+        assert own.remove_namespace("first")
+        assert api.get(NAMESPACE, "first") is not None
+        assert api.get(CLAIM, "nic", "first") is not None
+        api.patch(CLAIM, "nic", {"metadata": {"finalizers": None}}, namespace="first")
+        api.wait_for(CLAIM, "nic", lambda found: found is None, namespace="first")
+        assert own.remove_namespace("second")
+        for name in ("first", "second"):
+            api.wait_for(NAMESPACE, name, lambda found: found is None)
+
+
 def test_no_component_survives_a_test_run_that_is_killed() -> None:
     script = (
         "import sys; from testbed.control_plane import ControlPlane, Settings\n"
