@@ -228,6 +228,7 @@ def without_collector() -> Iterator[None]:
     try:
         yield
     finally:
+        gc.freeze()  # they stay until the command ends
         if was_enabled:
             gc.enable()
 

@@ -15,7 +15,6 @@ import textwrap
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, TextIO, cast
 
 import click
@@ -26,7 +25,7 @@ PLAIN_WIDTH = 240
 MAX_WORD = 40
 _THOUSAND = 1000
 _GAP = "  "
-_OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_OBEYED = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 
 
 class _Closed(io.TextIOBase):
@@ -49,7 +48,7 @@ def replace_closed() -> None:
     if streams["stdout"] is None:
         sys.stdout = cast(TextIO, _Closed())
     if streams["stderr"] is None:
-        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 (for the process)
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (for the process)
 
 
 def printable(text: str) -> str:
@@ -57,7 +56,7 @@ def printable(text: str) -> str:
 
     Lines and tabs stay. The alias of an interface or a name in a file may hold `\x1b[2J`, which clears a terminal.
     """
-    return _OBEYED.sub(lambda match: match[0].encode("unicode-escape").decode(), text)
+    return re.sub(_OBEYED, lambda match: match[0].encode("unicode-escape").decode(), text)
 
 
 def path(name: str) -> str:

@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
-import msgspec
 
 from netdra.cli import shared, terminal
 from netdra.cli.shared import ClusterAccess
-from netdra.model import suggestions
 from netdra.model.errors import InvalidInputError
 from netdra.story.kinds import CLUSTER_WIDE, KINDS
 
@@ -60,6 +58,8 @@ def _kind(_context: click.Context, _parameter: click.Parameter, value: str | Non
     kind, slash, name = value.partition("/")
     known = _BY_NAME.get(kind.lower())
     if known is None:
+        from netdra.model import suggestions
+
         raise click.BadParameter(f'"{kind}" has no story; {suggestions.hint(kind, tuple(_ALSO), "kinds:")}')
     return f"{known}{slash}{name}"
 
@@ -68,7 +68,7 @@ def _kinds(_context: click.Context, _parameter: click.Parameter, incomplete: str
     return [kind for kind in _ALSO if kind.startswith(incomplete)]
 
 
-class Subject(msgspec.Struct, frozen=True):
+class Subject(NamedTuple):
     """The object of the story; `place` is its namespace, or its node."""
 
     kind: str
@@ -258,6 +258,8 @@ def _show_overview(source: StorySource, of: Subject, output: str) -> None:
 
 
 def _overview_lines(found: Overview) -> Iterator[str]:
+    from netdra.model.suggestions import listed
+
     checked = f"{found.examined} of {found.pods} pods with claims were checked"
     if not found.troubles:
         yield f"{found.subject}: no problem was found; {checked}."
@@ -270,7 +272,7 @@ def _overview_lines(found: Overview) -> Iterator[str]:
         yield f"{_MARKS[cause.severity]} {_one_line(cause.coded)}"
         if cause.next_step:
             yield f"  Next: {_one_line(cause.next_step)}"
-        yield f"  Affects {suggestions.listed(subjects, _SHOWN)}"
+        yield f"  Affects {listed(subjects, _SHOWN)}"
     if found.unread:
         yield ""
         yield from (f"Not read: {text}" for text in found.unread)

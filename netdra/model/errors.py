@@ -7,23 +7,35 @@ admission message. Anything else that escapes is a defect of netdra.
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-import msgspec
+if TYPE_CHECKING:
+    import msgspec
+
+    UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+    """What msgspec raises for bytes that are no value of a kind. For bytes that are not UTF-8, and for values that are
+    nested too deeply, the errors are Python's own."""
 
 MAX_FOREIGN = 1024
 """Characters of another program's text that are shown."""
-UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises for bytes that are no value of a kind. For bytes that are not UTF-8, and for values that are
-nested too deeply, the errors are Python's own."""
 
 
-_CODE = re.compile(r" \(ND\d{4}\)(?=[\s;,:.…]|\Z)")
+def __getattr__(name: str) -> object:
+    """UNREADABLE, when a module imports it: `netdra --help` does not, and msgspec would be a sixth of its time."""
+    if name != "UNREADABLE":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import msgspec
+
+    return msgspec.DecodeError, UnicodeDecodeError, RecursionError
+
+
+_CODE = r" \(ND\d{4}\)(?=[\s;,:.…]|\Z)"
 """Not in quotes: a value of a user that ends like this does not have a code."""
 
 
 def with_code(text: str, code: str) -> str:
     """A text with its code at the end of the first line; one that has a code, that of its cause, stays as it is."""
-    if not code or _CODE.search(text):
+    if not code or re.search(_CODE, text):
         return text
     first, line_end, others = text.partition("\n")
     return f"{first} ({code}){line_end}{others}"
@@ -31,12 +43,12 @@ def with_code(text: str, code: str) -> str:
 
 def without_code(text: str) -> str:
     """A text without its code."""
-    return _CODE.sub("", text, count=1)
+    return re.sub(_CODE, "", text, count=1)
 
 
 def code_of(text: str) -> str:
     """The first code in a text of netdra, e.g. of an event or a condition: `ND1042`; "" without one."""
-    found = _CODE.search(text)
+    found = re.search(_CODE, text)
     return found[0][2:-1] if found else ""
 
 
