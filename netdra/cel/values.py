@@ -20,11 +20,10 @@ QUANTITY = b"q"
 VERSION = b"v"
 _EXACT = Context(prec=200)
 _INT64 = range(-(2**63), 2**63)
-_SEMVER = re.compile(
+_SEMVER = (
     r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)"
     r"(?:-((?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(?:\.(?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*))?"
-    r"(?:\+([0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*))?\Z",
-    re.ASCII,
+    r"(?:\+([0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*))?\Z"
 )
 _LOOSE = re.compile(r"v?(\d+)(?:\.(\d+))?(?:\.(\d+))?((?:[-+].*)?)\Z", re.ASCII | re.DOTALL)
 
@@ -59,7 +58,7 @@ def of_version(text: str) -> bytes:
     Raises:
         InvalidInputError: the text is not a semantic version.
     """
-    if _SEMVER.match(text) is None:
+    if re.match(_SEMVER, text, re.ASCII) is None:
         raise InvalidInputError(
             f'"{text[:64]}" is not a semantic version', hint="write major.minor.patch, e.g. 1.2.3", code="ND1557"
         )
@@ -129,7 +128,7 @@ def _number(value: bytes | int) -> Decimal:
 
 def _semver_key(value: bytes) -> SemverKey:
     """The sort key of versions (semver.org, item 11): a release is above its pre-releases, numbers are below words."""
-    parts = _SEMVER.match(value[1:].decode()) if value[:1] == VERSION else None
+    parts = re.match(_SEMVER, value[1:].decode(), re.ASCII) if value[:1] == VERSION else None
     if parts is None:
         raise ValueError("not a semantic version")
     before = parts.group(4)

@@ -56,6 +56,8 @@ def printable(text: str) -> str:
 
     Lines and tabs stay. The alias of an interface or a name in a file may hold `\x1b[2J`, which clears a terminal.
     """
+    if text.replace("\n", "").replace("\t", "").isprintable():
+        return text
     return re.sub(_OBEYED, lambda match: match[0].encode("unicode-escape").decode(), text)
 
 

@@ -30,13 +30,11 @@ from netdra.model.resource import (
     DeviceCapacity,
 )
 
-_RESERVED = re.compile(r"(.*\.)?((kubernetes|k8s)\.io|dra\.networking|networking\.dra\.io)\Z")
+_RESERVED = r"(.*\.)?((kubernetes|k8s)\.io|dra\.networking|networking\.dra\.io)\Z"
 # semver.org 2.0.0; the API server takes no other form, and from 1.38 on no longer number, since CEL's have 64 bits.
 _NUMBER = r"(0|[1-9]\d{0,17})"
 _WORD = rf"({_NUMBER}|\d*[A-Za-z-][0-9A-Za-z-]*)"
-_VERSION = re.compile(
-    rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(-{_WORD}(\.{_WORD})*)?(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?\Z", re.ASCII
-)
+_VERSION = rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(-{_WORD}(\.{_WORD})*)?(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?\Z"
 _NO_LISTS = "the API server does not support lists of attributes (feature gate DRAListTypeAttributes)"
 
 
@@ -80,7 +78,7 @@ def provider_errors(provider: str, *, within: Path = ()) -> Iterator[Finding]:
             path=path,
             code="ND1452",
         )
-    if _RESERVED.match(provider):
+    if re.match(_RESERVED, provider):
         yield Finding(f'"{_shortened(provider)}" is reserved', "use a domain of your own", path, code="ND1453")
 
 
@@ -113,7 +111,7 @@ def _value_errors(path: Path, field: str, value: bool | int | str) -> Iterator[F
     if isinstance(value, str):
         if len(value.encode(errors="replace")) > MAX_STRING:
             yield Finding(f'"{_shortened(value)}" is longer than {MAX_STRING} bytes', path=path, code="ND1457")
-        if field.startswith("version") and _VERSION.match(value) is None:
+        if field.startswith("version") and re.match(_VERSION, value, re.ASCII) is None:
             what = f'"{_shortened(value)}" is not a semantic version with numbers of at most 18 digits, e.g. 1.2.3'
             yield Finding(what, path=path, code="ND1458")
     elif not -MAX_INTEGER - 1 <= value <= MAX_INTEGER:

@@ -28,7 +28,7 @@ _LENGTHS: tuple[tuple[str, str, type[str | list[Any] | dict[Any, Any]], str], ..
 
 def findings(value: Any) -> list[Finding]:
     """The errors in an object by its kind's schema; nothing if the kind is not netdra's own."""
-    schema = _schemas().get(str(value.get("kind"))) if isinstance(value, dict) else None
+    schema = _schema(str(value.get("kind"))) if isinstance(value, dict) else None
     if schema is None:
         return []
     found: list[Finding] = []
@@ -91,9 +91,13 @@ _MUST = "must be"
 
 
 @cache
-def _schemas() -> Mapping[str, Schema]:
-    manifests = {kind.type.__name__: crd.manifest(kind) for kind in kinds.KINDS}
-    return {name: made["spec"]["versions"][0]["schema"]["openAPIV3Schema"] for name, made in manifests.items()}
+def _schema(name: str) -> Schema | None:
+    """The schema of a kind of netdra; each takes some milliseconds, and most inputs have few kinds."""
+    for kind in kinds.KINDS:
+        if kind.type.__name__ == name:
+            schema: Schema = crd.manifest(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+            return schema
+    return None
 
 
 def _findings(value: Any, schema: Schema, path: Path) -> Iterator[Finding]:

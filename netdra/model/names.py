@@ -71,10 +71,10 @@ _DIGEST = 8  # characters of a digest in a name that was made to fit
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}\Z", re.ASCII)
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z")
 _LABEL_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?\Z")
-_PHYSNET = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]{0,62}[A-Za-z0-9])?\Z")
+_PHYSNET = r"[A-Za-z0-9]([A-Za-z0-9_.:-]{0,62}[A-Za-z0-9])?\Z"
 _PCIE_ROOT = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}\Z")
 # k8s.io/apimachinery IsQualifiedName with the domain that extended resources need.
-_EXTENDED_RESOURCE = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?\Z")
+_EXTENDED_RESOURCE = r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?\Z"
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
 
 
@@ -113,7 +113,7 @@ def is_extended_resource(name: str) -> bool:
     """Whether Kubernetes takes the name for an extended resource (pkg/apis/core/v1/helper IsExtendedResourceName)."""
     domain = name.split("/", 1)[0]
     native = domain == "kubernetes.io" or domain.endswith(".kubernetes.io") or name.startswith("requests.")
-    return _EXTENDED_RESOURCE.match(name) is not None and is_subdomain(domain) and not native
+    return re.match(_EXTENDED_RESOURCE, name) is not None and is_subdomain(domain) and not native
 
 
 def is_identifier(name: str) -> bool:
@@ -128,7 +128,7 @@ def is_pcie_root(text: str) -> bool:
 
 def is_physnet(text: str) -> bool:
     """Whether a text can be the name of a physical network: as long as an attribute's value, of no signs but `_.:-`."""
-    return _PHYSNET.match(text) is not None
+    return re.match(_PHYSNET, text) is not None
 
 
 def is_attribute_domain(domain: str) -> bool:

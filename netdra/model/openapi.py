@@ -21,6 +21,7 @@ import msgspec
 import msgspec.inspect as mi
 
 from netdra.model.meta import ObjectMeta
+from netdra.model.structure import structure_of
 
 Schema = dict[str, Any]
 FREE: Schema = {"x-kubernetes-preserve-unknown-fields": True}
@@ -33,7 +34,7 @@ def schema_of(kind: type) -> Schema:
     Raises:
         TypeError: the type has a part that a structural schema cannot express, or a field without a description.
     """
-    return _schema(mi.type_info(kind))
+    return _schema(structure_of(kind))
 
 
 def _schema(kind: mi.Type) -> Schema:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,6 +16,7 @@ import msgspec.inspect as mi
 from netdra.model import suggestions
 from netdra.model.claim import UNUSED_FIELDS
 from netdra.model.findings import Finding, Path
+from netdra.model.structure import structure_of
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ def fitted(value: Any, kind: type[T], *, strict: bool = False) -> tuple[T | None
         RecursionError: it is nested too deeply.
     """
     findings: list[Finding] = []
-    mended = _named(value, _info(kind), (), findings, strict=strict) if strict else value
+    mended = _named(value, structure_of(kind), (), findings, strict=strict) if strict else value
     try:
         read = msgspec.convert(mended, kind)
     except msgspec.ValidationError as problem:
@@ -52,7 +52,7 @@ def fitted(value: Any, kind: type[T], *, strict: bool = False) -> tuple[T | None
     else:
         return read, tuple(findings)
     findings.clear()
-    mended = _named(value, _info(kind), (), findings, strict=strict)
+    mended = _named(value, structure_of(kind), (), findings, strict=strict)
     wrong_names = len(findings)  # without these fields the rest can be read
     replaced: set[Path] = set()
     while len(findings) < MAX_FINDINGS:
@@ -180,7 +180,7 @@ def _is_found(value: Any, found: str) -> bool:
 def _fields_of(kind: type, path: Path) -> str:
     """The fields of the object that belongs at a path, for authors who wrote something else."""
     where = "".join("[...]" if isinstance(part, int) else f".{part}" for part in path)
-    for expected in _at(_info(kind), where):
+    for expected in _at(structure_of(kind), where):
         if isinstance(expected, mi.StructType):
             return f"fields: {suggestions.listed(field.encode_name for field in expected.fields)}"
     return ""
@@ -259,7 +259,9 @@ def _few(problem: msgspec.MsgspecError, kind: type) -> Iterator[str]:
     """The valid words, where a word is not one of a few."""
     parts = _NO_MEMBER.match(str(problem))
     if parts is not None:
-        yield from dict.fromkeys(word for member in _at(_info(kind), parts["path"] or "") for word in _words(member))
+        yield from dict.fromkeys(
+            word for member in _at(structure_of(kind), parts["path"] or "") for word in _words(member)
+        )
 
 
 def reason(problem: msgspec.MsgspecError, kind: type) -> str:
@@ -271,15 +273,6 @@ def reason(problem: msgspec.MsgspecError, kind: type) -> str:
     """
     words = list(_few(problem, kind))
     return f"{problem}; one of {', '.join(words)}" if words else str(problem)
-
-
-def _info(kind: Any) -> mi.Type:
-    return _type_info(kind)
-
-
-@cache
-def _type_info(kind: Any) -> mi.Type:
-    return mi.type_info(kind)
 
 
 def _at(whole: mi.Type, path: str) -> list[mi.Type]:

@@ -11,6 +11,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from typing import Any, ClassVar
 
 import msgspec
@@ -32,7 +33,7 @@ TWICE = "remove one of the two"
 APART = 'write "---" on a line between the two objects'
 _HEAD = ("apiVersion", "kind", "metadata")
 """The keys that an object begins with: twice at the left margin, they are those of two objects."""
-_NUMERIC = re.compile(r"[-+.]?\d\S*\Z")
+_NUMERIC = r"[-+.]?\d\S*\Z"
 _BaseLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BaseDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _EXACT = 1e21
@@ -41,7 +42,7 @@ _NULL = "tag:yaml.org,2002:null"
 _MAX_KEY = 80
 _TEXT = "tag:yaml.org,2002:str"
 _KEYS = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("bool", "int", "float"))
-_BETWEEN_DIGITS = re.compile(r"(?<=[0-9])_(?=[0-9])")
+_BETWEEN_DIGITS = r"(?<=[0-9])_(?=[0-9])"
 _BRACKETS = re.compile(r"[\[\]{}]")
 _AS_ONE_KIND = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
@@ -363,7 +364,11 @@ class _Scalar:
     """Whether a text without quotes is of a kind, as PyYAML asks it."""
 
     def __init__(self, pattern: str) -> None:
-        self._pattern = re.compile(pattern)
+        self._text = pattern
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        return re.compile(self._text)  # of the seven kinds, a short text has two or three
 
     def match(self, text: str) -> object:
         """Something that is true if it is."""
@@ -374,7 +379,7 @@ class _Number(_Scalar):
     """The same for numbers, in which underscores state nothing; after a leading point only between digits, as in Go."""
 
     def match(self, text: str) -> object:
-        return super().match(_BETWEEN_DIGITS.sub("", text) if text[0] == "." else text.replace("_", ""))
+        return super().match(re.sub(_BETWEEN_DIGITS, "", text) if text[0] == "." else text.replace("_", ""))
 
 
 def _integer(loader: Any, node: Any) -> int | float | str:
@@ -454,7 +459,7 @@ def _represent_mapping(dumper: Any, value: dict[Any, Any]) -> Any:
 
 def _represent_text(dumper: Any, value: str) -> Any:
     """A string in YAML; quoted where it begins like a number: other readers take the PCI id `15e3` for one."""
-    return dumper.represent_scalar(_TEXT, value, style="'" if _NUMERIC.match(value) else None)
+    return dumper.represent_scalar(_TEXT, value, style="'" if re.match(_NUMERIC, value) else None)
 
 
 _Dumper.add_representer(dict, _represent_mapping)

@@ -29,17 +29,13 @@ _MAX_LENGTH = 384
 PARAMETERS = "params"
 """The word in a step's place that means the topology's parameters: `{{ params.address }}`."""
 
-_INSIDE = re.compile(
-    r"[ \t]*([a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?)\.([A-Za-z][A-Za-z0-9]*)(?:\[(\d{1,3})\]\.([a-z]+))?[ \t]*\Z"
-)
-_FACT = re.compile(
+_INSIDE = r"[ \t]*([a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?)\.([A-Za-z][A-Za-z0-9]*)(?:\[(\d{1,3})\]\.([a-z]+))?[ \t]*\Z"
+_FACT = (
     rf"[ \t]*({'|'.join(facts.ROOTS)})\.([A-Za-z]+)"
     r"(?:\.([A-Za-z_][A-Za-z0-9_]*)|\[(?:\"([^\"\]]*)\"|'([^'\]]*)')\])?[ \t]*\Z"
 )
 # A pair of signs that look like the braces but are others would silently stay text.
-_LOOK_ALIKE = re.compile(
-    "[{\uff5b\ufe5b\u2774\u2983\u3010][\uff5b\ufe5b\u2774\u2983\u3010]|[\uff5b\ufe5b\u2774\u2983\u3010]{"
-)
+_LOOK_ALIKE = "[{\uff5b\ufe5b\u2774\u2983\u3010][\uff5b\ufe5b\u2774\u2983\u3010]|[\uff5b\ufe5b\u2774\u2983\u3010]{"
 
 
 _MEANT = dict.fromkeys(("ip", "ips", "address", "addresses"), 'did you mean "ips[0].address"?')
@@ -173,7 +169,7 @@ def parse(text: str) -> tuple[str | Reference, ...]:
             parts.append(text[position:opening])
         parts.append(_reference(text[opening + 2 : closing]))
         position = closing + 2
-    if not text.isascii() and _LOOK_ALIKE.search(text):
+    if not text.isascii() and re.search(_LOOK_ALIKE, text):
         raise BadReferenceError(
             f"{quoted(text)} has signs that look like {{{{ but are others",
             hint="write the braces of ASCII",
@@ -295,7 +291,7 @@ def put(config: Mapping[str, Any], given: Mapping[Reference, Any]) -> dict[str, 
 def _reference(inside: str) -> Reference:
     if (fact := _fact(inside)) is not None:
         return fact
-    parts = _INSIDE.match(inside)
+    parts = re.match(_INSIDE, inside)
     if parts is None:
         raise BadReferenceError(
             f"{quoted('{{' + inside + '}}')} is not a reference",
@@ -332,7 +328,7 @@ def _fact(inside: str) -> Reference | None:
     Raises:
         BadReferenceError: it is of a fact, and not written as one.
     """
-    parts = _FACT.match(inside)
+    parts = re.match(_FACT, inside)
     if parts is None:
         return None
     root, field, plain, *keys = parts.groups()
@@ -359,8 +355,8 @@ def _fact(inside: str) -> Reference | None:
 
 _LIKE_PARAMETERS = 0.8
 _KEYS = {
-    facts.DEVICE: re.compile(r"\bdevices?\.attributes?\.([A-Za-z_]\w*)"),
-    facts.NODE: re.compile(r"\bnodes?\.labels?\[[\"']([^\"'\]]+)[\"']\]"),
+    facts.DEVICE: r"\bdevices?\.attributes?\.([A-Za-z_]\w*)",
+    facts.NODE: r"\bnodes?\.labels?\[[\"']([^\"'\]]+)[\"']\]",
 }
 """By root, the attribute or the label in a text that is almost a reference."""
 
@@ -368,13 +364,13 @@ _KEYS = {
 def _rewritten(inside: str) -> str:
     """A hint for a text that is not a reference: the most similar one."""
     for root, pattern in _KEYS.items():
-        if (found := pattern.search(inside)) is not None:
+        if (found := re.search(pattern, inside)) is not None:
             return f"write {{{{ {facts.written(root, found[1])} }}}}, and nothing else between the braces"
     for root in facts.ROOTS:
         if re.search(rf"\b{root}s?\.", inside):
             return f"write one of {', '.join(facts.of_root(root))}, and nothing else between the braces"
     parts = [part.partition("[")[0] for part in inside.strip(" \t").removeprefix("steps.").split(".")]
-    if len(parts) > 1 and _INSIDE.match(f"{parts[0]}.mac"):
+    if len(parts) > 1 and re.match(_INSIDE, f"{parts[0]}.mac"):
         if parts[1] in ("ip", "ips", "address", "addresses"):
             return f'did you mean "{{{{ {parts[0]}.ips[0].address }}}}"?'
         if parts[-1] in _FIELDS:

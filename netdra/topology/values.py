@@ -21,7 +21,7 @@ MAX_KEY = 256
 MAX_CHARACTERS = 256 * 1024
 
 # Tab and line ends are text; the other controls are in no name, address or sysctl. Surrogates are not Unicode text.
-_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+_FORBIDDEN = "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]"
 _INTEGERS = range(-(2**63), 2**64)
 
 
@@ -101,7 +101,7 @@ def _key(key: Any, path: Path, budget: _Budget) -> str:
 
 
 def _text(text: str, path: Path) -> str:
-    if (forbidden := _FORBIDDEN.search(text)) is not None:
+    if not text.isprintable() and (forbidden := re.search(_FORBIDDEN, text)) is not None:
         raise ConfigError(
             f"{dotted(path)}: {quoted(text)} holds the character U+{ord(forbidden.group()):04X}",
             hint="remove the control character",

@@ -353,7 +353,7 @@ class Interrupted:
 sys.meta_path.insert(0, Interrupted())
 runpy.run_module("netdra", run_name="__main__")
 """
-    for module in ("netdra.cli", "click", "msgspec", "netdra.cli.terminal"):
+    for module in ("netdra.cli", "click", "netdra.model.errors", "netdra.cli.terminal"):
         done = subprocess.run(
             [sys.executable, "-c", program, module], capture_output=True, text=True, check=False, cwd=ROOT
         )
