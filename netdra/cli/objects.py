@@ -23,7 +23,7 @@ from netdra.model.errors import InvalidInputError
 from netdra.model.findings import Finding
 from netdra.model.inventory import Inventory, InventoryNode
 from netdra.model.registration import Registration
-from netdra.model.resource import ResourceSlice
+from netdra.model.resource import ResourceSlice, SharedValues
 from netdra.model.scheduler_version import NEWEST_SCHEDULER, SchedulerVersion
 
 if TYPE_CHECKING:
@@ -91,6 +91,7 @@ class InputObjects:
         self._all: list[InputEntry] = []
         self._entries: dict[str, list[InputEntry]] = {}
         self._decoded: dict[int, Document] = {}
+        self._values = SharedValues()
 
     def add(self, entry: InputEntry) -> None:
         """Take a document.
@@ -104,8 +105,26 @@ class InputObjects:
         elif kind is None:
             self.foreign.append(entry)
         else:
-            self._entries.setdefault(kind, []).append(entry)
+            entries = self._entries.setdefault(kind, [])
+            if kind == ResourceSlice.__name__ and len(entries) >= _MOST_CHECKED:
+                entry = self._decode_now(entry)
+            entries.append(entry)
             self._all.append(entry)
+
+    def _decode_now(self, entry: InputEntry) -> InputEntry:
+        """Decode one of many slices, and keep of its plain value, which takes most of the memory, what names it.
+
+        A slice that cannot be decoded is an error only for commands that ask for slices.
+        """
+        try:
+            document = documents.decode(entry.value, entry.place)
+        except InvalidInputError:
+            return entry
+        assert isinstance(document, ResourceSlice)
+        self._values.share(document)
+        head = {key: entry.value.get(key) for key in ("apiVersion", "kind", "metadata")}
+        self._decoded[id(head)] = document
+        return entry._replace(value=head)
 
     def of(self, kind: type[DocumentKind], files: Collection[str] | None = None) -> list[DocumentKind]:
         """The objects of a kind; with `files`, those of these files alone.

@@ -106,6 +106,9 @@ def values(text: str, origin: str, *, strict: bool = True) -> Iterator[tuple[Any
     Raises:
         InvalidInputError: the text is not YAML.
     """
+    if (items := yaml_text.load_items(text, origin, strict=strict)) is not None:
+        yield from ((item, f"{origin}, document 1") for item in items)
+        return
     for number, value in enumerate(yaml_text.load(text, origin, strict=strict), 1):
         place = f"{origin}, document {number}"
         for item in _items(value, place):

@@ -202,6 +202,27 @@ class ResourceSlice(Wire, frozen=True, omit_defaults=False):
     kind: Literal["ResourceSlice"] = "ResourceSlice"
 
 
+class SharedValues:
+    """Equal values of devices as one object: those of a cluster differ in a few, and take two thirds of its memory."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, Any] = {}
+        self._consumed: dict[bytes, tuple[DeviceCounterConsumption, ...]] = {}
+
+    def share(self, published: ResourceSlice) -> None:
+        """Replace the values of a slice's devices, in place, by equal ones of earlier slices."""
+        known = self._known
+        for device in published.spec.devices:
+            for values in (device.attributes, device.capacity):
+                assert isinstance(values, dict)
+                for name, value in values.items():
+                    values[name] = known.setdefault(value, value)
+            if device.consumes_counters:
+                key = msgspec.json.encode(device.consumes_counters)
+                consumed = self._consumed.setdefault(key, device.consumes_counters)
+                msgspec.structs.force_setattr(device, "consumes_counters", consumed)
+
+
 def newest(slices: Iterable[ResourceSlice]) -> dict[str, tuple[ResourceSlice, ...]]:
     """The slices that count, by pool: those of the pool's highest generation, in the order of their names.
 

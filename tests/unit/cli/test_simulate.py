@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from netdra.cli import objects
 from netdra.cli.main import main
 from netdra.model import yaml_text
+from netdra.model.resource import ResourceSlice
 from testbed import yaml
 from tests.unit.slices.test_written import device, written
 
@@ -55,6 +57,52 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         return int(end.value.code or 0), captured.out, captured.err
 
     return run
+
+
+def as_json_list(path: Path, *more: dict[str, Any]) -> Path:
+    """The slices of the reference node and more objects as `kubectl get -o json` prints them."""
+    items = [*yaml.safe_load_all(SLICES.read_text()), *more]
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    return path
+
+
+def test_many_slices_are_allocated_and_explained_as_few_slices_are(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = (*CLASSES, claim("x", "vf"), claim("y", "passthrough", count=2))
+    expected = run(*wanted)
+    monkeypatch.setattr(yaml_text, "_LARGE", 0)
+    monkeypatch.setattr(objects, "_MOST_CHECKED", 0)
+    assert run(*wanted, slices=as_json_list(tmp_path / "slices.json")) == expected
+
+
+def test_one_of_many_slices_that_is_not_valid_is_an_error(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "wrong"}, "spec": {}}
+    slices = as_json_list(tmp_path / "slices.json", wrong)
+    expected = run(*CLASSES, claim("x", "vf"), slices=slices)
+    assert (expected[0], expected[1]) == (2, "")
+    assert 'ResourceSlice "wrong": the field "driver" is missing' in expected[2]
+    monkeypatch.setattr(objects, "_MOST_CHECKED", 0)
+    assert run(*CLASSES, claim("x", "vf"), slices=slices) == expected
+
+
+def test_of_many_slices_plain_values_are_not_kept_and_equal_attributes_are_one_object(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slices = as_json_list(tmp_path / "slices.json")
+    expected = objects.read([str(slices)], "slices").of(ResourceSlice)
+    monkeypatch.setattr(objects, "_MOST_CHECKED", 1)
+    read = objects.read([str(slices)], "slices")
+    first, *others = read.entries(ResourceSlice)
+    assert "spec" in first.value
+    assert not [entry for entry in others if "spec" in entry.value]
+    assert others
+    assert read.of(ResourceSlice) == expected
+    devices = [found for published in read.of(ResourceSlice)[1:] for found in published.spec.devices]
+    types = {id(found.attributes["type"]): found.attributes["type"].string for found in devices}
+    assert len(types) == len({*types.values()}) < len(devices)
 
 
 def test_claims_that_fit_are_shown_with_their_devices(run: Any) -> None:

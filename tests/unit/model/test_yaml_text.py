@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netdra.model import yaml_text
+from netdra.model import documents, yaml_text
 from netdra.model.errors import InvalidInputError
 
 
@@ -171,3 +171,55 @@ def test_a_text_that_is_certain_to_be_shallow_is(text: str) -> None:
             if yaml_text._is_shallow(text):
                 assert deepest <= most
             assert yaml_text.nests_too_deeply(text) == (deepest > most)
+
+
+def listed(*items: Any, **more: Any) -> str:
+    return json.dumps({"apiVersion": "v1", "kind": "List", **more, "items": items}, indent=1)
+
+
+def items_of(text: str) -> tuple[list[Any], str]:
+    """The objects of a text, and the error that ends it."""
+    read: list[Any] = []
+    try:
+        for item, place in documents.values(text, "list.json"):
+            assert place == "list.json, document 1"
+            read.append(item)
+    except InvalidInputError as problem:
+        return read, str(problem)
+    return read, ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        listed(
+            {"kind": "A", "text": 'a ": b'}, {"kind": "B", "inner": [{"x": 1}, {"x": 1.5}]}, metadata={"a": {"b": 1}}
+        ),
+        listed({"kind": "A", "number": 0}).replace("0", "1e999"),
+        listed({"kind": "A", "first": 1, "second": 2}).replace("second", "first"),
+        listed({"kind": "A"}, first=1, second=2).replace("second", "first"),
+        listed({"kind": "A", "text": 'a":b', "other": 1}).replace("other", "text"),
+        listed({"kind": "A", "text": "x"}).replace('"text":', '"text" :').replace('"x"', '"x", "text" : "y"'),
+        listed({"kind": "A"}).replace('"items"', '"other"'),
+        listed({"kind": "A"}).replace('"List"', '"Listed"'),
+        listed({"kind": "A"}).replace('"List"', "3"),
+        listed({"kind": "A"})[:-1],
+        json.dumps({"kind": "List", "items": {"a": 1}}),
+        "kind: List\nitems: [{kind: A}]\n",
+    ],
+)
+def test_a_large_list_is_read_item_by_item_as_whole(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = items_of(text)
+    monkeypatch.setattr(yaml_text, "_LARGE", 0)
+    read, error = items_of(text)
+    assert error == whole[1]
+    assert error or read == whole[0]
+
+
+def test_items_of_a_large_list_are_read_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(yaml_text, "_LARGE", 0)
+    text = listed({"kind": "A"}, {"kind": "B", "first": 1, "second": 2}).replace("second", "first")
+    values = documents.values(text, "list.json")
+    assert next(values)[0] == {"kind": "A"}
+    with pytest.raises(InvalidInputError, match='line 11: the key "first" is already on line 10'):
+        next(values)
