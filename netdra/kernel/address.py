@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 import struct
+from collections.abc import Collection
 
 import msgspec
 
@@ -24,6 +25,8 @@ from netdra.kernel.netlink import (
 _HEADER = struct.Struct("=BBBBI")
 _LIFETIMES = struct.Struct("=IIII")  # struct ifa_cacheinfo: preferred, valid, when it was made and changed
 _FOREVER = 0xFFFFFFFF
+_FEW = 8
+"""So many IPs are searched in messages; with more, parsing the messages takes less time."""
 
 
 class Address(msgspec.Struct, frozen=True, gc=False):
@@ -93,11 +96,41 @@ def dump(sock: Socket, index: int = 0, family: int = 0, *, attempts: int = DUMP_
     """
     if index and family == 0:
         return [*dump(sock, index, socket.AF_INET), *dump(sock, index, socket.AF_INET6)]
-    header = _HEADER.pack(family, 0, 0, 0, index)
-    doing = f"cannot list addresses of link {index or 'any'}"
-    bodies = sock.dump(uapi.RTM_GETADDR, header, doing=doing, attempts=attempts)
+    bodies = _dump_bodies(sock, index, family, attempts)
     # A kernel without IPv6 answers with the addresses of all families.
     return [parsed for body in bodies if (parsed := parse(body)).family == family or family == 0]
+
+
+def find(sock: Socket, index: int, wanted: Collection[str]) -> list[Address]:
+    """The addresses of a link whose IP is one of these.
+
+    The kernel lists all addresses of the link and of the family. Those with other IPs are not parsed: each step of a
+    chain asks for its own addresses, on a link to which all steps before have added theirs.
+
+    Args:
+        sock: a socket in the namespace.
+        index: the link's index.
+        wanted: IPs, each with or without a prefix length, which is not compared.
+
+    Raises:
+        KernelMissingError: no link has that index.
+        KernelInterruptedError: links or addresses changed during each attempt.
+        KernelError: the kernel refused.
+    """
+    found: list[Address] = []
+    hosts = [text.partition("/")[0] for text in wanted]
+    for family, has_colons in ((socket.AF_INET, False), (socket.AF_INET6, True)):
+        packed = {socket.inet_pton(family, host) for host in hosts if (":" in host) is has_colons}
+        bodies = _dump_bodies(sock, index, family, DUMP_ATTEMPTS) if packed else []
+        likely = [body for body in bodies if len(packed) > _FEW or any(ip in body for ip in packed)]
+        addresses = (parsed for body in likely if (parsed := parse(body)).family == family)
+        found += [entry for entry in addresses if socket.inet_pton(family, entry.text.partition("/")[0]) in packed]
+    return found
+
+
+def _dump_bodies(sock: Socket, index: int, family: int, attempts: int) -> list[bytes]:
+    doing = f"cannot list addresses of link {index or 'any'}"
+    return sock.dump(uapi.RTM_GETADDR, _HEADER.pack(family, 0, 0, 0, index), doing=doing, attempts=attempts)
 
 
 def add(

@@ -227,7 +227,7 @@ def missing(wanted: AddedAddressing, index: int, pod: PodSpace) -> AddedAddressi
     """The wanted addresses and routes that the interface of that index does not have yet."""
     if not wanted.addresses and not wanted.routes:
         return wanted
-    present = present_addresses(pod.sock, index) if wanted.addresses else set()
+    present = present_among(wanted.addresses, pod.sock, index)
     listed = route.dump(pod.sock) if wanted.routes else ()
     routes = {key for entry in listed for path in entry.paths for key in _keys(path)}
     return AddedAddressing(
@@ -284,6 +284,11 @@ def located(entry: Route, index: int, pod: PodSpace) -> Route:
 def present_addresses(sock: Socket, index: int) -> set[str]:
     """The addresses of an interface, each spelled as `texts.cidr` spells it: the kernel's texts are the C library's."""
     return {texts.cidr(entry.text) for entry in address.dump(sock, index)}
+
+
+def present_among(wanted: Collection[str], sock: Socket, index: int) -> set[str]:
+    """Those of some addresses that an interface has, spelled as `present_addresses` spells them."""
+    return {texts.cidr(entry.text) for entry in address.find(sock, index, wanted)}.intersection(wanted)
 
 
 def add(wanted: AddedAddressing, index: int, pod: PodSpace) -> None:

@@ -47,6 +47,30 @@ def test_only_the_addresses_of_one_link_are_listed(machine: Machine, index: int)
     assert [each.text for each in address.dump(machine.sock, index, socket.AF_INET)] == ["10.1.2.3/24"]
 
 
+MANY = [*(f"10.{number}.0.5/24" for number in range(1, 21)), *(f"fd00:{number}::5/64" for number in range(1, 21))]
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        (),
+        ("10.7.0.5/24",),
+        ("10.7.0.5/16", "10.7.0.6/24", "fd00:9::5/64"),
+        ("10.0.0.24/24", "2.0.10.1/24"),  # bytes that are in each message, but are not its IP
+        tuple(MANY[5:35]),
+    ],
+    ids=len,
+)
+def test_addresses_are_found_by_their_ips_among_many(machine: Machine, index: int, wanted: tuple[str, ...]) -> None:
+    for text in MANY:
+        address.add(machine.sock, index, text)
+    address.add(machine.sock, machine.index("b"), "10.7.0.6/24")
+    hosts = {text.partition("/")[0] for text in wanted}
+    expected = [entry for entry in address.dump(machine.sock, index) if entry.text.partition("/")[0] in hosts]
+    assert address.find(machine.sock, index, wanted) == expected
+    assert len(expected) == len({text.partition("/")[0] for text in MANY} & hosts)
+
+
 ROUTES = [
     Route(destination="0.0.0.0/0", gateway="10.1.2.1", metric=50, mtu=1300, advmss=1200),
     Route(destination="192.0.2.0/24", gateway="10.1.2.1", table=1000, source="10.1.2.3"),
