@@ -27,7 +27,7 @@ from bench.figures import Figure
 from netdra.cli.terminal import print_table
 
 BENCHMARKS = (
-    *("addresses", "allocator", "chain", "churn", "console", "discovery", "exposure"),
+    *("addresses", "allocator", "chain", "churn", "commands", "console", "discovery", "exposure"),
     *(
         "hollow",
         "hook",

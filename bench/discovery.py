@@ -1,4 +1,4 @@
-"""How long discovery takes: all of 2,000 and 5,000 links, one that changed, and the commands as whole processes.
+"""How long discovery takes: all of 2,000 and 5,000 links, and one that changed.
 
 Links are veth pairs in namespaces that are gone afterwards (root). CPU times are the best of several rounds, taken in
 turns with their references, because neighbours make noise.
@@ -6,9 +6,6 @@ turns with their references, because neighbours make noise.
 
 from __future__ import annotations
 
-import resource
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,8 +26,6 @@ PYROUTE2_RATIO = 0.1
 MANY_LINKS_MS = 500.0
 GROWTH_RATIO = 1.5
 CHANGE_MS = 5.0
-DISCOVER_MS = 250.0
-HELP_MS = 150.0
 ROUNDS = 7
 QUICK = {"LINKS": 20, "FEW_LINKS": 20, "MANY_LINKS": 60, "ROUNDS": 2}
 
@@ -40,7 +35,6 @@ def run() -> Iterator[Figure]:
     yield from _full()
     yield from _growth()
     yield _change()
-    yield from _commands()
 
 
 def _full() -> Iterator[Figure]:
@@ -86,26 +80,6 @@ def _change() -> Figure:
     return Figure(
         "one changed link", min(taken), "ms", CHANGE_MS, f"of {LINKS:,}, until the inventory is right; CPU time"
     )
-
-
-def _commands() -> Iterator[Figure]:
-    bare, _ = _process(sys.executable, "-c", "")
-    for arguments, limit in ((("discover",), DISCOVER_MS), (("--help",), HELP_MS)):
-        wall, cpu = _process(sys.executable, "-m", "netdra", *arguments)
-        note = f"whole process, wall time; {cpu:.0f} ms of CPU; Python alone takes {bare:.0f} ms"
-        yield Figure(f"netdra {' '.join(arguments)}", wall, "ms", limit, note)
-
-
-def _process(*command: str) -> tuple[float, float]:
-    """Wall and CPU time of a program from start to end, in milliseconds, each the best of several runs."""
-    walls, cpus = [], []
-    for _ in range(2 * ROUNDS):
-        before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-        subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
-        walls.append((time.perf_counter() - started) * 1000)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        cpus.append((after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) * 1000)
-    return min(walls), min(cpus)
 
 
 @contextmanager
