@@ -3,8 +3,6 @@
 Read by the allocator (`netdra.slices`), by `netdra.topology` when claims are bound, and by the daemons.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Literal
 

@@ -3,8 +3,6 @@
 Evaluated by `netdra.health.watch` on each node; docs/health.md explains them.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import msgspec

@@ -5,8 +5,6 @@ does not apply has its neutral value ("" , 0, False, -1 for an index or a NUMA n
 named in `unreadable` and has no attribute at all, so a policy that asks for it fails on that device and is reported.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from typing import Literal, NamedTuple

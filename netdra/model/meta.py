@@ -1,7 +1,5 @@
 """The parts of Kubernetes object metadata that netdra reads and writes (k8s.io/apimachinery/pkg/apis/meta/v1)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Literal

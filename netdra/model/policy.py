@@ -3,8 +3,6 @@
 Written by administrators, read by `netdra.exposure`; docs/policies.md explains the fields.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Literal
 

@@ -5,8 +5,6 @@ which are not objects of the cluster (decision D35). Compiled by
 `netdra.rules.contract`; with it a NetworkTopology's mistakes are found when it is written, not when a pod starts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Literal
 

@@ -4,8 +4,6 @@ Written by the platform team. A root step (no `dependOn`) is a device that the s
 configuration on top of others. Read by `netdra.topology`; docs/topologies.md explains the fields.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 

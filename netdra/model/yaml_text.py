@@ -22,7 +22,7 @@ from netdra.model.errors import UNREADABLE, InvalidInputError
 _JSON = json.JSONDecoder()
 _CONTENT = re.compile(r"\S")
 MAX_TEXT = 128 * 1024 * 1024
-"""Characters of JSON: the ResourceSlices of 250 nodes with 131 devices each, read with 450 MiB of memory."""
+"""Characters of JSON: the ResourceSlices of 250 nodes with 131 devices each, whole with 530 MiB of memory."""
 MAX_YAML = 16 * 1024 * 1024
 """Characters of YAML, of which PyYAML takes up to 45 bytes of memory and 1 µs each."""
 MAX_NESTING = 500
@@ -51,6 +51,8 @@ _LARGE = 1024 * 1024
 """Characters from which on the items of a JSON List are read one by one."""
 _QUOTE_BY_NUMBER = "\\u0022"
 _BLANK_BEFORE_COLON = re.compile(r'"[ \t\r\n]+:')
+_BLANKS_BEFORE_COLON = (" :", "\t:", "\r:", "\n:")
+"""One of these is in each text that the pattern finds, and they are found ten times faster."""
 _INDENTED = re.compile(rf"^(?:[ ]|[-?:][ \t]){{{MAX_NESTING},}}", re.MULTILINE)
 
 
@@ -130,8 +132,17 @@ def load_items(text: str, origin: str, *, strict: bool = True) -> Iterator[Any] 
 
 def _read_items(items: list[msgspec.Raw], text: str, origin: str, *, strict: bool) -> Iterator[Any]:
     for item in items:
+        part = bytes(item).decode()
         try:
-            yield from load(bytes(item).decode(), origin, strict=strict)
+            value = msgspec.json.decode(part)
+            is_plain = not _has_deep_brackets(part) and (not strict or _has_each_once(part, value))
+        except UNREADABLE:
+            is_plain = False
+        if is_plain:
+            yield value
+            continue
+        try:
+            yield from load(part, origin, strict=strict)
         except InvalidInputError:
             for _ in load(text, origin, strict=strict):  # its error has the line in the whole text
                 pass
@@ -215,7 +226,8 @@ def _has_each_once(text: str, value: Any) -> bool:
     Of a key that is there twice, the value has one. Each key ends in `":` if no blank is between the two; where these
     two characters are in a string, the text and the value have them both, unless the quote is written as a number.
     """
-    if _QUOTE_BY_NUMBER in text or _BLANK_BEFORE_COLON.search(text) is not None:
+    has_blanks = any(pair in text for pair in _BLANKS_BEFORE_COLON) and _BLANK_BEFORE_COLON.search(text) is not None
+    if _QUOTE_BY_NUMBER in text or has_blanks:
         return False
     return text.count('":') == msgspec.json.encode(value).count(b'":')
 
@@ -268,8 +280,10 @@ def nests_too_deeply(text: str) -> bool:
 
     Decided by brackets and indentation alone, so a scalar with hundreds of opening brackets counts as well.
     """
-    if _INDENTED.search(text) is not None:
-        return True
+    return _INDENTED.search(text) is not None or _has_deep_brackets(text)
+
+
+def _has_deep_brackets(text: str) -> bool:
     if text.count("[") + text.count("{") <= MAX_NESTING:
         return False
     if _is_shallow(text):
