@@ -23,7 +23,7 @@ MAX_FOREIGN = 1024
 def __getattr__(name: str) -> object:
     """UNREADABLE, when a module imports it: `netdra --help` does not, and msgspec would be a sixth of its time."""
     if name != "UNREADABLE":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise AttributeError(name)
     import msgspec
 
     return msgspec.DecodeError, UnicodeDecodeError, RecursionError

@@ -1,4 +1,4 @@
-"""What a command costs before and after its work: help imports little, and its end searches nothing."""
+"""Commands start and end fast: help imports few modules, and the end of a command collects no garbage."""
 
 from __future__ import annotations
 
