@@ -106,6 +106,8 @@ class StorySource(NamedTuple):
 
     async def read(self, client: Client, scope: Scope) -> ClusterState:
         """The objects, with a note on those that the bundle's limit left out."""
+        import msgspec
+
         from netdra.cluster import reading
 
         cluster = await reading.read(client, scope)
