@@ -502,7 +502,7 @@ def load_all(directory: Path) -> tuple[list[Saved], list[tuple[Path, NetdraError
 
 
 def changed(directory: Path, mark: int) -> tuple[int, bool, Mapping[str, Saved | None]]:
-    """The checkpoints that have changed since a mark. What could not be written down yet is not in them.
+    """The checkpoints that have changed since a mark, without entries that could not be written down yet.
 
     Args:
         directory: the checkpoints' folder.

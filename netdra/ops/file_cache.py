@@ -36,7 +36,7 @@ class ChangeLog(Generic[T]):
     """The last changes of something, for readers that keep up with it."""
 
     def __init__(self) -> None:
-        """Begin: whatever has changed before is not known."""
+        """Begin: former changes are not known."""
         self._begin, self._entries = next(_marks), deque[tuple[int, T]](maxlen=_LOGGED)
 
     def note(self, changed: Iterable[T]) -> None:
@@ -47,7 +47,7 @@ class ChangeLog(Generic[T]):
             self._entries.append((next(_marks), entry))
 
     def since(self, mark: int) -> tuple[int, frozenset[T] | None]:
-        """What has changed since a mark.
+        """The changes since a mark.
 
         Args:
             mark: the first value of an earlier answer, 0 for none.
@@ -192,7 +192,7 @@ class FileCache(Generic[T]):
 
         Returns:
             The mark of this answer, and the names; None if any file may have changed: the folder is not followed, or
-            was not all the time. What is read of the files after this call is at least as new as the mark.
+            was not all the time. A file that is read after this call is at least as new as the mark.
 
         Raises:
             TemporaryError: the disk cannot be read.

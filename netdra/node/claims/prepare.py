@@ -311,7 +311,7 @@ class Preparation:
         faults.point("prepare-done")
 
     def _pools_now(self) -> Pools:
-        """What the node publishes now. The caller has the store's lock."""
+        """The published pools of the node. The caller has the store's lock."""
         slices = self._view.slices
         if not self._pools.are_of(slices):
             self._pools = Pools(slices)

@@ -1,7 +1,7 @@
 """The records of a node's claims by the devices that they have, kept up with the files: for the checks at Prepare.
 
 Called by `prepare` under the store's lock. Reading all records of a node for each claim would take longer than all
-other work of Prepare. So only those are read that have changed since the last claim, whichever daemon changed them.
+other work of Prepare. So only those are read that a daemon of the node has changed since the last claim.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NONE: Mapping[str, PreparedClaim] = MappingProxyType({})
 
 
 class Records:
-    """The records of claims, by what the claims have. A file counts by its content, whatever its name is."""
+    """The records of claims by the claims' devices. A file counts by its content, and not by its name."""
 
     def __init__(self, records: Mapping[str, PreparedClaim] = _NONE, names: Iterable[str] = ()) -> None:
         """Begin with these.
@@ -124,7 +124,7 @@ class FollowedRecords:
             given_up = self._store.given_up()
             if names is None or given_up:
                 self._read_all(given_up)
-                self._mark = 0 if given_up else mark  # no file changes when a claim is given up
+                self._mark = 0 if given_up else mark  # which changes no file
                 return self._records
             for name in names:
                 self._read(name)

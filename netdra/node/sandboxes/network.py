@@ -482,7 +482,7 @@ def _devices_of(saved: Saved) -> Iterator[tuple[PlannedDevice, ClaimReference]]:
 class _Had:
     """The devices that checkpoints have and records have not, kept up with the files of both: for one thread at a time.
 
-    Each claim that is prepared asks for them, and most often there are none.
+    They are compared for each claim that is prepared; most often, all have a record.
     """
 
     def __init__(self) -> None:
