@@ -40,7 +40,7 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True):
     consumed: Mapping[str, QuantityText] = {}
 
 
-class Uses(Protocol):
+class DevicesInUse(Protocol):
     """The devices in use by others; devices that are no longer published draw no counters."""
 
     def of(self, key: DeviceKey) -> Sequence[Holding]:
@@ -66,7 +66,7 @@ class Pools:
         """Whether these are the slices, unchanged."""
         return len(slices) == len(self._slices) and all(map(operator.is_, slices, self._slices))
 
-    def conflict(self, wanted: Holding, uses: Uses) -> str:
+    def conflict(self, wanted: Holding, uses: DevicesInUse) -> str:
         """Why a device cannot be used beside the devices in use, in words; "" if it can.
 
         Args:
@@ -166,7 +166,7 @@ def _capacity(device: Device, wanted: Holding, same: Sequence[Holding]) -> str:
     )
 
 
-def _counters(pool: _Pool, device: Device, uses: Uses) -> str:
+def _counters(pool: _Pool, device: Device, uses: DevicesInUse) -> str:
     """The pool's counter that is short: each device draws its counters once, however often it is shared."""
     for counter, text in _drawn(device).items():
         rivals = [
