@@ -4,7 +4,8 @@ A veth is moved into a namespace and back, as `bench pods` has it done by pods, 
 calls. The kernel's time for the requests that change something is measured apart: the rest is netdra's own. The
 kubelet's Unprepare is called the same way. Between two rounds the returned device is examined, as the daemon has it
 done in the background. `python -m bench.hook` prints where the time goes, phase by phase. Prepare
-of a pooled VF is measured beside Prepare of a VF that is a device, by turns; claims have half of the node's VFs.
+of a pooled VF is measured beside Prepare of a VF that is a device, by turns; claims have half of the node's VFs. So is
+Prepare on a node with many claims beside a node without any.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typing import Any
 import msgspec
 
 from bench.figures import Figure
-from netdra.chain import returned
+from netdra.chain import checkpoint, returned
 from netdra.chain.site import ChainSettings
 from netdra.kernel import kinds, libc, link, netns, uapi
 from netdra.kernel.netlink import Socket
@@ -57,19 +58,22 @@ from netdra.node.parts import Dependencies, Pods
 from netdra.node.sandboxes.hooks import Threads
 from netdra.node.sandboxes.tracker import Tracker
 from netdra.ops.boot import boot_id
+from netdra.slices.allocator import Allocation, Allocator
 from netdra.topology.classes import device_classes
 from netdra.topology.devices import DeviceKey
 from tests.unit.node.claims.pooled_node import World, card, claim_of, pooled, request, single
 
 ROUNDS = 40
 WARM_UP = 5
-QUICK = {"ROUNDS": 2, "WARM_UP": 1}
+QUICK = {"ROUNDS": 2, "WARM_UP": 1, "CLAIMS": 8}
 BUDGET = 20.0
 RUN_MS = 6.0
 STOP_MS = 6.0
 UNPREPARE_MS = 2.0
 EXAMINED_MS = 30.0
 VFS = 64
+CLAIMS = 250
+AMONG_RATIO = 1.2
 POOLED_RATIO = 1.1
 _READS = {uapi.RTM_GETLINK, uapi.RTM_GETADDR, uapi.RTM_GETROUTE}
 _CLAIM = "claim"
@@ -137,7 +141,7 @@ def run() -> list[Figure]:
             f"median of {ROUNDS}; with the kernel's {1000 * statistics.median(times[name]):.2f} ms",
         )
         for name, limit in (("RunPodSandbox", RUN_MS), ("StopPodSandbox", STOP_MS), ("Unprepare", UNPREPARE_MS))
-    ] + [_examined(times[_EXAMINED]), _pooled()]
+    ] + [_examined(times[_EXAMINED]), _pooled(), _among()]
 
 
 def _examined(seconds: Sequence[float]) -> Figure:
@@ -149,7 +153,6 @@ def _examined(seconds: Sequence[float]) -> Figure:
 
 def _pooled() -> Figure:
     """CPU time of Prepare of a pooled VF beside that of a VF that is a device of its own."""
-    seconds: dict[str, list[float]] = {"single": [], "pooled": []}
     with tempfile.TemporaryDirectory() as folder, ExitStack() as ending:
         worlds = {
             "single": World(Path(folder) / "single", card(count=VFS), single()),
@@ -160,22 +163,53 @@ def _pooled() -> Figure:
             for _ in range(VFS // 2 - 1):
                 world.prepare(_allocated(world))
             world.publish()
-        for number in range(WARM_UP + ROUNDS):
-            for name, world in list(worlds.items())[:: 1 if number % 2 else -1]:
-                claim = _allocated(world)
-                begun = time.process_time()
-                world.prepare(claim)
-                seconds[name] += [time.process_time() - begun] if number >= WARM_UP else []
-                world.release(claim)
+        seconds = _prepared(worlds)
     ratios = [ours / beside for ours, beside in zip(seconds["pooled"], seconds["single"], strict=True)]
     once, twice = (1000 * statistics.median(seconds[name]) for name in ("pooled", "single"))
     note = f"CPU, median of {ROUNDS}; {once:.2f} ms, and {twice:.2f} ms of a VF that is a device"
     return Figure("Prepare, pooled VF beside a device", statistics.median(ratios), "x", POOLED_RATIO, note)
 
 
-def _allocated(world: World) -> ResourceClaim:
-    claim = world.server.allocate(claim_of(request()))
-    assert claim is not None
+def _among() -> Figure:
+    """CPU time of Prepare on a node with many claims, each with a pod's checkpoint, beside a node without any."""
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as ending:
+        worlds: dict[str, World] = {}
+        for name, count in (("alone", 0), ("among", CLAIMS)):
+            cards = [card(f"eth{number}", VFS, bus=16 + number) for number in range(1 + CLAIMS // VFS)]
+            world = worlds[name] = World(Path(folder) / name, sum(cards, ()), single())
+            ending.callback(world.daemon.table.namespaces.close)
+            ending.enter_context(world.daemon.store.follow())
+            ending.enter_context(checkpoint.follow(world.folder / "checkpoints"))
+            allocator = world.server.allocator()
+            for _ in range(count):
+                claim = _allocated(world, allocator)
+                world.prepare(claim)
+                world.begin_pod(claim)
+        seconds = _prepared(worlds)
+    alone, among = (1000 * statistics.median(seconds[name]) for name in ("alone", "among"))
+    note = f"CPU, median of {ROUNDS}; {among:.2f} ms, and {alone:.2f} ms without claims"
+    return Figure(f"Prepare, among {CLAIMS} claims / alone", among / alone, "x", AMONG_RATIO, note)
+
+
+def _prepared(worlds: Mapping[str, World]) -> dict[str, list[float]]:
+    """CPU seconds of Prepare of a VF, by turns."""
+    seconds: dict[str, list[float]] = defaultdict(list)
+    for number in range(WARM_UP + ROUNDS):
+        for name, world in list(worlds.items())[:: 1 if number % 2 else -1]:
+            claim = _allocated(world)
+            begun = time.process_time()
+            world.prepare(claim)
+            seconds[name] += [time.process_time() - begun] if number >= WARM_UP else []
+            world.release(claim)
+    return seconds
+
+
+def _allocated(world: World, allocator: Allocator | None = None) -> ResourceClaim:
+    """A claim of a VF; with an allocator that has counted all claims before, without counting them again."""
+    outcome = (allocator or world.server.allocator()).allocate(claim_of(request()))
+    assert isinstance(outcome, Allocation)
+    (claim,) = outcome.claims
+    world.server.claims[claim.metadata.name] = claim
     return claim
 
 

@@ -501,6 +501,30 @@ def load_all(directory: Path) -> tuple[list[Saved], list[tuple[Path, NetdraError
     return good, bad
 
 
+def changed(directory: Path, mark: int) -> tuple[int, bool, Mapping[str, Saved | None]]:
+    """The checkpoints that have changed since a mark, without entries that could not be written down yet.
+
+    Args:
+        directory: the checkpoints' folder.
+        mark: the first value of an earlier answer, 0 for none.
+
+    Returns:
+        The mark of this answer; whether these are all checkpoints, as of `FileCache.changed`; and the checkpoints by
+        their file's name, None for one that is gone or makes no sense.
+
+    Raises:
+        TemporaryError: the disk cannot be read.
+    """
+    mark, names = _cache.changed(directory, mark)
+    checkpoints: dict[str, Saved | None] = {}
+    for name in _names(directory) if names is None else filter(_is_checkpoint, names):
+        try:
+            checkpoints[name] = _cached(directory / name)
+        except (FileNotFoundError, BadCheckpointError, files.NewerStateError):
+            checkpoints[name] = None
+    return mark, names is None, checkpoints
+
+
 def _cached(path: Path) -> Saved:
     try:
         return _cache.of(path)
@@ -526,7 +550,11 @@ def path_of(directory: Path, sandbox: str) -> Path:
 
 
 def _names(directory: Path) -> list[str]:
-    return [name for name in _cache.listed(directory) if name.endswith(SUFFIX) and not name.startswith(".")]
+    return [name for name in _cache.listed(directory) if _is_checkpoint(name)]
+
+
+def _is_checkpoint(name: str) -> bool:
+    return name.endswith(SUFFIX) and not name.startswith(".")
 
 
 def _open_locked(path: Path, lock: int) -> CheckpointJournal | None:

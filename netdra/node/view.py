@@ -7,6 +7,7 @@ keeps pods and claims is a `Holder`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from decimal import Decimal
 from typing import Protocol
 
@@ -130,13 +131,24 @@ class Holder(Protocol):
         """Devices that claims of this node's pods were allocated, and devices that could not be returned."""
 
 
+class Recorded(Protocol):
+    """The devices that the records of claims have: `netdra.node.claims.records`."""
+
+    @property
+    def held(self) -> AbstractSet[HeldKey]:
+        """The devices."""
+
+    def changed(self, mark: int) -> tuple[int, frozenset[HeldKey] | None]:
+        """The devices that came or went since a mark, as `netdra.ops.file_cache.ChangeLog.since`."""
+
+
 class SandboxHolder(Holder, Protocol):
     """A holder that distinguishes the devices that only sandboxes have."""
 
     def has_sandbox(self, claim: str) -> bool:
         """Whether a sandbox has a claim, by uid, or is just being attached with it."""
 
-    def unrecorded(self, recorded: frozenset[HeldKey]) -> Sequence[HeldDevice]:
+    def unrecorded(self, recorded: Recorded) -> Sequence[HeldDevice]:
         """The devices of sandboxes that no claim's record has.
 
         Args:

@@ -7,9 +7,11 @@ nothing else is inspected. A command that reads a folder once inspects each file
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,6 +26,40 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _State = tuple[int, int, int]
+
+_LOGGED = 4096
+"""How many changes a log keeps; a reader that has missed more begins from the beginning."""
+_marks = itertools.count(1)  # of all logs: a mark of another log is of no use
+
+
+class ChangeLog(Generic[T]):
+    """The last changes of something, for readers that keep up with it."""
+
+    def __init__(self) -> None:
+        """Begin: former changes are not known."""
+        self._begin, self._entries = next(_marks), deque[tuple[int, T]](maxlen=_LOGGED)
+
+    def note(self, changed: Iterable[T]) -> None:
+        """These have changed now."""
+        for entry in changed:
+            if len(self._entries) == _LOGGED:
+                self._begin = self._entries[0][0]
+            self._entries.append((next(_marks), entry))
+
+    def since(self, mark: int) -> tuple[int, frozenset[T] | None]:
+        """The changes since a mark.
+
+        Args:
+            mark: the first value of an earlier answer, 0 for none.
+
+        Returns:
+            The mark of this answer, and the changes; None if the log does not have all of them.
+        """
+        now = self._entries[-1][0] if self._entries else self._begin
+        if mark < self._begin:
+            return now, None
+        newer = itertools.takewhile(lambda entry: entry[0] > mark, reversed(self._entries))
+        return now, frozenset(entry for _, entry in newer)
 
 
 class Changes(Protocol):
@@ -45,6 +81,7 @@ class _Followed(Generic[T]):
         identity: the folder's device and inode; None before its changes are reported.
         names: the files in it.
         unchanged: the content of those that have not changed since they were decoded.
+        log: the names of the files that have changed since the kernel reports changes.
         is_refused: whether the kernel did not report changes the last time; that is logged once.
     """
 
@@ -53,6 +90,7 @@ class _Followed(Generic[T]):
     changes: Changes | None = None
     names: set[str] = field(default_factory=set)
     unchanged: dict[str, T] = field(default_factory=dict)
+    log: ChangeLog[str] = field(default_factory=lambda: ChangeLog[str]())
     is_refused: bool = False
 
     def close(self) -> None:
@@ -145,6 +183,24 @@ class FileCache(Generic[T]):
         self.forget_all_but(folder, names)
         return dict(self._unchanged(folder, names))
 
+    def changed(self, folder: Path, mark: int) -> tuple[int, frozenset[str] | None]:
+        """The files of a followed folder that have changed since a mark.
+
+        Args:
+            folder: the folder.
+            mark: the first value of an earlier answer, 0 for none.
+
+        Returns:
+            The mark of this answer, and the names; None if any file may have changed: the folder is not followed, or
+            was not all the time. A file that is read after this call is at least as new as the mark.
+
+        Raises:
+            TemporaryError: the disk cannot be read.
+        """
+        with self._following:
+            followed = self._update(folder)
+            return (0, None) if followed is None else followed.log.since(mark)
+
     def last(self, path: Path) -> T | None:
         """The decoded content of a file as it was last read, for a file that cannot be read any more."""
         cached = self._cache.get(str(path))
@@ -186,6 +242,7 @@ class FileCache(Generic[T]):
         followed.names -= changed
         for name in changed:
             followed.unchanged.pop(name, None)
+        followed.log.note(changed)
         gone = self._inspect(folder, followed, changed)
         for name in gone:
             self._cache.pop(f"{folder}/{name}", None)
@@ -210,7 +267,7 @@ class FileCache(Generic[T]):
         except NetdraError:
             followed.close()
             return None
-        followed.identity = identity
+        followed.identity, followed.log = identity, ChangeLog()
         self.forget_all_but(folder, followed.names)
         followed.unchanged = dict(self._unchanged(folder, followed.names))
         return followed

@@ -6,8 +6,10 @@ them (decision D1), and a device's counters may have changed since it was alloca
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
+from typing import Protocol
 
 import msgspec
 
@@ -38,44 +40,88 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True):
     consumed: Mapping[str, QuantityText] = {}
 
 
-def conflict(slices: Sequence[ResourceSlice], wanted: Holding, holdings: Iterable[Holding]) -> str:
-    """Why a device cannot be used beside the devices in use, in words; "" if it can.
+class DevicesInUse(Protocol):
+    """The devices in use by others; devices that are no longer published draw no counters."""
 
-    Args:
-        slices: what the node publishes: the device is among it, or is not to be used.
-        wanted: the device, and its claim's part of it.
-        holdings: the devices of others; devices that are no longer published draw no counters.
-    """
-    pool = _Pool.of(slices, wanted.key[0])
-    device = pool.devices.get(wanted.key[1])
-    if device is None:
-        return "it is no longer published"
-    others = [entry for entry in holdings if entry.key[0] == wanted.key[0]]
-    same = [other for other in others if other.key == wanted.key]
-    try:
-        return _sharing(device, wanted, same) or _capacity(device, wanted, same) or _counters(pool, device, others)
-    except InvalidInputError as problem:
-        return problem.what
+    def of(self, key: DeviceKey) -> Sequence[Holding]:
+        """The uses of a device."""
+
+    def has(self, key: DeviceKey) -> bool:
+        """Whether a device is in use."""
+
+
+class Pools:
+    """A node's pools as the scheduler counts them: its slices, indexed once for all claims that are compared."""
+
+    def __init__(self, slices: Sequence[ResourceSlice]) -> None:
+        """Index a pool when a device of it is compared.
+
+        Args:
+            slices: what the node publishes: a wanted device is among it, or is not to be used.
+        """
+        self._slices = tuple(slices)
+        self._pools: dict[str, _Pool] = {}
+
+    def are_of(self, slices: Sequence[ResourceSlice]) -> bool:
+        """Whether these are the slices, unchanged."""
+        return len(slices) == len(self._slices) and all(map(operator.is_, slices, self._slices))
+
+    def conflict(self, wanted: Holding, uses: DevicesInUse) -> str:
+        """Why a device cannot be used beside the devices in use, in words; "" if it can.
+
+        Args:
+            wanted: the device, and its claim's part of it.
+            uses: the devices in use.
+        """
+        pool = self._pool(wanted.key[0])
+        device = pool.devices.get(wanted.key[1])
+        if device is None:
+            return "it is no longer published"
+        same = uses.of(wanted.key)
+        try:
+            return _sharing(device, wanted, same) or _capacity(device, wanted, same) or _counters(pool, device, uses)
+        except InvalidInputError as problem:
+            return problem.what
+
+    def _pool(self, name: str) -> _Pool:
+        pool = self._pools.get(name)
+        if pool is None:
+            pool = self._pools[name] = _Pool.of(self._slices, name)
+        return pool
 
 
 class _Pool(msgspec.Struct, frozen=True):
-    """One pool's newest generation."""
+    """One pool's newest generation.
 
+    Attributes:
+        counters: the value of each counter.
+        drawers: by counter, the devices that draw it, in their order, and how much.
+    """
+
+    name: str
     devices: Mapping[str, Device]
     counters: Mapping[_Counter, Decimal]
+    drawers: Mapping[_Counter, Sequence[tuple[str, QuantityText]]]
 
     @classmethod
     def of(cls, slices: Sequence[ResourceSlice], name: str) -> _Pool:
         pools = newest(one for one in slices if one.spec.driver == names.DRIVER and one.spec.pool.name == name)
         current = [one.spec for one in pools.get(name, ())]
+        devices = {device.name: device for spec in current for device in spec.devices}
+        drawers: dict[_Counter, list[tuple[str, QuantityText]]] = {}
+        for device in devices.values():
+            for counter, amount in _drawn(device).items():
+                drawers.setdefault(counter, []).append((device.name, amount))
         return cls(
-            devices={device.name: device for spec in current for device in spec.devices},
+            name=name,
+            devices=devices,
             counters={
                 (counters.name, counter): quantity.parse(amount.value)
                 for spec in current
                 for counters in spec.shared_counters
                 for counter, amount in counters.counters.items()
             },
+            drawers=drawers,
         )
 
 
@@ -120,36 +166,29 @@ def _capacity(device: Device, wanted: Holding, same: Sequence[Holding]) -> str:
     )
 
 
-def _counters(pool: _Pool, device: Device, others: Sequence[Holding]) -> str:
+def _counters(pool: _Pool, device: Device, uses: DevicesInUse) -> str:
     """The pool's counter that is short: each device draws its counters once, however often it is shared."""
-    wanted = _drawn(device)
-    if not wanted:
-        return ""
-    drawn: dict[_Counter, Decimal] = {}
-    drawers: dict[_Counter, list[str]] = {}
-    holders = {other.key[1]: other.holder for other in reversed(others)}  # the first one of each
-    for name in dict.fromkeys(other.key[1] for other in others):
-        other, holder = pool.devices.get(name), holders[name]
-        if other is None or name == device.name:
-            continue
-        for counter, amount in _drawn(other).items():
-            drawn[counter] = drawn.get(counter, Decimal(0)) + amount
-            drawers.setdefault(counter, []).append(f'"{name}", which {holder} uses')
-    for counter, amount in wanted.items():
-        there, gone = pool.counters.get(counter, Decimal(0)), drawn.get(counter, Decimal(0))
-        if gone + amount > there:
-            rivals = ", ".join(drawers.get(counter, ())) or "no other device"
+    for counter, text in _drawn(device).items():
+        rivals = [
+            (name, quantity.parse(amount))
+            for name, amount in pool.drawers[counter]
+            if name != device.name and uses.has((pool.name, name))
+        ]
+        wanted, there = quantity.parse(text), pool.counters.get(counter, Decimal(0))
+        drawn = sum((amount for _, amount in rivals), Decimal(0))
+        if drawn + wanted > there:
+            named = ", ".join(f'"{name}", which {uses.of((pool.name, name))[0].holder} uses' for name, _ in rivals)
             return (
-                f"it excludes, and is excluded by, {rivals}: counter {counter[1]} of set {counter[0]} "
-                f"is {quantity.render(there)}, {quantity.render(gone)} is consumed, and it consumes "
-                f"{quantity.render(amount)}"
+                f"it excludes, and is excluded by, {named or 'no other device'}: counter {counter[1]} of set "
+                f"{counter[0]} is {quantity.render(there)}, {quantity.render(drawn)} is consumed, and it consumes "
+                f"{quantity.render(wanted)}"
             )
     return ""
 
 
-def _drawn(device: Device) -> dict[_Counter, Decimal]:
+def _drawn(device: Device) -> dict[_Counter, QuantityText]:
     return {
-        (consumption.counter_set, name): quantity.parse(counter.value)
+        (consumption.counter_set, name): counter.value
         for consumption in device.consumes_counters
         for name, counter in consumption.counters.items()
     }

@@ -6,14 +6,15 @@ Called by `netdra.node.claims.prepare` under the store's lock, before the claim 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from netdra.model.errors import PermanentError, TemporaryError
-from netdra.model.resource import ResourceSlice
 from netdra.node.claims import checks
+from netdra.node.claims.records import Records
 from netdra.node.claims.store import KeptDevice, PreparedClaim
 from netdra.node.view import HeldDevice, vf_of
-from netdra.slices.exclusion import Holding, conflict
-from netdra.topology.devices import ShareKey
+from netdra.slices.exclusion import Holding, Pools
+from netdra.topology.devices import DeviceKey, ShareKey
 
 
 class VFTakenError(TemporaryError):
@@ -22,34 +23,31 @@ class VFTakenError(TemporaryError):
 
 def check(
     made: PreparedClaim,
-    records: Sequence[PreparedClaim],
-    unreadable: Collection[str],
+    records: Records,
     hidden: Collection[str],
     unrecorded: Sequence[HeldDevice],
-    slices: Sequence[ResourceSlice],
+    pools: Pools,
 ) -> None:
     """Check that a claim's devices exclude none that another claim has.
 
     Args:
         made: the claim that is to be written down.
-        records: all records of the node that can be read; the claim's own is skipped.
-        unreadable: the claims whose records cannot be read.
-        hidden: those of them that may have VFs even without a sandbox that has a checkpoint.
+        records: all records of the node; the claim's own is skipped.
+        hidden: the claims without a readable record that may have VFs even without a sandbox that has a checkpoint.
         unrecorded: the held devices that these records do not have.
-        slices: what the node publishes.
+        pools: what the node publishes.
 
     Raises:
         VFTakenError: another claim has a VF that was chosen for this one.
         PermanentError: another claim has what this one was allocated.
     """
-    # A claim that was prepared before the machine's last start is in no pod now.
-    uid, boot = made.claim.uid, made.boot_id
-    others = [record for record in records if record.boot_id == boot and record.claim.uid != uid]
-    _check_vfs(made, others, hidden, unrecorded)
-    holdings = [*_recorded(others, made), *_stuck(records, unreadable, unrecorded, made.claim.uid)]
+    _check_vfs(made, records, hidden, unrecorded)
+    uses = _Uses(made, records)
+    for holding in _stuck(records, unrecorded, made.claim.uid):
+        uses.add(holding)
     for device in made.owned:
         wanted = _holding(device, made)
-        problem = conflict(slices, wanted, holdings)
+        problem = pools.conflict(wanted, uses)
         if problem:
             raise PermanentError(
                 f'{checks.named(made.claim)}, request "{device.request}": device "{device.told.device}" '
@@ -57,12 +55,12 @@ def check(
                 hint="delete the pod, so that it is scheduled again",
                 code="ND2148",
             )
-        holdings.append(wanted)
+        uses.add(wanted)
 
 
 def _check_vfs(
     made: PreparedClaim,
-    others: Sequence[PreparedClaim],
+    records: Records,
     hidden: Collection[str],
     unrecorded: Sequence[HeldDevice],
 ) -> None:
@@ -72,7 +70,7 @@ def _check_vfs(
 
     Args:
         made: the claim that is to be written down.
-        others: the records of this boot but for the claim's own.
+        records: as of `check`.
         hidden: as of `check`.
         unrecorded: the held devices that these records do not have.
 
@@ -89,10 +87,11 @@ def _check_vfs(
         _check_known(made, pooled, hidden, unrecorded)
     taken = [
         (vf_of(device.facts), device.facts.pooled, checks.named(record.claim))
-        for record in others
-        if not made.vfs.isdisjoint(record.vfs)
+        for vf in wanted
+        for record in sorted(records.of_vf(vf), key=_uid)
+        if _counts(record, made)
         for device in record.owned
-        if vf_of(device.facts) in wanted
+        if vf_of(device.facts) == vf
     ] + [
         (device.vf, device.facts.pooled, f"the claim with uid {device.claim}")
         for device in unrecorded
@@ -132,25 +131,58 @@ def _check_known(
         )
 
 
-def _stuck(
-    records: Iterable[PreparedClaim], unreadable: Collection[str], unrecorded: Collection[HeldDevice], uid: str
-) -> Iterator[Holding]:
+def _stuck(records: Records, unrecorded: Collection[HeldDevice], uid: str) -> Iterator[Holding]:
     """Devices of other claims that no readable record has: not returned yet, or their record is bad."""
-    readable = {record.claim.uid for record in records} if unrecorded else set()
+    unreadable = records.unreadable if unrecorded else ()
     for device in unrecorded:
         is_left = device.trouble or device.claim in unreadable
-        if is_left and device.claim not in ("", uid) and device.claim not in readable:
+        if is_left and device.claim not in ("", uid) and device.claim not in records:
             trouble = f" ({device.trouble})" if device.trouble else ""
             yield Holding(key=device.key, holder=f"the claim with uid {device.claim}{trouble}")
 
 
-def _recorded(others: Iterable[PreparedClaim], made: PreparedClaim) -> Iterator[Holding]:
-    """The devices of other claims in this claim's pools: no device excludes one of another pool."""
-    for claim in others:
-        if not made.pools.isdisjoint(claim.pools):
-            for device in claim.owned:
-                if device.told.pool in made.pools:
-                    yield _holding(device, claim)
+@dataclass(frozen=True)
+class _Uses:
+    """The devices of other claims, and those of the claim itself that were compared already.
+
+    Attributes:
+        made: the claim.
+        records: all records of the node.
+        added: the uses that no record of another claim has.
+    """
+
+    made: PreparedClaim
+    records: Records
+    added: dict[DeviceKey, list[Holding]] = field(default_factory=dict)
+
+    def add(self, use: Holding) -> None:
+        """Count a further use."""
+        self.added.setdefault(use.key, []).append(use)
+
+    def of(self, key: DeviceKey) -> Sequence[Holding]:
+        """The uses of a device."""
+        recorded = [
+            _holding(device, record)
+            for record in sorted(self.records.of_device(key), key=_uid)
+            if _counts(record, self.made)
+            for device in record.owned
+            if device.key == key
+        ]
+        return [*recorded, *self.added.get(key, ())]
+
+    def has(self, key: DeviceKey) -> bool:
+        """Whether a device is in use."""
+        return key in self.added or any(_counts(record, self.made) for record in self.records.of_device(key))
+
+
+def _counts(record: PreparedClaim, made: PreparedClaim) -> bool:
+    """Whether a record is another claim's. One from before the machine's last start is in no pod now."""
+    return record.boot_id == made.boot_id and record.claim.uid != made.claim.uid
+
+
+def _uid(record: PreparedClaim) -> str:
+    """The key by which messages list claims in the same order again."""
+    return record.claim.uid
 
 
 def _holding(device: KeptDevice, claim: PreparedClaim) -> Holding:

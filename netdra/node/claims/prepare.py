@@ -29,6 +29,7 @@ from netdra.node.claims import beside, checks
 from netdra.node.claims.assigned import AssignedAddresses
 from netdra.node.claims.beside import VFTakenError
 from netdra.node.claims.reading import WatchedPods, get_claim, get_pods
+from netdra.node.claims.records import FollowedRecords
 from netdra.node.claims.store import (
     POD_CLAIM_NAME,
     ClaimStore,
@@ -45,6 +46,7 @@ from netdra.node.permits import NodePermits
 from netdra.node.priority import Turns
 from netdra.node.view import NodeView, SandboxHolder
 from netdra.ops.boot import boot_id
+from netdra.slices.exclusion import Pools
 from netdra.topology.addresses import addressed
 from netdra.topology.bind import bind
 from netdra.topology.devices import DeviceKey, ShareKey, physnets, with_own_facts
@@ -96,6 +98,7 @@ class Preparation:
         self._client, self._node, self._view, self._holder = client, node, view, holder
         self._store, self._files, self._vfs = store, files, vfs
         self._watched, self._permits, self._turns, self._addresses = watched, permits, turns, addresses
+        self._records, self._pools = FollowedRecords(store), Pools(())
 
     async def prepare(self, wanted: ClaimReference) -> PreparedClaim:
         """A claim's record, once the claim is prepared. The caller has the claim's turn.
@@ -295,10 +298,9 @@ class Preparation:
             NetdraError: its devices exclude those of another claim, or it cannot be written down.
         """
         with self._store.saving(made) as save, self._store.locked():
-            records = self._store.all()
-            unreadable = self._store.uids() - {record.claim.uid for record in records}
-            unrecorded = self._holder.unrecorded(frozenset().union(*(record.held for record in records)))
-            beside.check(made, records, unreadable, self._hidden(unreadable), unrecorded, self._view.slices)
+            records = self._records.update()
+            unrecorded = self._holder.unrecorded(records)
+            beside.check(made, records, self._hidden(records.unreadable), unrecorded, self._pools_now())
             if made.choosing:
                 save()
                 return
@@ -307,6 +309,13 @@ class Preparation:
             faults.point("prepare-described")
             save()
         faults.point("prepare-done")
+
+    def _pools_now(self) -> Pools:
+        """The published pools of the node. The caller has the store's lock."""
+        slices = self._view.slices
+        if not self._pools.are_of(slices):
+            self._pools = Pools(slices)
+        return self._pools
 
     def _hidden(self, unreadable: Collection[str]) -> set[str]:
         """The claims whose unreadable records may be the only ones that have their VFs.
@@ -361,12 +370,13 @@ def _share(result: DeviceRequestAllocationResult) -> _Share:
 
 def _published(view: NodeView, wanted: Collection[DeviceKey]) -> dict[DeviceKey, Mapping[str, DeviceAttribute]]:
     """The attributes of some of the node's devices as they are published, under qualified names."""
+    pools = {pool for pool, _ in wanted}
     return {
         (resource_slice.spec.pool.name, device.name): {
             names.qualified(name): attribute for name, attribute in device.attributes.items()
         }
         for resource_slice in view.slices
-        if resource_slice.spec.driver == names.DRIVER
+        if resource_slice.spec.driver == names.DRIVER and resource_slice.spec.pool.name in pools
         for device in resource_slice.spec.devices
         if (resource_slice.spec.pool.name, device.name) in wanted
     }

@@ -198,11 +198,6 @@ class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
         return frozenset((device.key, self.claim.uid, vf_of(device.facts)) for device in self.owned)
 
     @cached_property
-    def pools(self) -> frozenset[str]:
-        """The pools of the devices that it has."""
-        return frozenset(device.told.pool for device in self.owned)
-
-    @cached_property
     def vfs(self) -> frozenset[str]:
         """The PCI addresses of the VFs that it has."""
         return frozenset(vf for device in self.owned if (vf := vf_of(device.facts)))
@@ -240,8 +235,28 @@ _decoder = msgspec.json.Decoder(PreparedClaim)
 
 
 def _read(text: bytes, path: Path) -> PreparedClaim:
+    """The record in a file: the one rule for all readers.
+
+    Raises:
+        NewerStateError: a newer netdra wrote it.
+        msgspec.DecodeError, UnicodeDecodeError, RecursionError: it is damaged.
+    """
     files.refuse_newer(text, VERSION, f"prepared claim {path}")
-    return _decoder.decode(text)
+    claim = _decoder.decode(text)
+    if claim.version != VERSION:
+        raise msgspec.ValidationError(f"version {claim.version}, which there never was")
+    return claim
+
+
+def uid_of(name: str) -> str:
+    """The claim of a file in the store's folder, by the file's name; "" of a file that does not count for any claim."""
+    uid, suffix, _ = name.partition(_SUFFIX)
+    return uid if suffix and f".{_GONE}-" not in name else ""
+
+
+def is_record(name: str) -> bool:
+    """Whether a file in the store's folder has the name of a record, and not the one of a renamed file."""
+    return name.endswith(_SUFFIX) and name[0] != "."
 
 
 _cache: FileCache[PreparedClaim] = FileCache(_read)
@@ -308,14 +323,11 @@ class ClaimStore(msgspec.Struct, frozen=True):
         if path in _given_up:
             return None
         try:
-            claim = _cache.of(path)
-            problem = "" if claim.version == VERSION else f"version {claim.version}, which there never was"
+            return _cache.of(path)
         except FileNotFoundError:
             return None
         except (*UNREADABLE, IsADirectoryError) as error:
             problem = str(error)
-        if not problem:
-            return claim
         aside = files.put_aside(path)
         log.error("prepared claim %s cannot be read (%s) and is kept as %s", path, problem, aside)
         return None
@@ -344,20 +356,24 @@ class ClaimStore(msgspec.Struct, frozen=True):
         Raises:
             TemporaryError: the disk cannot be read. The devices of a missing claim would count as free.
         """
+        return list(self.by_name().values())
+
+    def by_name(self) -> dict[str, PreparedClaim]:
+        """As `all`, by the names of the files, in their order.
+
+        Raises:
+            TemporaryError: as `all`.
+        """
         given_up = {f"{uid}{_SUFFIX}" for uid in self.given_up()}
-        file_names = sorted(
-            [name for name in self._names() if name.endswith(_SUFFIX) and name[0] != "." and name not in given_up]
-        )
+        file_names = sorted([name for name in self.names() if is_record(name) and name not in given_up])
         unchanged = _cache.unchanged(self.folder, file_names)
-        claims = []
+        claims = {}
         for name in file_names:
             claim = unchanged.get(name)
-            if claim is not None and claim.version == VERSION:
-                claims.append(claim)
-                continue
             with suppress(files.NewerStateError, InvalidInputError):
-                claim = self.get(name.removesuffix(_SUFFIX))
-                claims += [claim] if claim is not None else []
+                claim = claim or self.get(name.removesuffix(_SUFFIX))
+            if claim is not None:
+                claims[name] = claim
         return claims
 
     def read_all(self) -> tuple[list[PreparedClaim], list[tuple[Path, str]]]:
@@ -368,8 +384,8 @@ class ClaimStore(msgspec.Struct, frozen=True):
         """
         good: list[PreparedClaim] = []
         bad: list[tuple[Path, str]] = []
-        for name in sorted(self._names()):
-            if name.endswith(_SUFFIX) and name[0] != ".":
+        for name in sorted(self.names()):
+            if is_record(name):
                 try:
                     good.append(_cache.of(self.folder / name))
                 except FileNotFoundError:
@@ -400,8 +416,7 @@ class ClaimStore(msgspec.Struct, frozen=True):
         Raises:
             TemporaryError: the disk cannot be read.
         """
-        split = [name.partition(_SUFFIX) for name in self._names() if f".{_GONE}-" not in name]
-        return frozenset([uid for uid, suffix, _ in split if uid and suffix]) - self.given_up()
+        return frozenset([uid for name in self.names() if (uid := uid_of(name))]) - self.given_up()
 
     def damaged(self) -> frozenset[str]:
         """The claims of which there are only renamed files.
@@ -417,7 +432,7 @@ class ClaimStore(msgspec.Struct, frozen=True):
         Raises:
             NetdraError: they cannot be renamed.
         """
-        for name in self._names():
+        for name in self.names():
             if name.startswith(f"{uid}{_SUFFIX}.bad-") and f".{_GONE}-" not in name:
                 aside = files.put_aside(self.folder / name, _GONE)
                 log.warning(
@@ -484,15 +499,28 @@ class ClaimStore(msgspec.Struct, frozen=True):
         try:
             path.unlink(missing_ok=True)
             renamed = f"{path.name}.bad-"
-            for name in self._names():
+            for name in self.names():
                 if name.startswith(renamed):
                     (self.folder / name).unlink(missing_ok=True)
         except OSError as problem:
             raise TemporaryError(f"{path} cannot be removed: {problem.strerror}", code="ND2177") from None
         _given_up.discard(path)
 
-    def _names(self) -> Collection[str]:
+    def names(self) -> Collection[str]:
+        """The names of the folder's files; they are records, renamed files and others.
+
+        Raises:
+            TemporaryError: the disk cannot be read.
+        """
         return _cache.listed(self.folder)
+
+    def changed(self, mark: int) -> tuple[int, frozenset[str] | None]:
+        """The names of the folder's files that have changed since a mark, as `FileCache.changed`.
+
+        Raises:
+            TemporaryError: the disk cannot be read.
+        """
+        return _cache.changed(self.folder, mark)
 
     def _path(self, uid: str) -> Path:
         if not names.is_label(uid):

@@ -8,8 +8,11 @@ from __future__ import annotations
 import ipaddress
 import os
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
+from pathlib import Path
 
 import msgspec
 
@@ -33,7 +36,7 @@ from netdra.node.nri.hooks import Sandbox
 from netdra.node.sandboxes.circuits import hung_of
 from netdra.node.sandboxes.status import ClaimDevices, Outcome, attached
 from netdra.node.sandboxes.table import DetachOutcome, Table
-from netdra.node.view import HeldDevice, HeldKey, vf_of
+from netdra.node.view import HeldDevice, HeldKey, Recorded, vf_of
 from netdra.ops import files
 from netdra.ops.boot import boot_id
 from netdra.ops.metrics import measured
@@ -49,7 +52,7 @@ class Network:
 
     def __init__(self, settings: ChainSettings, table: Table) -> None:
         self.settings, self.table = settings, table
-        self._known: dict[str, tuple[Saved, frozenset[HeldKey]]] = {}
+        self._had = _Had()
 
     @property
     def held(self) -> Sequence[HeldDevice]:
@@ -77,20 +80,14 @@ class Network:
         """As `netdra.node.view.SandboxHolder`."""
         return bool(self.table.users(claim))
 
-    def unrecorded(self, recorded: frozenset[HeldKey]) -> Sequence[HeldDevice]:
+    def unrecorded(self, recorded: Recorded) -> Sequence[HeldDevice]:
         """Those of `held` that only a sandbox's checkpoint has, as `netdra.node.view.SandboxHolder`."""
+        unrecorded = self._had.unrecorded(self.settings.state, recorded)
+        if not unrecorded:
+            return ()
         held: dict[HeldKey, HeldDevice] = {}
-        known: dict[str, tuple[Saved, frozenset[HeldKey]]] = {}
-        left = []
-        for saved in self.checkpoints():
-            sandbox = saved.header.pod.sandbox
-            before = self._known.get(sandbox)
-            known[sandbox] = before if before is not None and before[0] is saved else (saved, _keys_of(saved))
-            if not known[sandbox][1] <= recorded:
-                left.append(saved)
-        self._known = known
-        for entry, device, claim, trouble in self._of_sandboxes(left):
-            if entry not in recorded:
+        for entry, device, claim, trouble in self._of_sandboxes(self.checkpoints()):
+            if entry in unrecorded:
                 held[entry] = _with_trouble(held.get(entry) or _unprepared(device, claim), trouble)
         changed = self.changed() if held else {}
         return tuple(_with_trouble(device, changed.get(device.key, "")) for device in held.values())
@@ -480,6 +477,55 @@ def _devices_of(saved: Saved) -> Iterator[tuple[PlannedDevice, ClaimReference]]:
         for step in plan.steps:
             if step.device is not None:
                 yield step.device, plan.claim
+
+
+class _Had:
+    """The devices that checkpoints have and records have not, kept up with the files of both: for one thread at a time.
+
+    They are compared for each claim that is prepared; most often, all have a record.
+    """
+
+    def __init__(self) -> None:
+        self._of_file: dict[str, frozenset[HeldKey]] = {}
+        self._files: Counter[HeldKey] = Counter()
+        self._unrecorded: set[HeldKey] = set()
+        self._mark = self._recorded = 0
+
+    def unrecorded(self, folder: Path, recorded: Recorded) -> AbstractSet[HeldKey]:
+        """The devices that checkpoints have and no record has.
+
+        Raises:
+            TemporaryError: the disk cannot be read.
+        """
+        mark, is_whole, checkpoints = checkpoint.changed(folder, self._mark)
+        if is_whole:
+            self._of_file.clear()
+            self._files.clear()
+        self._recorded, others = recorded.changed(self._recorded)
+        changed = {device for name, saved in checkpoints.items() for device in self._note(name, saved)}
+        if is_whole or others is None:
+            self._unrecorded = {device for device in self._files if device not in recorded.held}
+        else:
+            for device in changed | others:
+                if device in self._files and device not in recorded.held:
+                    self._unrecorded.add(device)
+                else:
+                    self._unrecorded.discard(device)
+        self._mark = mark
+        return self._unrecorded
+
+    def _note(self, name: str, saved: Saved | None) -> frozenset[HeldKey]:
+        """Note a file as it is now; returns the devices that it had or has."""
+        former = self._of_file.pop(name, frozenset())
+        devices = _keys_of(saved) if saved is not None else frozenset()
+        if devices:
+            self._of_file[name] = devices
+        self._files.update(devices)
+        self._files.subtract(former)
+        for device in former:
+            if not self._files[device]:
+                del self._files[device]
+        return former | devices
 
 
 def _keys_of(saved: Saved) -> frozenset[HeldKey]:

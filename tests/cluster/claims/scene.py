@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +24,7 @@ from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.handler import Claims
 from netdra.node.claims.store import ClaimStore
 from netdra.node.hardware import HardwareTable
-from netdra.node.view import HeldDevice, HeldKey
+from netdra.node.view import HeldDevice, Recorded
 from netdra.slices.pack import layout
 from netdra.topology.classes import device_classes
 from netdra.topology.devices import DeviceKey, from_slices
@@ -77,8 +77,8 @@ class Holders:
     def has_sandbox(self, claim: str) -> bool:
         return False
 
-    def unrecorded(self, recorded: Collection[HeldKey]) -> Sequence[HeldDevice]:
-        return [device for device in self.held if (device.key, device.claim, device.vf) not in recorded]
+    def unrecorded(self, recorded: Recorded) -> Sequence[HeldDevice]:
+        return [device for device in self.held if (device.key, device.claim, device.vf) not in recorded.held]
 
 
 @dataclass

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
 from netdra.kube.client import Client, Selection
@@ -26,7 +26,7 @@ from netdra.node.hardware import HardwareTable
 from netdra.node.kubelet.plugin import KubeletPlugin, sockets
 from netdra.node.kubelet.services import ClaimServices
 from netdra.node.priority import PriorityGate, Turns
-from netdra.node.view import DeviceHealth, HeldDevice, HeldKey
+from netdra.node.view import DeviceHealth, HeldDevice, Recorded
 from netdra.topology.devices import DeviceKey, from_slices
 from tests.cluster.claims.alone import handler
 
@@ -54,7 +54,7 @@ class Slices:
     def has_sandbox(self, claim: str) -> bool:
         return False
 
-    def unrecorded(self, recorded: Collection[HeldKey]) -> Sequence[HeldDevice]:
+    def unrecorded(self, recorded: Recorded) -> Sequence[HeldDevice]:
         return ()
 
     async def health(self) -> AsyncIterator[Sequence[DeviceHealth]]:

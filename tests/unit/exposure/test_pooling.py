@@ -16,9 +16,10 @@ from netdra.model.device import ExposureResult, Features
 from netdra.model.inventory import Interface
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.slices.allocator import Allocation, Allocator
-from netdra.slices.exclusion import Holding, conflict
+from netdra.slices.exclusion import Holding, Pools
 from netdra.slices.pack import layout, pack
 from tests.builders import OURS, exclude, exclusive, inventory, policy, shared, sriov
+from tests.unit.slices.in_use import InUse
 from tests.unit.slices.making import claim, class_of, request
 
 VFS, BANDWIDTH = "dra.networking/vfs", "dra.networking/bandwidth"
@@ -264,17 +265,17 @@ def test_pooled_vfs_and_the_whole_pf_exclude_each_other() -> None:
             shared("mac", f'{OURS}.type == "pf"', capacity="seats", deviceNameSuffix="-mac"),
         ],
     )
-    slices = layout(result, node="node", features=Features()).slices
+    pools = Pools(layout(result, node="node", features=Features()).slices)
     pool = result.devices[0].pool
     whole = Holding(key=(pool, "eth0"), holder="a")
     share = Holding(key=(pool, "eth0-vfs1"), holder="b", share_id="s", consumed={VFS: "1", BANDWIDTH: "0"})
     seat = Holding(key=(pool, "eth0-mac"), holder="c", share_id="t", consumed={"dra.networking/seats": "1"})
-    assert conflict(slices, share, [whole])
-    assert conflict(slices, whole, [share])
-    assert not conflict(slices, seat, [share])
-    assert not conflict(slices, share, [seat])
+    assert pools.conflict(share, InUse([whole]))
+    assert pools.conflict(whole, InUse([share]))
+    assert not pools.conflict(seat, InUse([share]))
+    assert not pools.conflict(share, InUse([seat]))
     other = msgspec.structs.replace(share, key=(pool, "eth0-vfs0"), holder="d")
-    assert not conflict(slices, share, [other])
+    assert not pools.conflict(share, InUse([other]))
 
 
 def test_pooled_vfs_come_before_the_whole_pf_and_a_claim_that_either_would_do_for_gets_one_of_them() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from image.rootfs import Root, asked_for, bill, debian_licenses, distributions, needed, take_libraries
+from image.rootfs import Root, asked_for, bill, compile_all, debian_licenses, distributions, needed, take_libraries
 
 PYTHON = Path(sys.executable).resolve()
 
@@ -90,3 +91,53 @@ def test_a_bill_names_the_licence_of_each_package_in_the_form_that_it_has() -> N
 def package(name: str, *lines: str) -> Message:
     """A Python package's metadata."""
     return Parser().parsestr("\n".join([f"Name: {name}", "Version: 1", *lines, ""]))
+
+
+MODULE = '''"""A module."""
+from __future__ import annotations
+
+class Kind:
+    """A kind."""
+
+def check(number):
+    """A function."""
+    assert number > 1, number
+
+async def wait():
+    """Only a docstring."""
+'''
+
+
+def test_compiled_modules_work_without_their_source_and_keep_the_docstrings_that_are_used(tmp_path: Path) -> None:
+    places = {name: tmp_path / "lib" / name for name in ("netdra/node/module.py", "netdra/cli/module.py")}
+    for place in places.values():
+        place.parent.mkdir(parents=True)
+        (place.parent.parent / "__init__.py").touch()
+        place.write_text(MODULE)
+    compile_all(tmp_path, 1)
+    for place in places.values():
+        place.write_text("raise SystemExit('the source is not read')")
+    shown = """
+import asyncio, traceback
+from netdra.PART import module
+print(module.__doc__, module.Kind.__doc__, module.check.__doc__, asyncio.run(module.wait()), sep="|")
+try:
+    module.check(0)
+except AssertionError as problem:
+    print(traceback.extract_tb(problem.__traceback__)[-1].lineno)
+"""
+    said = [
+        subprocess.run(
+            (sys.executable, "-c", shown.replace("PART", part)),
+            cwd=tmp_path / "lib",
+            env={"PATH": os.environ["PATH"]},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.splitlines()
+        for part in ("node", "cli")
+    ]
+    assert said == [
+        ["None|A kind.|None|None", "9"],
+        ["A module.|A kind.|A function.|None", "9"],
+    ]

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from netdra.exposure.expose import expose
 from netdra.model.resource import ResourceSlice
-from netdra.slices.exclusion import Holding, conflict
+from netdra.slices.exclusion import Holding, Pools
 from netdra.slices.pack import layout
 from tests import builders
+from tests.unit.slices.in_use import InUse
 
 NODE = "worker-1"
 SLOTS = {"slots": {"value": "4"}}
@@ -64,7 +65,7 @@ def share(device: str, slots: str = "1", holder: str = "other") -> Holding:
 
 
 def why(wanted: Holding, *held: Holding, slices: Sequence[ResourceSlice] | None = None) -> str:
-    return conflict(slices_of(*ALL) if slices is None else slices, wanted, held)
+    return Pools(slices_of(*ALL) if slices is None else slices).conflict(wanted, InUse(held))
 
 
 @pytest.mark.parametrize(
@@ -142,14 +143,15 @@ SLICES = slices_of(*ALL)
 
 @given(st.lists(st.sampled_from(NAMES), max_size=6, unique=True))
 def test_devices_admitted_one_by_one_never_exclude_each_other(order: list[str]) -> None:
+    pools = Pools(SLICES)
     held: list[Holding] = []
     for name in order:
         wanted = share(name, holder=name) if "vlan" in name else whole(name, name)
-        if not conflict(SLICES, wanted, held):
+        if not pools.conflict(wanted, InUse(held)):
             held.append(wanted)
     names = {each.key[1] for each in held}
     assert not ("p0-pass" in names and len(names) > 1)
     assert not {"p0-macvlan", "p0-ipvlan"} <= names
     for each in held:
         others = [other for other in held if other is not each]
-        assert conflict(SLICES, each, others) == ""
+        assert pools.conflict(each, InUse(others)) == ""

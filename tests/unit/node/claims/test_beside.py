@@ -10,8 +10,10 @@ from netdra.exposure.expose import expose
 from netdra.model.errors import PermanentError
 from netdra.model.plan import ClaimReference, PlannedDevice
 from netdra.node.claims.beside import check
+from netdra.node.claims.records import Records
 from netdra.node.claims.store import KeptDevice, PreparedClaim, PreparedDevice
 from netdra.node.view import HeldDevice
+from netdra.slices.exclusion import Pools
 from netdra.slices.pack import layout
 from tests import builders
 
@@ -39,7 +41,14 @@ def held(uid: str, device: str, trouble: str = "") -> HeldDevice:
 
 
 def prepared(*records: PreparedClaim, unreadable: Sequence[str] = (), unrecorded: Sequence[HeldDevice] = ()) -> None:
-    check(claim("1", "p0-whole"), records, unreadable, (), unrecorded, SLICES)
+    names = [f"{uid}.json.bad-0" for uid in unreadable]
+    check(
+        claim("1", "p0-whole"),
+        Records({f"{record.claim.uid}.json": record for record in records}, names),
+        (),
+        unrecorded,
+        Pools(SLICES),
+    )
 
 
 def test_a_device_that_excludes_one_of_another_claim_is_refused() -> None:

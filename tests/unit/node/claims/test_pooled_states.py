@@ -7,6 +7,7 @@ prepared claim keeps its VFs, no more VFs are offered than are free, and nothing
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -23,9 +24,11 @@ from hypothesis.stateful import (
     rule,
 )
 
+from netdra.chain import checkpoint
 from netdra.model.claim import ResourceClaim
 from netdra.model.errors import NetdraError
 from netdra.model.policy import DeviceExposurePolicy
+from netdra.node.claims.records import FollowedRecords
 from tests.unit.node.claims.pooled_node import (
     SPEED,
     WHOLE,
@@ -74,6 +77,10 @@ class PooledVFs(RuleBasedStateMachine):
         super().__init__()
         self.folder = TemporaryDirectory()
         self.world = World(Path(self.folder.name), card(count=VFS))
+        self.following = ExitStack()
+        self.following.enter_context(self.world.daemon.store.follow())
+        self.following.enter_context(checkpoint.follow(self.world.folder / "checkpoints"))
+        self.records = FollowedRecords(self.world.daemon.store)
         self.had: dict[str, list[str]] = {}
         self.lost: set[str] = set()
         self.is_prompt = False
@@ -82,6 +89,7 @@ class PooledVFs(RuleBasedStateMachine):
         try:
             self.all_ends()
         finally:
+            self.following.close()
             self.world.daemon.table.namespaces.close()
             self.folder.cleanup()
 
@@ -299,9 +307,10 @@ class PooledVFs(RuleBasedStateMachine):
     @invariant()
     def what_no_record_has_is_known_without_the_devices_of_all_claims(self) -> None:
         network, store = self.world.daemon.network, self.world.daemon.store
-        recorded = frozenset(entry for record in store.all() for entry in record.held)
+        assert set(self.records.update().held) == {entry for record in store.all() for entry in record.held}
+        assert self.records.update().unreadable == store.uids() - {record.claim.uid for record in store.all()}
         alone = [device for device in network.held if not device.is_prepared and device.claim]
-        assert list(network.unrecorded(recorded)) == alone
+        assert list(network.unrecorded(self.records.update())) == alone
 
     def free(self) -> list[str]:
         taken = {vf for vfs in self.had.values() for vf in vfs} | self.world.moved

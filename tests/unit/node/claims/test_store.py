@@ -16,6 +16,7 @@ from netdra.model.errors import InvalidInputError, TemporaryError
 from netdra.model.plan import ClaimReference, PlannedDevice
 from netdra.model.resource import DeviceAttribute
 from netdra.node.claims import store as stores
+from netdra.node.claims.records import FollowedRecords
 from netdra.node.claims.store import ClaimStore, KeptDevice, PreparedClaim, PreparedDevice
 from netdra.ops.files import NewerStateError
 
@@ -92,6 +93,20 @@ def test_all_records_are_read_beside_an_unreadable_one_which_stays(tmp_path: Pat
     good, unreadable = store.read_all()
     assert (good, [path for path, _ in unreadable]) == ([claim()], [bad])
     assert bad.exists()
+
+
+def test_a_record_of_a_version_that_never_was_is_damaged_for_every_reader(tmp_path: Path) -> None:
+    def stored(folder: str) -> ClaimStore:
+        store = ClaimStore(tmp_path / folder)
+        store.put(msgspec.structs.replace(claim(), version=0))
+        (store.folder / f"{UID}.json").touch()  # as another process has written it
+        return store
+
+    good, unreadable = stored("read").read_all()
+    assert (good, [reason for _, reason in unreadable]) == ([], ["version 0, which there never was"])
+    assert stored("got").get(UID) is None
+    assert stored("listed").all() == []
+    assert FollowedRecords(stored("followed")).update().unreadable == {UID}
 
 
 def test_a_forgotten_claim_whose_file_cannot_be_removed_is_absent_until_it_is_written_again(tmp_path: Path) -> None:

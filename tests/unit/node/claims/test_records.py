@@ -1,0 +1,132 @@
+"""The records of a node are known by their devices as one who reads all of them each time knows them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest import mock
+
+import msgspec
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from netdra.model.plan import ClaimReference, PlannedDevice
+from netdra.node.claims.records import FollowedRecords
+from netdra.node.claims.store import ClaimStore, KeptDevice, PreparedClaim, PreparedDevice
+from netdra.ops import files
+from netdra.ops.file_cache import FileCache
+
+UIDS = ("1", "2", "3")
+DEVICES = ("a", "b", "c")
+
+
+def claim(uid: str, *devices: str) -> PreparedClaim:
+    return PreparedClaim(
+        boot_id="b", claim=ClaimReference(namespace="ns", name=uid, uid=uid), devices=tuple(map(kept, devices))
+    )
+
+
+def kept(device: str) -> KeptDevice:
+    facts = PlannedDevice(request="nic", pool="p", device=device, type="vf", pci_address=f"vf-{device}")
+    return KeptDevice(told=PreparedDevice(requests=("nic",), pool="p", device=device), facts=facts)
+
+
+class Node(RuleBasedStateMachine):
+    """One daemon keeps up with the records; another one, a person and a full disk change them in every way."""
+
+    CLAIMS = st.builds(claim, st.sampled_from(UIDS), st.sampled_from(DEVICES), st.sampled_from(DEVICES))
+    NAMES = st.sampled_from([f"{uid}.json" for uid in UIDS])
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closing = ExitStack()
+        self.store = ClaimStore(Path(self.closing.enter_context(TemporaryDirectory(prefix="netdra-"))) / "claims")
+        self.store.folder.mkdir()
+        self.records = FollowedRecords(self.store)
+
+    @initialize(follows=st.booleans())
+    def begin(self, follows: bool) -> None:
+        if follows:
+            self.closing.enter_context(self.store.follow())
+
+    def teardown(self) -> None:
+        for uid in self.store.given_up():
+            self.store.remove(uid)
+        self.closing.close()
+
+    @rule(record=CLAIMS)
+    def this_daemon_writes_a_record(self, record: PreparedClaim) -> None:
+        self.store.put(record)
+
+    @rule(record=CLAIMS)
+    def another_daemon_writes_a_record(self, record: PreparedClaim) -> None:
+        files.replace(self.store.folder / f"{record.claim.uid}.json", msgspec.json.encode(record), 1.0, lasting=False)
+
+    @rule(name=NAMES, text=st.sampled_from([b"", b"{", b'{"version": 9}', b'{"version": 0}']))
+    def a_record_is_damaged_or_of_another_version(self, name: str, text: bytes) -> None:
+        (self.store.folder / name).write_bytes(text)
+
+    @rule(uid=st.sampled_from(UIDS))
+    def a_claim_is_released(self, uid: str) -> None:
+        self.store.remove(uid)
+
+    @rule(uid=st.sampled_from(UIDS))
+    def a_claim_is_released_but_its_files_cannot_be_removed(self, uid: str) -> None:
+        self.store.give_up(uid)
+
+    @rule(uid=st.sampled_from(UIDS))
+    def a_damaged_record_of_a_claim_that_is_gone_is_put_aside(self, uid: str) -> None:
+        if uid in self.store.damaged():
+            self.store.put_aside(uid)
+
+    @rule(name=NAMES, other=NAMES)
+    def a_person_renames_a_record(self, name: str, other: str) -> None:
+        with suppress(FileNotFoundError):
+            (self.store.folder / name).rename(self.store.folder / other)
+
+    @rule()
+    def the_folder_is_replaced(self) -> None:
+        shutil.rmtree(self.store.folder)
+        self.store.folder.mkdir()
+
+    @invariant()
+    def the_records_are_those_on_the_disk(self) -> None:
+        records = self.records.update()
+        present = {record.claim.uid: record for record in self.store.all()}
+        assert records.held == {held for record in present.values() for held in record.held}
+        assert records.unreadable == self.store.uids() - present.keys()
+        for device in DEVICES:
+            having = {
+                uid for uid, record in present.items() if any(kept.told.device == device for kept in record.owned)
+            }
+            assert {record.claim.uid for record in records.of_device(("p", device))} == having
+            assert {record.claim.uid for record in records.of_vf(f"vf-{device}")} == having
+        assert [uid for uid in UIDS if uid in records] == sorted(present)
+
+
+Node.TestCase.settings = settings(max_examples=60, stateful_step_count=20)
+TestNode = Node.TestCase
+
+
+def test_a_claim_costs_the_same_among_many_records_as_among_few(tmp_path: Path) -> None:
+    """Files read and inspected, for one changed record."""
+    costs = []
+    for count in (2, 200):
+        store = ClaimStore(tmp_path / str(count))
+        for number in range(count):
+            store.put(claim(str(number), "a"))
+        with store.follow():
+            records = FollowedRecords(store)
+            records.update()
+            store.put(claim("0", "b"))
+            with (
+                mock.patch.object(os, "stat", side_effect=os.stat) as inspected,
+                mock.patch.object(FileCache, "of", autospec=True, side_effect=FileCache.of) as read,
+            ):
+                assert len(records.update().held) == count
+            costs.append((inspected.call_count, read.call_count))
+    assert costs[0] == costs[1]
