@@ -71,6 +71,8 @@ def _allocatable(node: ClusterNode | None) -> Mapping[str, str]:
 CUSTOM_DEVICES_SECONDS = 5.0
 """How long the first list of CustomDevices is waited for."""
 FILES_SECONDS = 2.0
+HELD_SECONDS = 1.0
+"""How long a pass for other held devices alone waits for another reason: a device that leaves or returns is one."""
 HELD_AGAIN_SECONDS = 5.0
 PODS_SECONDS = 10.0
 """How long the links of pods that come and go wait for a pass, so that one counts many."""
@@ -238,6 +240,7 @@ class Publishing:
         """Have a pass made when other devices are held than at the last one, or none of that is known."""
         while True:
             await self._held_noted.wait()
+            await asyncio.sleep(HELD_SECONDS)
             await self.gate.wait()
             self._held_noted.clear()
             try:

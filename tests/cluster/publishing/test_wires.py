@@ -144,6 +144,7 @@ def test_a_pass_is_made_for_other_held_devices_and_not_for_the_same_ones(
             passes = scene.publishing.passes
             scene.hands.held = tuple(scene.hands.held)
             scene.publishing.note_held()
+            await asyncio.sleep(service.HELD_SECONDS)
             await scene.at_rest()
             assert scene.publishing.passes == passes
             scene.hands.held = ()
