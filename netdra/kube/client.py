@@ -39,6 +39,7 @@ _NOT_DONE = 300
 """HTTP statuses from here on are refusals: no answer of an API server redirects."""
 
 T = TypeVar("T", bound=KubernetesObject)
+U = TypeVar("U", bound=KubernetesObject)
 R = TypeVar("R")
 
 
@@ -160,6 +161,15 @@ class Client:
         """
         path = resource.path(namespace, name)
         return answers.one(resource, await self._send("GET", path, f'get {resource.plural} "{name}"'))
+
+    async def get_twice(self, resource: Resource[T], other: Resource[U], name: str, namespace: str = "") -> tuple[T, U]:
+        """One object by one request, as each of two types of its kind.
+
+        Raises:
+            ApiError: as of `get`.
+        """
+        body = await self._send("GET", resource.path(namespace, name), f'get {resource.plural} "{name}"')
+        return answers.one(resource, body), answers.one(other, body)
 
     async def page(self, resource: Resource[T], selection: Selection, *, limit: int = 0, continue_: str = "") -> Page:
         """A part of a list, as it is now (or, for a following part, as it was when the first was read).

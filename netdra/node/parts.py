@@ -131,9 +131,9 @@ class Pods:
     def assemble(cls, given: Dependencies) -> Pods:
         """All parts, connected; nothing runs yet."""
         network = Network(given.settings, Table(given.files, given.prepared))
-        tracker = Tracker.of_node(given.client, given.node, given.prepared)
         events = PodEvents(given.emit, given.node)
         writer = StatusWriter(given.client, given.policy_of, given.pod_network_kind, gate=given.gate)
+        tracker = Tracker.of_node(given.client, given.node, given.prepared, writer.note_read)
         examiner = Examiner(given.settings.state, given.threads.examining, events, given.gate, given.signals)
         claims = Claims(
             given.client,

@@ -14,7 +14,7 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -39,6 +39,7 @@ from netdra.model.meta import ObjectMeta, OwnerReference
 from netdra.model.plan import ClaimReference
 from netdra.node.claims.store import POD_CLAIM_NAME, ClaimStore, PodReference, PodUser, PreparedClaim
 from netdra.node.nri.hooks import Sandbox
+from netdra.node.sandboxes.writer import STORED_CLAIMS, StoredClaim
 from netdra.ops.boot import boot_id
 from netdra.topology.bind import EXTENDED_RESOURCE_CLAIM
 
@@ -157,11 +158,13 @@ class Tracker:
     Attributes:
         records: the claims that are prepared on this node. The kubelet prepares a pod's claims before its sandbox
             begins, so without a prepared claim no pod has one of netdra, known to the watch or not.
+        note_read: called with each allocated claim of netdra that was read, byte for byte.
     """
 
     client: Client
     reflector: Reflector[WatchedPod]
     records: ClaimStore
+    note_read: Callable[[StoredClaim], None] = lambda _: None
     _claims: dict[str, ResourceClaim] = field(default_factory=dict)
     _reading: dict[str, asyncio.Task[ResourceClaim]] = field(default_factory=dict)
     _few: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
@@ -169,9 +172,15 @@ class Tracker:
     _recorded_uids: dict[str, str] = field(default_factory=dict)  # as of the last reading of all records
 
     @classmethod
-    def of_node(cls, client: Client, node: str, records: ClaimStore) -> Tracker:
+    def of_node(
+        cls,
+        client: Client,
+        node: str,
+        records: ClaimStore,
+        note_read: Callable[[StoredClaim], None] = lambda _: None,
+    ) -> Tracker:
         """The tracker of a node."""
-        return cls(client, Reflector(client, PODS, Store(), pods_of(node)), records)
+        return cls(client, Reflector(client, PODS, Store(), pods_of(node)), records, note_read)
 
     @property
     def pods(self) -> Store[WatchedPod]:
@@ -356,9 +365,12 @@ class Tracker:
     async def _fetch(self, key: str) -> ResourceClaim:
         namespace, _, name = key.partition("/")
         async with self._turn():
-            claim = needed(await self.client.get(RESOURCE_CLAIMS, name, namespace))
+            whole, stored = await self.client.get_twice(RESOURCE_CLAIMS, STORED_CLAIMS, name, namespace)
+        claim = needed(whole)
         if claim.status.allocation is not None:
             self._claims[key], self._read_at[key] = claim, time.monotonic()
+            if is_ours(claim):
+                self.note_read(stored)
         return claim
 
     @asynccontextmanager

@@ -38,6 +38,7 @@ AT_ONCE = 4
 MOST_WAIT = 60.0
 MOST_PATIENCE = 2.0  # seconds that a status waits for pods that just come or go
 MOST_UNPREPARED = 1000
+MOST_READ = 250
 _ALLOCATION, _DEVICES = "allocation", "devices"
 
 
@@ -90,6 +91,7 @@ class StatusWriter:
     _unprepared: dict[str, tuple[str, str]] = field(default_factory=dict)
     _refused: set[str] = field(default_factory=set)
     _written: dict[str, StoredClaim] = field(default_factory=dict)  # of claims with outcomes, the last answers
+    _read: dict[str, StoredClaim] = field(default_factory=dict)  # of claims without, as they were read for their pods
     _troubles: dict[tuple[ClaimReference, str], VFTrouble] = field(default_factory=dict)
     _queue: WorkQueue[ClaimReference] = field(init=False)
 
@@ -118,6 +120,16 @@ class StatusWriter:
             self._claims.setdefault(outcome.sandbox.id, set()).add(uid)
             if former is None or uid in self._refused or not former.reports_as(outcome):
                 self._queue.add(outcome.claim)
+
+    def note_read(self, claim: StoredClaim) -> None:
+        """Note a claim as it was just read for its pod: its first status is written without another reading."""
+        uid = claim.metadata.uid
+        if uid in self._outcomes:
+            return
+        self._read.pop(uid, None)
+        while len(self._read) >= MOST_READ:
+            del self._read[next(iter(self._read))]
+        self._read[uid] = claim
 
     def note_prepare(self, claim: ClaimReference, problem: str = "", hint: str = "") -> None:
         """Note whether a claim could be prepared; written soon.
@@ -230,15 +242,18 @@ class StatusWriter:
             self._unlink(outcome)
         self._unprepared.pop(claim.uid, None)
         self._written.pop(claim.uid, None)
+        self._read.pop(claim.uid, None)
         self._refused.discard(claim.uid)
 
     async def _write(self, claim: ClaimReference, outcomes: Sequence[Outcome]) -> None:
         """Write a claim's status if it differs from the stored one.
 
-        The answer to the last write is used again: between a pod's start and end its claim seldom changes, and the API
-        server rejects a write whose version is not the newest. Only a fresh read shows that no write is needed.
+        The answer to the last write is used again, and before the first one the claim as it was read for its pod:
+        between a pod's start and end its claim seldom changes, and the API server rejects a write whose version is not
+        the newest. Only a fresh read shows that no write is needed.
         """
-        known = self._written.pop(claim.uid, None)
+        read = self._read.pop(claim.uid, None)
+        known = self._written.pop(claim.uid, read)
         changed = self._changed(claim, known, outcomes) if known is not None else None
         if changed is None:
             stored = await self.client.get(STORED_CLAIMS, claim.name, claim.namespace)

@@ -49,6 +49,34 @@ def test_a_claim_that_was_read_for_its_pod_is_prepared_without_a_request_and_the
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("changes", [False, True])
+def test_a_pods_claim_takes_three_requests_from_its_start_to_its_end_unless_it_was_changed(
+    scene: Scene, changes: bool
+) -> None:
+    scene.publish("eth7")
+    claim = scene.claim(scene.topology("three", *chain_of_three()))
+    pod = scene.pod(claim, prepare=False)
+    wanted, sandbox = reference(scene, claim), scene.machine.sandbox(pod)
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            await daemon.seen(pod)
+            await daemon.pods.claims.prepare(wanted)
+            if changes:
+                changed = {"metadata": {"annotations": {"example.com/by": "another"}}}
+                scene.workspace.api.patch(CLAIM, claim, changed, namespace=scene.workspace.namespace)
+            await daemon.run(sandbox)
+            await daemon.written()
+            assert scene.stored(claim)["status"]["devices"][0]["conditions"][0]["status"] == "True"
+            await daemon.stop(sandbox)
+            await daemon.pods.hooks.remove(sandbox)
+            await daemon.written()
+            made = [request.method for request in daemon.proxy.requests if f"/resourceclaims/{claim}" in request.path]
+            assert made == (["GET", "PUT", "GET", "PUT", "PUT"] if changes else ["GET", "PUT", "PUT"])
+
+    asyncio.run(story())
+
+
 def test_the_cached_object_of_another_claim_with_the_same_name_is_not_used(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

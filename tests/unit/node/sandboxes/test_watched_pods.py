@@ -15,6 +15,7 @@ from netdra.model.claim import ResourceClaim
 from netdra.model.plan import ClaimReference
 from netdra.node.claims.store import ClaimStore, PodReference, PreparedClaim
 from netdra.node.sandboxes.tracker import Tracker, WatchedPod, claim_names
+from netdra.node.sandboxes.writer import StoredClaim
 from netdra.ops.boot import boot_id
 
 
@@ -85,8 +86,8 @@ class Server:
 
     claim: ResourceClaim
 
-    async def get(self, *_: object) -> ResourceClaim:
-        return self.claim
+    async def get_twice(self, *_: object) -> tuple[ResourceClaim, StoredClaim]:
+        return self.claim, StoredClaim(metadata=self.claim.metadata)
 
 
 def tracker_of(server: Server, folder: Path) -> Tracker:
@@ -130,9 +131,9 @@ class CountingServer(Server):
 
     reads: int = 0
 
-    async def get(self, *_: object) -> ResourceClaim:
+    async def get_twice(self, *_: object) -> tuple[ResourceClaim, StoredClaim]:
         self.reads += 1
-        return self.claim
+        return await super().get_twice()
 
 
 def prepared(name: str, uid: str, *pods: str) -> PreparedClaim:

@@ -8,10 +8,11 @@ from typing import cast
 import msgspec
 
 from netdra.kube.client import Client
+from netdra.model.meta import ObjectMeta
 from netdra.model.plan import ClaimReference
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.sandboxes.status import Outcome
-from netdra.node.sandboxes.writer import StatusWriter
+from netdra.node.sandboxes.writer import MOST_READ, StatusWriter, StoredClaim
 
 
 def new_writer() -> StatusWriter:
@@ -100,5 +101,15 @@ def test_a_pod_that_was_deleted_by_force_has_its_network_until_its_sandbox_is_go
         assert noted(writer, "p") == {("a", "1")}
         writer.forget("1")
         assert_empty(writer)
+
+    asyncio.run(story())
+
+
+def test_of_claims_that_are_read_and_never_attached_the_last_ones_are_kept() -> None:
+    async def story() -> None:
+        writer = new_writer()
+        for number in [*range(MOST_READ + 10), 0]:
+            writer.note_read(StoredClaim(metadata=ObjectMeta(name="c", namespace="ns", uid=str(number))))
+        assert list(writer._read) == [*map(str, range(11, MOST_READ + 10)), "0"]
 
     asyncio.run(story())
