@@ -89,7 +89,7 @@ _PHASES = (
     "netdra.node.sandboxes.network:detach",
     "netdra.node.sandboxes.network:Network.attach",
     "netdra.node.sandboxes.network:Network.undo",
-    "netdra.chain.attach:_settled",
+    "netdra.chain.attach:_undo_unless_done",
     "netdra.chain.attach:preflight",
     "netdra.chain.execute:Executor.do",
     "netdra.chain.execute:Executor.undo",
@@ -242,7 +242,7 @@ async def _measured(*, phases: bool) -> tuple[dict[str, list[float]], dict[str, 
                     for phase, value in timed.phases.items():
                         totals[name].phases[phase] += value
                         totals[name].calls[phase] += timed.calls[phase]
-                used = await asyncio.get_running_loop().run_in_executor(pods.hooks.threads.examining, _examine, pods)
+                used = await examine(pods)
                 times[_EXAMINED] += [used] if number >= WARM_UP else []
         await pods.hooks.aclose()
     if phases:
@@ -250,11 +250,15 @@ async def _measured(*, phases: bool) -> tuple[dict[str, list[float]], dict[str, 
     return times, kernel
 
 
-def _examine(pods: Pods) -> float:
-    """Examine the returned device; return the CPU seconds of the process."""
-    began = time.process_time()
-    returned.examine(pods.network.settings.state, BUDGET)
-    return time.process_time() - began
+async def examine(pods: Pods) -> float:
+    """Examine the returned device in the daemon's thread for this; return the CPU seconds of the process."""
+
+    def work() -> float:
+        began = time.process_time()
+        returned.examine(pods.network.settings.state, BUDGET)
+        return time.process_time() - began
+
+    return await asyncio.get_running_loop().run_in_executor(pods.hooks.threads.examining, work)
 
 
 def _show(times: Mapping[str, list[float]], kernel: Mapping[str, list[float]], totals: Mapping[str, Spent]) -> None:

@@ -2,8 +2,9 @@
 
 The kernel's events are followed as the daemon follows them, in a namespace of the benchmark; another process makes the
 changes, so that its CPU time does not count. The hooks are those of `bench.hook`, which moves a device by host-device,
-with a thousand other links on the node: at rest, and while links change. A dump of all links is interrupted by most of
-these changes, and all readings of the follower take place as well.
+with a thousand other links on the node: at rest, and while links change. Between two pods the returned device is
+examined, as the daemon has it done in the background. A dump of all links is interrupted by most of these changes, and
+all readings of the follower take place as well.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from unittest.mock import patch
 import msgspec
 
 from bench.figures import Figure
-from bench.hook import BUDGET, bed
+from bench.hook import BUDGET, bed, examine
 from netdra.chain import site
 from netdra.discovery.watch import Watcher
 from netdra.kernel import kinds, link, netns, route
@@ -137,6 +138,7 @@ async def _hooks(node: Namespace) -> dict[str, list[float]]:
                     times.setdefault(name, []).append(seconds)
                     times.setdefault(f"{name}, own", []).append(seconds - spent.kernel)
             await pods.claims.unprepare(claim.reference)
+            await examine(pods)
         await pods.hooks.aclose()
     return times
 

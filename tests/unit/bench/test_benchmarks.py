@@ -5,7 +5,9 @@ By the command alone: what is inside is the benchmarks' own business.
 
 from __future__ import annotations
 
+import importlib
 import json
+import operator
 import re
 import subprocess
 import sys
@@ -39,6 +41,13 @@ def test_each_module_that_can_be_run_is_declared_and_no_other() -> None:
 def test_each_has_a_quick_mode() -> None:
     for name in declared():
         assert re.search(r"^QUICK = ", (BENCH / f"{name}.py").read_text(), re.MULTILINE), name
+
+
+def test_the_measured_phases_of_a_hook_are_functions_of_netdra() -> None:
+    phases = re.findall(r'"(netdra\.[\w.]+):([\w.]+)"', (BENCH / "hook.py").read_text())
+    assert len(phases) > 20
+    for module, path in phases:
+        assert callable(operator.attrgetter(path)(importlib.import_module(module))), (module, path)
 
 
 @pytest.mark.parametrize("name", ["exposure", "nri"])
