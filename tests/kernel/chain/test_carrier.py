@@ -9,6 +9,7 @@ import pytest
 from netdra.chain.check import check
 from netdra.chain.report import AttachTemporaryError
 from netdra.model.plan import Plan
+from testbed.waiting import until
 from tests.kernel.chain.conftest import Bed, device, differences
 from tests.plans import attach, plan, step
 
@@ -51,6 +52,8 @@ def test_check_shows_an_interface_without_a_carrier_which_is_no_drift(bed: Bed, 
     assert [entry.link for entry in check(bed.container.sandbox, bed.settings).steps] == [""]
 
     bed.run("ip", "link", "set", "far", "down")
+    # The kernel hands a loss of carrier on to the links on top when it comes to it (net/core/link_watch.c).
+    until(lambda: bed.link("net1", inside=True)["operstate"] != "UP", "the interface to lose its carrier")
     report = check(bed.container.sandbox, bed.settings)
     assert report.is_clean
     (entry,) = report.steps
