@@ -1,8 +1,9 @@
 """The work of `make test`: the preparations, the levels, and the order in which they begin.
 
 Read by `testbed.suite.run`. A level names the preparations before it; the order here is that in which levels are
-begun as cores become free, so the levels that take longest are first. Most levels wait for a large part of their time:
-they are begun while any part of a core is free, and those that decide when the run ends have more processes than cores.
+begun as cores become free: those that take longest first, and behind them lint and the unit tests, which wait for
+nothing and so use the cores to the end of the run. The others wait for a large part of their time: they are begun while
+any part of a core is free, and those that decide when the run ends have more processes than cores.
 """
 
 from __future__ import annotations
@@ -108,11 +109,14 @@ class Level:
         return {"NETDRA_REPORT": str(self.report.absolute()), **_OF_GO, **self.variables}
 
 
-def _pytest(*paths: str, beyond: int | None = None, but: Sequence[str] = (), options: Sequence[str] = ()) -> Make:
+def _pytest(
+    *paths: str, at_least: int = 1, beyond: int | None = None, but: Sequence[str] = (), options: Sequence[str] = ()
+) -> Make:
     """A level that is one call of pytest, in several processes where there are cores for it.
 
     Args:
         paths: its tests.
+        at_least: so many processes also while fewer cores are free, if the machine has as many.
         beyond: for tests that wait more than they work: so many processes more than the machine has cores, since those
             that others use now are free later.
         but: folders below the paths that belong to another level.
@@ -121,7 +125,8 @@ def _pytest(*paths: str, beyond: int | None = None, but: Sequence[str] = (), opt
     own = (*paths, *(f"--ignore={folder}" for folder in but))
 
     def make(call: Call) -> Sequence[str]:
-        workers = call.cores if beyond is None or call.machine == 1 else call.machine + beyond
+        own_cores = max(call.cores, min(at_least, call.machine))
+        workers = own_cores if beyond is None or call.machine == 1 else call.machine + beyond
         spread = ("-n", str(workers), "--dist=loadscope", "--no-loadscope-reorder") if workers > 1 else ()
         place = (f"--basetemp={call.temporary}",) if call.temporary is not None else ()
         return (PYTHON, "-m", "pytest", *place, *options, *spread, *_with_paths(call.arguments, own))
@@ -207,8 +212,6 @@ LEVELS: Mapping[str, Level] = {
             first=True,
         ),
         Level("kernel", _pytest("tests/kernel"), after=("environment", "packages", "cni"), load=0.5, again=True),
-        Level("lint", _lint, after=("environment", "vale"), load=0.75),
-        Level("unit", _pytest("tests/unit"), after=("environment",), cores=4, load=0.75, again=True),
         Level(
             "machine",
             _pytest("tests/testbed"),
@@ -228,6 +231,8 @@ LEVELS: Mapping[str, Level] = {
             alone_with=_CORE,
             behind="hardware",
         ),
+        Level("lint", _lint, after=("environment", "vale"), load=0.75),
+        Level("unit", _pytest("tests/unit", at_least=2), after=("environment",), cores=4, load=0.75, again=True),
         Level(
             "oldest",
             _pytest("tests/cluster/pods", options=("-m", "oldest")),

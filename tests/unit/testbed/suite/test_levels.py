@@ -58,7 +58,8 @@ def test_one_test_of_the_second_boot_brings_the_first_one_along() -> None:
 
 def test_a_level_is_spread_over_its_cores() -> None:
     assert "-n" not in LEVELS["unit"].make(Call())
-    assert " ".join(LEVELS["unit"].make(Call(cores=2, machine=4))).count("-n 2") == 1
+    assert " ".join(LEVELS["unit"].make(Call(cores=1, machine=2))).count("-n 2") == 1
+    assert " ".join(LEVELS["unit"].make(Call(cores=3, machine=4))).count("-n 3") == 1
     # What waits more than it works has processes for the cores that others use meanwhile.
     assert " ".join(LEVELS["cluster"].make(Call(cores=1, machine=2))).count("-n 3") == 1
     assert " ".join(LEVELS["pods"].make(Call(cores=1, machine=2))).count("-n 4") == 1
