@@ -35,8 +35,8 @@ _KINDS = ("/registry/apiextensions.k8s.io/", "/registry/apiregistration.k8s.io/"
 _OF_COMPONENTS = "/kube-"
 """In the keys of the components' own namespaces, where they create objects as they begin, such as their accounts."""
 _NAMESPACES, _EVENTS, _CLAIMS = "/registry/namespaces/", "/registry/events/", "/registry/resourceclaims/"
-_OF_EVERY_NAMESPACE = ("/default", "/kube-root-ca.crt")
-"""How the keys of the service account and of the ConfigMap end that the controller manager puts into each namespace."""
+_OF_EVERY_NAMESPACE = ("/registry/serviceaccounts/{}/default", "/registry/configmaps/{}/kube-root-ca.crt")
+"""The keys of the objects that the controller manager puts into each namespace."""
 _AT_ONCE = 100
 """Keys in one request to etcd, which accepts 128."""
 
@@ -284,8 +284,8 @@ class ControlPlane(Access):
 
 def _beyond_new(namespace: str, keys: Iterable[str]) -> list[str]:
     """Of all keys, those of objects in a namespace that a new one does not have; its events are not counted."""
-    inside = [key for key in keys if f"/{namespace}/" in key and not key.startswith(_EVENTS)]
-    return [key for key in inside if not key.endswith(_OF_EVERY_NAMESPACE)]
+    new = {key.format(namespace) for key in _OF_EVERY_NAMESPACE}
+    return [key for key in keys if f"/{namespace}/" in key and not key.startswith(_EVENTS) and key not in new]
 
 
 def _encoded(key: str) -> str:

@@ -159,17 +159,21 @@ class Client:
         Raises:
             ApiError: no such object exists, or the server does not answer.
         """
-        path = resource.path(namespace, name)
-        return answers.one(resource, await self._send("GET", path, f'get {resource.plural} "{name}"'))
+        return answers.one(resource, await self._get(resource, name, namespace))
 
-    async def get_twice(self, resource: Resource[T], other: Resource[U], name: str, namespace: str = "") -> tuple[T, U]:
-        """One object by one request, as each of two types of its kind.
+    async def get_as_both(
+        self, resource: Resource[T], other: Resource[U], name: str, namespace: str = ""
+    ) -> tuple[T, U]:
+        """One object, read by one request, as each of two types of its kind.
 
         Raises:
             ApiError: as of `get`.
         """
-        body = await self._send("GET", resource.path(namespace, name), f'get {resource.plural} "{name}"')
+        body = await self._get(resource, name, namespace)
         return answers.one(resource, body), answers.one(other, body)
+
+    async def _get(self, resource: Resource[Any], name: str, namespace: str) -> bytes:
+        return await self._send("GET", resource.path(namespace, name), f'get {resource.plural} "{name}"')
 
     async def page(self, resource: Resource[T], selection: Selection, *, limit: int = 0, continue_: str = "") -> Page:
         """A part of a list, as it is now (or, for a following part, as it was when the first was read).

@@ -41,7 +41,7 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DevicesInUse(Protocol):
-    """The devices in use by others; devices that are no longer published draw no counters."""
+    """The devices in use by others; devices that no ResourceSlice has any more draw no counters."""
 
     def of(self, key: DeviceKey) -> Sequence[Holding]:
         """The uses of a device."""
@@ -76,7 +76,7 @@ class Pools:
         pool = self._pool(wanted.key[0])
         device = pool.devices.get(wanted.key[1])
         if device is None:
-            return "it is no longer published"
+            return "no ResourceSlice of the node has it any more"
         same = uses.of(wanted.key)
         try:
             return _sharing(device, wanted, same) or _capacity(device, wanted, same) or _counters(pool, device, uses)

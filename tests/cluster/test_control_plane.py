@@ -210,11 +210,12 @@ def test_a_namespace_with_nothing_of_its_own_is_removed_at_once_and_another_one_
     with closing(own.client()) as api:
         for name in ("empty", "full"):
             objects.add_namespace(api, name)
-        api.create(manifest("v1/ConfigMap", "mine", "full"))
+        # Named as the service account that each namespace has.
+        api.create(manifest("v1/ConfigMap", "default", "full"))
         assert own.remove_namespace("empty")
         assert not own.remove_namespace("full")
         api.wait_for(NAMESPACE, "empty", lambda found: found is None)
-        assert api.get("v1/ConfigMap", "mine", "full") is not None
+        assert api.get("v1/ConfigMap", "default", "full") is not None
         until(lambda: not api.list(objects.SERVICE_ACCOUNT, "empty"), "the service account to go with its namespace")
         assert api.list(objects.SERVICE_ACCOUNT, "full")
 

@@ -365,7 +365,7 @@ class Tracker:
     async def _fetch(self, key: str) -> ResourceClaim:
         namespace, _, name = key.partition("/")
         async with self._turn():
-            whole, stored = await self.client.get_twice(RESOURCE_CLAIMS, STORED_CLAIMS, name, namespace)
+            whole, stored = await self.client.get_as_both(RESOURCE_CLAIMS, STORED_CLAIMS, name, namespace)
         claim = needed(whole)
         if claim.status.allocation is not None:
             self._claims[key], self._read_at[key] = claim, time.monotonic()

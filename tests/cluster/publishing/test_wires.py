@@ -131,7 +131,7 @@ def test_pods_that_come_and_go_cause_one_pass_later_and_the_nodes_own_links_one_
 
 
 @pytest.mark.usefixtures("custom_kinds")
-def test_a_pass_is_made_for_other_held_devices_and_not_for_the_same_ones(
+def test_a_pass_is_made_for_other_held_devices_and_neither_for_the_same_ones_nor_for_those_of_a_moment(
     control_plane: ControlPlane, workspace: Workspace, machine: Machine
 ) -> None:
     async def story() -> None:
@@ -142,8 +142,12 @@ def test_a_pass_is_made_for_other_held_devices_and_not_for_the_same_ones(
             scene.hold("own")
             await scene.at_rest()
             passes = scene.publishing.passes
-            scene.hands.held = tuple(scene.hands.held)
-            scene.publishing.note_held()
+            held = tuple(scene.hands.held)
+            # The devices of a pod that ends at once, and those of the last pass.
+            for present in ((), held):
+                scene.hands.held = present
+                scene.publishing.note_held()
+                await asyncio.sleep(service.HELD_SECONDS / 4)
             await asyncio.sleep(service.HELD_SECONDS)
             await scene.at_rest()
             assert scene.publishing.passes == passes

@@ -52,7 +52,7 @@ def test_check_shows_an_interface_without_a_carrier_which_is_no_drift(bed: Bed, 
     assert [entry.link for entry in check(bed.container.sandbox, bed.settings).steps] == [""]
 
     bed.run("ip", "link", "set", "far", "down")
-    # The kernel hands a loss of carrier on to the links on top when it comes to it (net/core/link_watch.c).
+    # The kernel reports a lost carrier to upper links later, from a work queue (net/core/link_watch.c).
     until(lambda: bed.link("net1", inside=True)["operstate"] != "UP", "the interface to lose its carrier")
     report = check(bed.container.sandbox, bed.settings)
     assert report.is_clean

@@ -95,7 +95,7 @@ def test_compatible_devices_can_be_used_side_by_side(wanted: Holding, held: Hold
         (share("p0-macvlan", "0"), share("p0-macvlan"), "was allocated 0 of capacity dra.networking/slots"),
         (whole("p0-macvlan"), whole("p0v0"), "the device is shared now, but the claim was allocated exclusively"),
         (share("p0v0"), whole("p0v1"), "the device is exclusive now, but the claim was allocated a share"),
-        (whole("p0v7"), whole("p0v1"), "no longer published"),
+        (whole("p0v7"), whole("p0v1"), "no ResourceSlice of the node has it any more"),
     ],
 )
 def test_an_unusable_device_is_reported_with_the_reason_and_any_conflicting_claim(

@@ -66,9 +66,9 @@ def of_group(name: str, phase: str = "Running", group: str = "workers", claim: s
     return pod(spec, {"phase": phase}, name=name, uid=f"uid-of-{name}")
 
 
-def claim_of_group(uid: str) -> ResourceClaim:
-    """A claim with a device of netdra that is reserved for a PodGroup."""
-    result = {"request": "r", "driver": "dra.networking", "pool": "node", "device": "eth7"}
+def claim_of_group(uid: str, driver: str = "dra.networking") -> ResourceClaim:
+    """A claim with a device of a driver that is reserved for a PodGroup."""
+    result = {"request": "r", "driver": driver, "pool": "node", "device": "eth7"}
     user = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "workers", "uid": f"group-of-{uid}"}
     whole = {
         "apiVersion": "resource.k8s.io/v1",
@@ -86,7 +86,7 @@ class Server:
 
     claim: ResourceClaim
 
-    async def get_twice(self, *_: object) -> tuple[ResourceClaim, StoredClaim]:
+    async def get_as_both(self, *_: object) -> tuple[ResourceClaim, StoredClaim]:
         return self.claim, StoredClaim(metadata=self.claim.metadata)
 
 
@@ -125,15 +125,37 @@ def test_a_claim_of_a_pod_group_is_read_again_for_each_pod_that_comes(tmp_path: 
     asyncio.run(story())
 
 
+@pytest.mark.parametrize(
+    ("driver", "is_allocated", "noted"),
+    [("dra.networking", True, ["1"]), ("gpu.example.com", True, []), ("dra.networking", False, [])],
+)
+def test_only_allocated_claims_of_netdra_are_noted_for_their_status(
+    tmp_path: Path, driver: str, is_allocated: bool, noted: list[str]
+) -> None:
+    claim = claim_of_group("1", driver)
+    status = claim.status if is_allocated else msgspec.structs.replace(claim.status, allocation=None)
+    found: list[str] = []
+    server = cast("Client", Server(msgspec.structs.replace(claim, status=status)))
+    tracker = Tracker.of_node(server, "node", ClaimStore(tmp_path), lambda read: found.append(read.metadata.uid))
+
+    async def story() -> None:
+        with tracker.pods.following(tracker._on_pod_change):
+            tracker.pods.put("ns/first", of_group("first"))
+            await tracker.at_rest()
+
+    asyncio.run(story())
+    assert found == noted
+
+
 @dataclass
 class CountingServer(Server):
     """Counts how often the claim is read."""
 
     reads: int = 0
 
-    async def get_twice(self, *_: object) -> tuple[ResourceClaim, StoredClaim]:
+    async def get_as_both(self, *_: object) -> tuple[ResourceClaim, StoredClaim]:
         self.reads += 1
-        return await super().get_twice()
+        return await super().get_as_both()
 
 
 def prepared(name: str, uid: str, *pods: str) -> PreparedClaim:

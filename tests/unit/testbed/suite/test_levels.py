@@ -85,6 +85,11 @@ def test_the_emulated_machine_and_the_tests_of_clusters_leave_two_cores_room_for
     assert 2 - min(level.load for level in LEVELS.values()) < kept < 2
 
 
+def test_levels_that_wait_for_nothing_begin_after_the_long_ones_that_wait() -> None:
+    order = list(LEVELS)
+    assert max(map(order.index, ("hardware", "cluster", "kernel", "pods"))) < min(map(order.index, ("lint", "unit")))
+
+
 def test_make_without_recorded_trees_names_the_variable_to_set() -> None:
     done = make("test-recorded")
     assert done.returncode != 0
