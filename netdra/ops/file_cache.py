@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 _State = tuple[int, int, int]
 
-_LOGGED = 4096
+MOST_CHANGES = 4096
 """How many changes a log keeps; a reader that has missed more begins from the beginning."""
 _marks = itertools.count(1)  # of all logs: a mark of another log is of no use
 
@@ -37,12 +37,12 @@ class ChangeLog(Generic[T]):
 
     def __init__(self) -> None:
         """Begin: former changes are not known."""
-        self._begin, self._entries = next(_marks), deque[tuple[int, T]](maxlen=_LOGGED)
+        self._begin, self._entries = next(_marks), deque[tuple[int, T]](maxlen=MOST_CHANGES)
 
     def note(self, changed: Iterable[T]) -> None:
         """These have changed now."""
         for entry in changed:
-            if len(self._entries) == _LOGGED:
+            if len(self._entries) == MOST_CHANGES:
                 self._begin = self._entries[0][0]
             self._entries.append((next(_marks), entry))
 

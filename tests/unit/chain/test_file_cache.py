@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from netdra.kernel.inotify import changes_of
 from netdra.model.errors import TemporaryError
 from netdra.ops import files
-from netdra.ops.file_cache import Changes, FileCache
+from netdra.ops.file_cache import MOST_CHANGES, ChangeLog, Changes, FileCache
 from tests import refusing
 from tests.refusing import Refusal
 
@@ -256,3 +256,21 @@ def test_another_folder_in_the_place_of_a_folder_whose_parent_was_moved_is_read(
         folder.mkdir(parents=True)
         (folder / "new").write_text("new")
         assert set(cache.listed(folder)) == {"new"}
+
+
+def test_a_reader_learns_each_change_once_and_after_too_many_that_any_may_have_been() -> None:
+    log: ChangeLog[str] = ChangeLog()
+    mark, changed = log.since(0)
+    assert changed is None
+    log.note(["a", "b"])
+    mark, changed = log.since(mark)
+    assert sorted(changed or ()) == ["a", "b"]
+    assert log.since(mark) == (mark, frozenset())
+    log.note(map(str, range(MOST_CHANGES)))
+    later, changed = log.since(mark)
+    assert changed is not None
+    assert len(changed) == MOST_CHANGES
+    log.note(["one more"])
+    assert log.since(mark)[1] is None
+    assert log.since(later)[1] == frozenset({"one more"})
+    assert ChangeLog[str]().since(later)[1] is None, "a mark of another log"

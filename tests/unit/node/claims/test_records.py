@@ -1,4 +1,4 @@
-"""The records of a node are known by their devices as one who reads all of them each time knows them."""
+"""Records and checkpoints of a node are known by their devices as one who reads all of them each time knows them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,23 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from netdra.chain import checkpoint
+from netdra.chain.checkpoint import CheckpointExistsError, Header, NamespaceId, PodIdentity
+from netdra.chain.site import ChainSettings
+from netdra.cni.plugins import PluginPath
 from netdra.model.plan import ClaimReference, PlannedDevice
+from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.records import FollowedRecords
 from netdra.node.claims.store import ClaimStore, KeptDevice, PreparedClaim, PreparedDevice
+from netdra.node.sandboxes.network import Network
+from netdra.node.sandboxes.table import Table
+from netdra.node.view import vf_of
 from netdra.ops import files
 from netdra.ops.file_cache import FileCache
+from tests.plans import plan, step
 
-UIDS = ("1", "2", "3")
-DEVICES = ("a", "b", "c")
+UIDS = ("1", "2")
+DEVICES = ("a", "b")
 
 
 def claim(uid: str, *devices: str) -> PreparedClaim:
@@ -35,23 +44,42 @@ def kept(device: str) -> KeptDevice:
     return KeptDevice(told=PreparedDevice(requests=("nic",), pool="p", device=device), facts=facts)
 
 
+def header(sandbox: str, record: PreparedClaim) -> Header:
+    """The beginning of the checkpoint of a pod with a claim's devices."""
+    steps = [step(f"s{number}", "sriov", f"net{number}", device=kept.facts) for number, kept in enumerate(record.owned)]
+    return Header(
+        version=checkpoint.VERSION,
+        boot_id=record.boot_id,
+        pod=PodIdentity(sandbox=sandbox, name=sandbox, namespace="ns", uid=sandbox),
+        namespace=NamespaceId(path=f"/nowhere/{sandbox}", cookie=1),
+        plugins=PluginPath(),
+        plans=(msgspec.structs.replace(plan(*steps), claim=record.claim),),
+    )
+
+
 class Node(RuleBasedStateMachine):
-    """One daemon keeps up with the records; another one, a person and a full disk change them in every way."""
+    """One daemon keeps up with the files; another one, of an update, changes them too."""
 
     CLAIMS = st.builds(claim, st.sampled_from(UIDS), st.sampled_from(DEVICES), st.sampled_from(DEVICES))
-    NAMES = st.sampled_from([f"{uid}.json" for uid in UIDS])
+    SANDBOXES = st.sampled_from(("x", "y"))
 
     def __init__(self) -> None:
         super().__init__()
         self.closing = ExitStack()
-        self.store = ClaimStore(Path(self.closing.enter_context(TemporaryDirectory(prefix="netdra-"))) / "claims")
-        self.store.folder.mkdir()
+        folder = Path(self.closing.enter_context(TemporaryDirectory(prefix="netdra-")))
+        self.store, self.state = ClaimStore(folder / "claims"), folder / "checkpoints"
+        for made in (self.store.folder, self.state):
+            made.mkdir()
+        table = Table(ClaimFiles(plugin=folder / "plugin", cdi=folder / "cdi"), self.store)
+        self.closing.callback(table.namespaces.close)
+        self.network = Network(ChainSettings(state=self.state), table)
         self.records = FollowedRecords(self.store)
 
     @initialize(follows=st.booleans())
     def begin(self, follows: bool) -> None:
         if follows:
             self.closing.enter_context(self.store.follow())
+            self.closing.enter_context(checkpoint.follow(self.state))
 
     def teardown(self) -> None:
         for uid in self.store.given_up():
@@ -66,13 +94,57 @@ class Node(RuleBasedStateMachine):
     def another_daemon_writes_a_record(self, record: PreparedClaim) -> None:
         files.replace(self.store.folder / f"{record.claim.uid}.json", msgspec.json.encode(record), 1.0, lasting=False)
 
-    @rule(name=NAMES, text=st.sampled_from([b"", b"{", b'{"version": 9}', b'{"version": 0}']))
-    def a_record_is_damaged_or_of_another_version(self, name: str, text: bytes) -> None:
-        (self.store.folder / name).write_bytes(text)
-
     @rule(uid=st.sampled_from(UIDS))
     def a_claim_is_released(self, uid: str) -> None:
         self.store.remove(uid)
+
+    @rule(sandbox=SANDBOXES, record=CLAIMS)
+    def a_pod_begins(self, sandbox: str, record: PreparedClaim) -> None:
+        with suppress(CheckpointExistsError):
+            checkpoint.create(self.state, header(sandbox, record), 1.0, lasting=False).close()
+
+    @rule(sandbox=SANDBOXES)
+    def a_pod_ends(self, sandbox: str) -> None:
+        checkpoint.path_of(self.state, sandbox).unlink(missing_ok=True)
+
+    @invariant()
+    def devices_that_only_checkpoints_have_are_known(self) -> None:
+        present = {held for record in self.store.all() for held in record.held}
+        had = {
+            ((step.device.pool, step.device.device), plan.claim.uid, vf_of(step.device))
+            for saved in checkpoint.load_all(self.state)[0]
+            for plan in saved.header.plans
+            for step in plan.steps
+            if step.device is not None
+        }
+        found = self.network.unrecorded(self.records.update())
+        assert {(device.key, device.claim, device.vf) for device in found} == had - present
+
+    @invariant()
+    def the_records_are_those_on_the_disk(self) -> None:
+        records, present = self.records.update(), self.store.all()
+        uids = {record.claim.uid for record in present}
+        # Two files may be of one claim, if a person renamed one: the devices of both are held.
+        assert records.held == {held for record in present for held in record.held}
+        assert records.unreadable == self.store.uids() - uids
+        for device in DEVICES:
+            having = {
+                record.claim.uid for record in present if any(kept.told.device == device for kept in record.owned)
+            }
+            assert {record.claim.uid for record in records.of_device(("p", device))} == having
+            assert {record.claim.uid for record in records.of_vf(f"vf-{device}")} == having
+        assert {uid for uid in UIDS if uid in records} == uids
+
+
+class DisturbedNode(Node):
+    """A person, a full disk and a kernel that reports no changes disturb them in every way."""
+
+    NAMES = st.sampled_from([f"{uid}.json" for uid in UIDS])
+    SANDBOXES = Node.SANDBOXES
+
+    @rule(name=NAMES, text=st.sampled_from([b"", b"{", b'{"version": 9}', b'{"version": 0}']))
+    def a_record_is_damaged_or_of_another_version(self, name: str, text: bytes) -> None:
+        (self.store.folder / name).write_bytes(text)
 
     @rule(uid=st.sampled_from(UIDS))
     def a_claim_is_released_but_its_files_cannot_be_removed(self, uid: str) -> None:
@@ -93,24 +165,14 @@ class Node(RuleBasedStateMachine):
         shutil.rmtree(self.store.folder)
         self.store.folder.mkdir()
 
-    @invariant()
-    def the_records_are_those_on_the_disk(self) -> None:
-        records, present = self.records.update(), self.store.all()
-        uids = {record.claim.uid for record in present}
-        # Two files may be of one claim, if a person renamed one: the devices of both are held.
-        assert records.held == {held for record in present for held in record.held}
-        assert records.unreadable == self.store.uids() - uids
-        for device in DEVICES:
-            having = {
-                record.claim.uid for record in present if any(kept.told.device == device for kept in record.owned)
-            }
-            assert {record.claim.uid for record in records.of_device(("p", device))} == having
-            assert {record.claim.uid for record in records.of_vf(f"vf-{device}")} == having
-        assert {uid for uid in UIDS if uid in records} == uids
+    @rule(sandbox=SANDBOXES)
+    def a_checkpoint_is_damaged(self, sandbox: str) -> None:
+        checkpoint.path_of(self.state, sandbox).write_bytes(b"{\n")
 
 
-Node.TestCase.settings = settings(max_examples=60, stateful_step_count=20)
-TestNode = Node.TestCase
+for each in (Node, DisturbedNode):
+    each.TestCase.settings = settings(max_examples=100, stateful_step_count=20)
+TestNode, TestDisturbedNode = Node.TestCase, DisturbedNode.TestCase
 
 
 def test_a_claim_costs_the_same_among_many_records_as_among_few(tmp_path: Path) -> None:
